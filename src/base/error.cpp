@@ -1,0 +1,31 @@
+#include "base/error.h"
+
+namespace ingot {
+
+const char* name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::usage: return "usage";
+    case ErrorKind::not_found: return "not_found";
+    case ErrorKind::corrupt: return "corrupt";
+    case ErrorKind::unsupported: return "unsupported";
+    case ErrorKind::resource: return "resource";
+    case ErrorKind::unavailable: return "unavailable";
+    case ErrorKind::internal: return "internal";
+  }
+  return "internal";
+}
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::usage: return 2;
+    case ErrorKind::not_found:
+    case ErrorKind::corrupt:
+    case ErrorKind::unsupported: return 3;
+    case ErrorKind::resource: return 4;
+    case ErrorKind::unavailable: return 5;
+    case ErrorKind::internal: return 70;
+  }
+  return 70;
+}
+
+}  // namespace ingot

@@ -1,0 +1,79 @@
+// Files: read-only maps, whole-file reads, and writes that are complete or absent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot {
+
+// A read-only memory map of a whole file. Movable, not copyable; unmaps when destroyed.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  // Errors: not_found when it does not exist, not_found with the system's words when it cannot be opened.
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  std::filesystem::path path_;
+};
+
+// Whole contents. Errors as MappedFile; `resource` when larger than `limit` bytes.
+std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64_t{1} << 32);
+
+// An output file. Bytes go to PATH.partial; `publish` flushes, fsyncs, renames it to PATH and fsyncs the folder.
+// Destroyed without `publish`, it removes the partial file. Errors: resource for a full disk (naming path and what was
+// to be written), unavailable for a read-only or missing folder.
+class FileWriter {
+ public:
+  explicit FileWriter(std::filesystem::path path);
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  ~FileWriter();
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  uint64_t offset() const { return offset_; }  // bytes written so far
+  void publish();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+  int fd_ = -1;
+  uint64_t offset_ = 0;
+};
+
+// FileWriter with one write.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+// fsync of a folder, so that a rename inside it survives a power cut.
+void sync_folder(const std::filesystem::path& folder);
+
+// Lower-case hex SHA-256.
+class Sha256 {
+ public:
+  Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+  ~Sha256();
+  void update(std::span<const std::byte> bytes);
+  std::string hex();  // ends the digest; call once
+
+ private:
+  void* context_;
+};
+std::string sha256_hex(std::span<const std::byte> bytes);
+
+}  // namespace ingot
