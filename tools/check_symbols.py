@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Banned symbols: a library never ends the process or prints (only app/ does), and only backend/ and comm/ call a vendor.
+
+Two looks at the same rule: the source text under src/ (comments and strings taken out) and the undefined symbols of the
+built archives build/release/src/**/libingot_*.a, where a call hidden in a macro or an inline function shows too.
+`--self-test` checks the checker.
+"""
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ENDS_OR_PRINTS = re.compile(
+    r"(?<![\w.>:])(?:std::|::)?(?:_?exit|_Exit|quick_exit|abort|v?f?printf|puts|putchar|perror)\s*\("
+    r"|std::(?:cout|cerr|clog|wcout|wcerr)\b|\bfmt::print(?:ln)?\s*\(|(?<!\w)std(?:out|err)(?!\w)"
+)
+VENDOR = re.compile(r"\b(?:cuda[A-Z]|cu[A-Z]|cublas|cudnn|hip[A-Z]|hipblas|nccl[A-Z]|rccl[A-Z]|MPI_)\w*")
+ENDS_OR_PRINTS_OBJECT = re.compile(
+    r"^(?:_?exit|_Exit|quick_exit|abort|(?:__)?v?f?printf(?:_chk)?|puts|putchar|perror|_ZSt4c(?:out|err|log)|_ZSt5wc(?:out|err))$"
+)
+VENDOR_OBJECT = re.compile(r"^(?:cuda[A-Z]|cu[A-Z]|cublas|cudnn|hip[A-Z]|hipblas|nccl[A-Z]|rccl[A-Z]|MPI_)\w*$")
+TOKENS = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^\s()\\]{0,16})\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S
+)
+
+
+def code_only(text):
+    """The text without comments, strings and #include lines; line numbers stay as they are."""
+
+    def blank(match):
+        # A digit separator (1'000'000) is not a character literal.
+        start = match.start()
+        if match.group().startswith("'") and start and text[start - 1].isalnum():
+            return match.group()
+        return "\n" * match.group().count("\n") or " "
+
+    return re.sub(r"(?m)^\s*#\s*include.*$", "", TOKENS.sub(blank, text))
+
+
+def text_problems(path, text):
+    """path is relative to src/."""
+    folder = path.split("/")[0]
+    problems = []
+    for number, line in enumerate(code_only(text).splitlines(), 1):
+        if folder != "app":
+            for match in ENDS_OR_PRINTS.finditer(line):
+                problems.append(f"src/{path}:{number}: '{match.group().strip()}': only app/ ends the process or prints")
+        if folder not in ("backend", "comm"):
+            for match in VENDOR.finditer(line):
+                problems.append(f"src/{path}:{number}: '{match.group()}': only backend/ and comm/ call a vendor's runtime")
+    return problems
+
+
+def object_problems(archive, symbols):
+    name = re.sub(r"^libingot_|\.a$", "", archive)
+    problems = []
+    for member, symbol in symbols:
+        if ENDS_OR_PRINTS_OBJECT.match(symbol):
+            problems.append(f"{archive}({member}): refers to '{symbol}': only app/ ends the process or prints")
+        if VENDOR_OBJECT.match(symbol) and not name.startswith(("backend_", "comm")):
+            problems.append(f"{archive}({member}): refers to '{symbol}': only backend/ and comm/ call a vendor's runtime")
+    return problems
+
+
+def undefined_symbols(archive):
+    output = subprocess.run(["nm", "-u", str(archive)], capture_output=True, text=True, check=True).stdout
+    member = ""
+    for line in output.splitlines():
+        if line.endswith(":"):
+            member = line[:-1]
+        elif line.strip():
+            yield member, line.split()[-1].split("@")[0]
+
+
+def self_test():
+    bad = [
+        ("base/a.cpp", "void f() { exit(1); }"),
+        ("base/a.cpp", "void f() { std::abort(); }"),
+        ("ops/a.cpp", "int n = 1'000; void f() { std::printf(\"x\"); }"),
+        ("ops/a.cpp", "void f() { std::cerr << 1; }"),
+        ("ops/a.cpp", "void f() { fmt::print(\"x\"); }"),
+        ("train/a.cpp", "void f() { fputs(\"x\", stderr); }"),
+        ("nn/a.cpp", "void f() { cudaMalloc(&p, 1); }"),
+        ("app/a.cpp", "void f() { ncclCommAbort(c); }"),
+        ("train/a.cpp", "void f() { MPI_Init(0, 0); }"),
+    ]
+    good = [
+        ("app/main.cpp", "int main() { std::cout << 1; exit(2); }"),
+        ("base/a.cpp", "// exit(1) ends\n/* abort() */ const char* s = \"printf(\"; char q = '\\'';"),
+        ("base/a.cpp", "std::snprintf(b, 2, \"\"); on_exit(1); pool.exit(); my_abort(); int cu_seqlens = 0;"),
+        ("base/a.cpp", 'auto s = R"x(std::cerr "quoted" exit(1))x";'),
+        ("backend/gpu/a.cpp", "cuModuleLoadData(&m, p);"),
+        ("comm/nccl.cpp", "ncclGroupStart();"),
+    ]
+    for path, text in bad:
+        assert len(text_problems(path, text)) == 1, (path, text, text_problems(path, text))
+    for path, text in good:
+        assert not text_problems(path, text), (path, text, text_problems(path, text))
+    for archive, symbol, count in [
+        ("libingot_base.a", "abort", 1),
+        ("libingot_base.a", "__printf_chk", 1),
+        ("libingot_base.a", "_ZSt4cerr", 1),
+        ("libingot_base.a", "snprintf", 0),
+        ("libingot_nn.a", "cuLaunchKernel", 1),
+        ("libingot_backend_gpu.a", "cuLaunchKernel", 0),
+    ]:
+        found = object_problems(archive, [("a.o", symbol)])
+        assert len(found) == count, (archive, symbol, found)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--self-test", action="store_true")
+    if parser.parse_args().self_test:
+        return self_test()
+    root = Path(__file__).resolve().parent.parent
+    problems = []
+    sources = sorted(p for p in (root / "src").rglob("*") if p.suffix in (".h", ".cpp", ".cu", ".inc"))
+    for source in sources:
+        problems += text_problems(str(source.relative_to(root / "src")), source.read_text(encoding="utf-8"))
+    archives = sorted((root / "build/release/src").rglob("libingot_*.a"))
+    for archive in archives:
+        problems += object_problems(archive.name, undefined_symbols(archive))
+    if not archives:
+        problems.append("no archives under build/release/src: build first (./run build)")
+    print("\n".join(problems + [f"banned symbols: {len(sources)} files, {len(archives)} archives, {len(problems)} problems"]))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

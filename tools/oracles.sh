@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs every tools/reference/check_*.py against the built executable, in name order, in a virtual environment that holds
+# the other programs (torch, transformers, peft). Each makes fresh states and compares. Called by `./run oracles`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+environment=build/oracles
+wanted=(torch==2.13.0 transformers peft tokenizers safetensors gguf numpy)
+
+# The environment is made once; its list of packages is written last, so a broken one is made again.
+if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]}" ]; then
+  rm -rf "$environment"
+  python3 -m venv "$environment"
+  "$environment/bin/pip" install --quiet "${wanted[@]}"
+  echo "${wanted[*]}" >"$environment/wanted"
+fi
+"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy) '
+
+export INGOT_EXECUTABLE=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
+passed=0
+failed=()
+for script in tools/reference/check_*.py; do
+  [ -f "$script" ] || continue
+  started=$SECONDS
+  if "$environment/bin/python" "$script"; then
+    passed=$((passed + 1))
+    echo "oracle $script: agrees ($((SECONDS - started)) s)"
+  else
+    failed+=("$script")
+    echo "oracle $script: DIFFERS ($((SECONDS - started)) s)"
+  fi
+done
+if [ $((passed + ${#failed[@]})) = 0 ]; then
+  echo "error: no tools/reference/check_*.py was found; nothing was compared" >&2
+  exit 1
+fi
+[ ${#failed[@]} = 0 ] || echo "differing oracles: ${failed[*]}" >&2
+echo "$passed passed, ${#failed[@]} failed"
+[ ${#failed[@]} = 0 ]
