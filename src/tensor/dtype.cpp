@@ -12,6 +12,7 @@ size_t size_of(DType dtype) {
     case DType::f16: return 2;
     case DType::i8:
     case DType::u8: return 1;
+    case DType::f64:
     case DType::i64: return 8;
   }
   throw_error(ErrorKind::internal, "unknown dtype {}", static_cast<int>(dtype));
@@ -20,6 +21,7 @@ size_t size_of(DType dtype) {
 const char* name(DType dtype) {
   switch (dtype) {
     case DType::f32: return "f32";
+    case DType::f64: return "f64";
     case DType::bf16: return "bf16";
     case DType::f16: return "f16";
     case DType::i8: return "i8";

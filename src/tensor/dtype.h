@@ -7,7 +7,7 @@
 
 namespace ingot {
 
-enum class DType : uint8_t { f32, bf16, f16, i8, i32, i64, u8 };
+enum class DType : uint8_t { f32, f64, bf16, f16, i8, i32, i64, u8 };
 
 size_t size_of(DType dtype);                   // bytes an element
 const char* name(DType dtype);                 // "f32", "bf16", ...

@@ -73,6 +73,10 @@ constexpr bool matches<float>(DType dtype) {
   return dtype == DType::f32;
 }
 template <>
+constexpr bool matches<double>(DType dtype) {
+  return dtype == DType::f64;
+}
+template <>
 constexpr bool matches<uint16_t>(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::f16;
 }
@@ -102,6 +106,7 @@ T* Tensor::as() const {
 }
 
 template float* Tensor::as<float>() const;
+template double* Tensor::as<double>() const;
 template uint16_t* Tensor::as<uint16_t>() const;
 template int8_t* Tensor::as<int8_t>() const;
 template uint8_t* Tensor::as<uint8_t>() const;

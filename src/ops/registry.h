@@ -1,0 +1,87 @@
+// Registry: for every op and kind of device, an ordered list of implementations, best first, a plain reference last.
+//
+// An op is a struct with a name and the signature of its implementations:
+//   struct RmsNorm { static constexpr const char* name = "rms_norm"; using Signature = void(Context&, ...); };
+// Each backend exports `register_ops(Registry&)`; the order of its calls is the order of preference. Every
+// implementation can say why it declines a call; the first that does not decline runs.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/context.h"
+
+namespace ingot::ops {
+
+template <class Signature>
+struct SignatureOf;
+template <class... Args>
+struct SignatureOf<void(Context&, Args...)> {
+  using Run = void (*)(Context&, Args...);
+  using Decline = std::string (*)(const Context&, Args...);  // empty text: accepts
+};
+
+template <class Op>
+using RunOf = typename SignatureOf<typename Op::Signature>::Run;
+template <class Op>
+using DeclineOf = typename SignatureOf<typename Op::Signature>::Decline;
+
+class Registry {
+ public:
+  using Untyped = void (*)();
+  struct Entry {
+    std::string name;  // of the implementation: "onednn", "avx512", "reference"
+    Untyped run;
+    Untyped decline;  // may be null: accepts everything
+  };
+  struct Listing {
+    std::string op;
+    DeviceKind device;
+    std::vector<std::string> implementations;
+  };
+
+  template <class Op>
+  void add(DeviceKind device, std::string implementation, RunOf<Op> run, DeclineOf<Op> decline = nullptr) {
+    add(Op::name, device, {std::move(implementation), reinterpret_cast<Untyped>(run), reinterpret_cast<Untyped>(decline)});
+  }
+
+  // Implementations in order of preference; empty when there is none.
+  const std::vector<Entry>& list(const char* op, DeviceKind device) const;
+
+  // Only this implementation of the op is kept (for tests and for comparing). ErrorKind::usage when there is none of that
+  // name on any device, naming those there are.
+  void restrict_to(const std::string& op, const std::string& implementation);
+  // Applies "op=implementation,op=implementation" (the environment variable INGOT_OPS).
+  void restrict_to(const std::string& list);
+
+  // Everything registered, sorted by op: the support matrix is made of it.
+  std::vector<Listing> listings() const;
+
+ private:
+  void add(const char* op, DeviceKind device, Entry entry);
+  std::map<std::pair<std::string, DeviceKind>, std::vector<Entry>> lists_;
+};
+
+// Runs the first implementation that accepts the call. ErrorKind::unsupported, with every reason, when none does.
+template <class Op, class... Args>
+void dispatch(Context& context, const Args&... args) {
+  std::string reasons;
+  for (const Registry::Entry& entry : context.registry.list(Op::name, context.device.kind())) {
+    if (entry.decline) {
+      std::string reason = reinterpret_cast<DeclineOf<Op>>(entry.decline)(context, args...);
+      if (!reason.empty()) {
+        reasons += fmt::format("; {}: {}", entry.name, reason);
+        continue;
+      }
+    }
+    reinterpret_cast<RunOf<Op>>(entry.run)(context, args...);
+    return;
+  }
+  throw_error(ErrorKind::unsupported, "no implementation of {} on {} takes this call{}", Op::name, context.device.name(),
+              reasons.empty() ? std::string("; none is registered") : reasons);
+}
+
+}  // namespace ingot::ops

@@ -1,0 +1,40 @@
+// Weight: a matrix [out, in] as it is stored, of any storage type. Linear layers read any of them in forward and in the
+// gradient of their input; only f32 and bf16 ones can be trained in full.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "tensor/tensor.h"
+
+namespace ingot {
+
+// The block-quantised types are GGUF's (specs: gguf.md section 2); a row is a whole number of blocks.
+enum class Storage : uint8_t { f32, bf16, f16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q6_k };
+
+const char* name(Storage storage);  // "f32", "q8_0", ...
+bool is_block(Storage storage);
+int64_t block_elements(Storage storage);  // elements a block; 1 for plain types
+size_t block_bytes(Storage storage);      // bytes a block; bytes an element for plain types
+// Bytes of a row of `in` elements; ErrorKind::unsupported when a row is not whole blocks.
+size_t row_bytes(Storage storage, int64_t in);
+
+struct Weight {
+  Storage storage = Storage::f32;
+  const void* data = nullptr;  // out rows of row_bytes(storage, in), on `device`; owned by an arena or a file map
+  int64_t out = 0;
+  int64_t in = 0;
+  const Device* device = nullptr;
+
+  explicit operator bool() const { return data != nullptr; }
+  // Rows [begin, end).
+  Weight slice(int64_t begin, int64_t end) const;
+  // The plain view of an f32, bf16 or f16 weight as [out, in]; internal error for a block type.
+  Tensor tensor() const;
+  std::string text() const;
+};
+
+Weight weight_of(const Tensor& matrix);  // [out, in] of f32, bf16 or f16
+
+}  // namespace ingot
