@@ -4,9 +4,7 @@
 
 namespace ingot::ops {
 
-void Registry::add(const char* op, DeviceKind device, Entry entry) {
-  lists_[{op, device}].push_back(std::move(entry));
-}
+void Registry::add(const char* op, DeviceKind device, Entry entry) { lists_[{op, device}].push_back(std::move(entry)); }
 
 const std::vector<Registry::Entry>& Registry::list(const char* op, DeviceKind device) const {
   static const std::vector<Entry> none;

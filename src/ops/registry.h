@@ -45,14 +45,15 @@ class Registry {
 
   template <class Op>
   void add(DeviceKind device, std::string implementation, RunOf<Op> run, DeclineOf<Op> decline = nullptr) {
-    add(Op::name, device, {std::move(implementation), reinterpret_cast<Untyped>(run), reinterpret_cast<Untyped>(decline)});
+    add(Op::name, device,
+        {std::move(implementation), reinterpret_cast<Untyped>(run), reinterpret_cast<Untyped>(decline)});
   }
 
   // Implementations in order of preference; empty when there is none.
   const std::vector<Entry>& list(const char* op, DeviceKind device) const;
 
-  // Only this implementation of the op is kept (for tests and for comparing). ErrorKind::usage when there is none of that
-  // name on any device, naming those there are.
+  // Only this implementation of the op is kept (for tests and for comparing). ErrorKind::usage when there is none of
+  // that name on any device, naming those there are.
   void restrict_to(const std::string& op, const std::string& implementation);
   // Applies "op=implementation,op=implementation" (the environment variable INGOT_OPS).
   void restrict_to(const std::string& list);
@@ -80,8 +81,8 @@ void dispatch(Context& context, const Args&... args) {
     reinterpret_cast<RunOf<Op>>(entry.run)(context, args...);
     return;
   }
-  throw_error(ErrorKind::unsupported, "no implementation of {} on {} takes this call{}", Op::name, context.device.name(),
-              reasons.empty() ? std::string("; none is registered") : reasons);
+  throw_error(ErrorKind::unsupported, "no implementation of {} on {} takes this call{}", Op::name,
+              context.device.name(), reasons.empty() ? std::string("; none is registered") : reasons);
 }
 
 }  // namespace ingot::ops

@@ -12,8 +12,8 @@ struct StorageRow {
 };
 
 const StorageRow& row_of(Storage storage) {
-  static constexpr StorageRow rows[] = {{"f32", 1, 4},    {"bf16", 1, 2},   {"f16", 1, 2},    {"q8_0", 32, 34},
-                                        {"q4_0", 32, 18}, {"q4_1", 32, 20}, {"q5_0", 32, 22}, {"q5_1", 32, 24},
+  static constexpr StorageRow rows[] = {{"f32", 1, 4},      {"bf16", 1, 2},    {"f16", 1, 2},    {"q8_0", 32, 34},
+                                        {"q4_0", 32, 18},   {"q4_1", 32, 20},  {"q5_0", 32, 22}, {"q5_1", 32, 24},
                                         {"q4_k", 256, 144}, {"q6_k", 256, 210}};
   return rows[static_cast<size_t>(storage)];
 }

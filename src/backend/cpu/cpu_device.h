@@ -1,0 +1,35 @@
+// The CPU as a device, and its ops.
+#pragma once
+
+#include <memory>
+
+#include "ops/registry.h"
+#include "tensor/device.h"
+
+namespace ingot::cpu {
+
+// The instruction-set level that kernels are compiled for. A later one includes the earlier.
+enum class Isa { plain, avx2, avx512 };  // avx512: F, BW, DQ, VL, VNNI and BF16
+
+const char* name(Isa isa);
+// The best level that this machine and this build have.
+Isa best_isa();
+
+// The host's memory and cores. `arch()` names the level, for instance "avx512".
+std::unique_ptr<Device> make_device();
+
+// Adds the CPU implementations of every op, best first: onednn where it serves, then this machine's levels from
+// best_isa() down to plain, then the double-precision reference.
+void register_ops(ops::Registry& registry);
+
+struct Peaks {
+  double f32_flops;       // FLOP/s of fused multiply-adds over all threads
+  double bf16_flops;      // FLOP/s of bf16 dot products; equals f32_flops where the machine has none
+  double gemm_f32_flops;  // what this program's matmul reaches on a 2048-cube
+  double gemm_bf16_flops;
+  double read_bytes;  // bytes/s read from memory
+};
+// Measures for about `seconds` in all.
+Peaks measure_peaks(ops::Context& context, double seconds);
+
+}  // namespace ingot::cpu

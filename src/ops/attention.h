@@ -1,0 +1,80 @@
+// Attention over packed sequences, and over a paged KV cache. Letters: T tokens, S sequences, Q query heads, G
+// key/value heads (Q is a multiple of G; query head q reads head q / (Q/G)), D head size.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace ingot::ops {
+
+struct AttentionAttributes {
+  int64_t heads = 0;     // Q
+  int64_t kv_heads = 0;  // G
+  int64_t head_dim = 0;  // D
+  float scale = 0;       // multiplies the scores; 1/sqrt(D) for llama
+};
+
+// Causal attention inside every sequence (token i of a sequence sees tokens 0..i of it), softmax in fp32.
+// out [T, Q D], q [T, Q D], k and v [T, G D], all f32 or all bf16; offsets [S + 1] i32: sequence s is rows
+// offsets[s] .. offsets[s+1]; lse [Q, T] f32: log of the sum of exp(scale q k), absent when not wanted.
+// A token's result depends on its own sequence only, never on its neighbours in the pack.
+void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+               const Tensor& v, const Tensor& offsets, AttentionAttributes attributes);
+
+struct Attention {
+  static constexpr const char* name = "attention";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                         const Tensor&, AttentionAttributes);
+};
+
+// What the forward pass left, for the backward pass.
+struct AttentionSaved {
+  Tensor out, lse, q, k, v;
+};
+
+// Assigns dq [T, Q D], dk and dv [T, G D] from dout [T, Q D]. Deterministic: no sum depends on threads (Dao 2023,
+// arXiv 2307.08691, with dq and dk/dv in loops of their own).
+void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                        const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes);
+
+struct AttentionBackward {
+  static constexpr const char* name = "attention_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const AttentionSaved&,
+                         const Tensor&, AttentionAttributes);
+};
+
+// A paged KV cache of one layer. A page holds `page` tokens.
+struct KvPages {
+  Tensor k, v;  // [P, page, G D], f32 or bf16
+};
+
+// Stores k and v [T, G D] of new tokens at slots [T] i32 (slot = page number * page + place in the page).
+void kv_store(Context& context, const KvPages& pages, const Tensor& k, const Tensor& v, const Tensor& slots);
+
+struct KvStore {
+  static constexpr const char* name = "kv_store";
+  using Signature = void(Context&, const KvPages&, const Tensor&, const Tensor&, const Tensor&);
+};
+
+// Where the sequences of a batch lie in the pages.
+struct PagedLayout {
+  Tensor query_offsets;  // [S + 1] i32: sequence s asks with rows query_offsets[s] .. [s+1] of q
+  Tensor lengths;        // [S] i32: keys of sequence s in the cache, the new tokens' own included
+  Tensor tables;         // [S, most pages] i32: its page numbers in order
+};
+
+// Causal attention of new tokens (one when decoding, a piece of a prompt when filling) over the cache: query i of a
+// sequence with n queries and length L sees keys 0 .. L - n + i. out and q [T, Q D], f32 or bf16; pages of q's type.
+// A token's bits do not depend on how the prompt was cut into pieces or on the other sequences.
+void paged_attention(Context& context, const Tensor& out, const Tensor& q, const KvPages& pages,
+                     const PagedLayout& layout, AttentionAttributes attributes);
+
+struct PagedAttention {
+  static constexpr const char* name = "paged_attention";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const KvPages&, const PagedLayout&,
+                         AttentionAttributes);
+};
+
+}  // namespace ingot::ops

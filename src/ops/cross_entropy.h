@@ -1,0 +1,21 @@
+// Cross-entropy of next-token logits. Letters: T tokens (a chunk), V vocabulary.
+#pragma once
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace ingot::ops {
+
+// losses [T] f32 = log(sum exp(logits[t])) - logits[t][targets[t]], 0 where targets[t] is -1 (not counted).
+// dlogits [T, V], f32 or bf16, absent when not wanted: softmax - one-hot, rows of zeros where not counted (the gradient
+// of the plain sum of losses: the division by the number of counted tokens is done once, at the end of the step).
+// logits [T, V] f32; sums in fp32. dlogits may share memory with logits when it is f32.
+void cross_entropy(Context& context, const Tensor& losses, const Tensor& dlogits, const Tensor& logits,
+                   const Tensor& targets);
+
+struct CrossEntropy {
+  static constexpr const char* name = "cross_entropy";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
+};
+
+}  // namespace ingot::ops

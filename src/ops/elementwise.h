@@ -1,0 +1,57 @@
+// Element-wise ops. f32 and bf16 unless said otherwise; computed in fp32, rounded once.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace ingot::ops {
+
+// y = a + b, all of one type and as many elements. y may be a or b.
+void add(Context& context, const Tensor& y, const Tensor& a, const Tensor& b);
+struct Add {
+  static constexpr const char* name = "add";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
+};
+
+// y = factor * x, converted to y's type (f32, bf16; x also f16). y may be x when the types are alike. factor 1 is a
+// cast.
+void scale(Context& context, const Tensor& y, const Tensor& x, float factor);
+struct Scale {
+  static constexpr const char* name = "scale";
+  using Signature = void(Context&, const Tensor&, const Tensor&, float);
+};
+
+// y [T, N] += bias [N] f32.
+void add_bias(Context& context, const Tensor& y, const Tensor& bias);
+struct AddBias {
+  static constexpr const char* name = "add_bias";
+  using Signature = void(Context&, const Tensor&, const Tensor&);
+};
+
+// dbias [N] f32 (+)= sum over T of dy [T, N], in an order that depends on T only.
+void add_bias_backward(Context& context, const Tensor& dbias, const Tensor& dy, bool accumulate);
+struct AddBiasBackward {
+  static constexpr const char* name = "add_bias_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, bool);
+};
+
+struct DropoutAttributes {
+  float probability = 0;  // of an element to become 0; the others are divided by 1 - probability
+  uint64_t seed = 0;      // key of the random numbers
+  uint64_t stream = 0;    // which use of dropout this is: a function of (step, layer, place)
+  // Row t of x draws for sample rows[t] >> 32 and position rows[t] & 0xffffffff: [T] i64. So a token's mask is the same
+  // whatever the micro-batch or rank.
+};
+
+// y [T, N] = dropped-out x. Element (t, j) is kept when uniform(Philox(seed; stream, rows[t], j)) >= probability: block
+// j / 4 of counter (low rows, high rows, j / 4, stream), key seed; word j % 4. Its backward is the same op on dy. y may
+// be x.
+void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, DropoutAttributes attributes);
+struct Dropout {
+  static constexpr const char* name = "dropout";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, DropoutAttributes);
+};
+
+}  // namespace ingot::ops

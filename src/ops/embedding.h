@@ -1,0 +1,27 @@
+// Look-up of token embeddings. Letters: T tokens, V vocabulary, H features.
+#pragma once
+
+#include "ops/context.h"
+#include "tensor/weight.h"
+
+namespace ingot::ops {
+
+// y [T, H] (f32 or bf16) = row ids[t] of the table [V, H] (any storage). ids [T] i32 in [0, V): checked by the caller
+// who made the batch.
+void embedding(Context& context, const Tensor& y, const Weight& table, const Tensor& ids);
+
+struct Embedding {
+  static constexpr const char* name = "embedding";
+  using Signature = void(Context&, const Tensor&, const Weight&, const Tensor&);
+};
+
+// Adds dy [T, H] (f32 or bf16) to dtable [V, H] f32, row ids[t], tokens of a row in order of t whatever the threads.
+// Always accumulates: the caller zeroes dtable once.
+void embedding_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids);
+
+struct EmbeddingBackward {
+  static constexpr const char* name = "embedding_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
+};
+
+}  // namespace ingot::ops

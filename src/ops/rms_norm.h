@@ -1,0 +1,35 @@
+// Root-mean-square normalisation (Zhang and Sennrich 2019, arXiv 1910.07467). Letters: T tokens, H features.
+#pragma once
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace ingot::ops {
+
+// y [T, H] = x * rstd * weight, rstd [T] f32 = 1 / sqrt(mean(x^2) + epsilon). x and y are f32 or bf16, alike; weight
+// [H] f32; sums in fp32, one rounding at the end. rstd may be absent. y may be x.
+void rms_norm(Context& context, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+              float epsilon);
+
+struct RmsNorm {
+  static constexpr const char* name = "rms_norm";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, float);
+};
+
+struct RmsNormBackwardAttributes {
+  bool accumulate_dx = false;       // add to dx (the residual stream's gradient) instead of assigning
+  bool accumulate_dweight = false;  // add to dweight instead of assigning
+};
+
+// dx [T, H] = rstd (g - x rstd^2 mean(g x)), g = dy weight; dweight [H] f32 = sum over T of dy x rstd, absent when not
+// wanted. The sum over T is in an order that depends on T only, never on threads.
+void rms_norm_backward(Context& context, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
+                       const Tensor& weight, const Tensor& rstd, RmsNormBackwardAttributes attributes);
+
+struct RmsNormBackward {
+  static constexpr const char* name = "rms_norm_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                         const Tensor&, RmsNormBackwardAttributes);
+};
+
+}  // namespace ingot::ops

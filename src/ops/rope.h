@@ -1,0 +1,27 @@
+// Rotary position embedding, half-split pairs (Su et al. 2021, arXiv 2104.09864; as Hugging Face's llama lays it out).
+#pragma once
+
+#include <cstdint>
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace ingot::ops {
+
+struct RopeAttributes {
+  int64_t heads = 0;     // heads in a row of x
+  bool inverse = false;  // rotate by minus the angle: the backward of rope
+};
+
+// For every token t, head and i < D/2, with angle a = positions[t] * frequencies[i] in fp32:
+//   y[i] = x[i] cos a - x[i + D/2] sin a,  y[i + D/2] = x[i + D/2] cos a + x[i] sin a.
+// x and y [T, heads * D], f32 or bf16, alike, may be the same; positions [T] i32; frequencies [D/2] f32.
+void rope(Context& context, const Tensor& y, const Tensor& x, const Tensor& positions, const Tensor& frequencies,
+          RopeAttributes attributes);
+
+struct Rope {
+  static constexpr const char* name = "rope";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, RopeAttributes);
+};
+
+}  // namespace ingot::ops
