@@ -1,5 +1,6 @@
 # Compiler flags shared by every target.
 option(INGOT_TESTS "Build the tests" ON)
+option(INGOT_FUZZ "Build the fuzz targets of tests/fuzz (clang)" OFF)
 set(INGOT_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, address (with undefined), or thread")
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -27,6 +28,13 @@ elseif(INGOT_SANITIZE STREQUAL "thread")
   add_link_options(-fsanitize=thread)
 elseif(NOT INGOT_SANITIZE STREQUAL "")
   message(FATAL_ERROR "INGOT_SANITIZE is '${INGOT_SANITIZE}'; it may be empty, address or thread")
+endif()
+
+if(INGOT_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "INGOT_FUZZ needs clang (libFuzzer); the compiler is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
 find_program(CCACHE ccache)

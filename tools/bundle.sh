@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# build/ingot-VERSION-linux-ARCH.tar.gz: the executable (no path of this machine in its search path), recipes, data,
+# licence, and a README that names the shared libraries it needs and the packages that carry them here.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+executable=build/release/ingot
+version=$(sed -nE 's/^project\(ingot VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
+name=ingot-$version-linux-$(uname -m)
+stage=build/bundle/$name
+
+if readelf -d "$executable" | grep -E 'R(UN)?PATH'; then
+  echo "error: $executable carries a library path of this machine, so it cannot be moved" >&2
+  exit 1
+fi
+rm -rf build/bundle
+mkdir -p "$stage/bin"
+objcopy --strip-debug "$executable" "$stage/bin/ingot"
+cp -R recipes data LICENSE "$stage/"
+
+# package_of FILE: the package that installed it; dpkg may know it under the path before /usr was merged.
+package_of() {
+  { dpkg-query -S "$(readlink -f "$1")" || dpkg-query -S "${1#/usr}"; } 2>/dev/null | head -n 1 | cut -d: -f1
+}
+
+# shellcheck disable=SC2016,SC1091
+{
+  printf '# Ingot %s\n\n`bin/ingot` runs from wherever this folder lies; `bin/ingot --help` lists its commands.\n\n' "$version"
+  printf 'Built on %s. It needs these shared libraries:\n\n| library | package |\n|---|---|\n' \
+    "$(. /etc/os-release && echo "$PRETTY_NAME")"
+  ldd "$executable" | awk '$2 == "=>" {print $1, $3}' | sort | while read -r library path; do
+    printf '| %s | %s |\n' "$library" "$(package_of "$path")"
+  done
+} >"$stage/README.md"
+if grep -E '\| \|$|\| not' "$stage/README.md"; then
+  echo "error: a library's package is not known (above)" >&2
+  exit 1
+fi
+
+"$stage/bin/ingot" --version >/dev/null
+tar -C build/bundle --sort=name --owner=0 --group=0 --numeric-owner -czf "build/$name.tar.gz" "$name"
+echo "build/$name.tar.gz: $(du -h "build/$name.tar.gz" | cut -f1)"
