@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that can be checked without running the program. Called by `./run lint`, which builds first.
 # LINT_BASE names the commit that clang-tidy compares with; without it: where this branch left main, or, on main itself,
-# the last commit older than four hours. TIDY_SECONDS (default 240) bounds clang-tidy; what it did not reach is printed.
+# the last commit older than four hours (or the first of all). TIDY_SECONDS (default 240) bounds clang-tidy; what it did not reach is printed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 failures=()
@@ -30,13 +30,16 @@ shell() {
 }
 
 base_commit() {
+  local base
   if [ -n "${LINT_BASE-}" ]; then
     git rev-parse --verify "$LINT_BASE^{commit}"
-  elif [ "$(git rev-parse --abbrev-ref HEAD)" != main ] && git rev-parse -q --verify main >/dev/null; then
-    git merge-base main HEAD
-  else
-    git rev-list -1 --before='4 hours ago' HEAD | grep . || git rev-list --max-parents=0 HEAD | tail -n 1
+    return
   fi
+  base=$(git merge-base main HEAD 2>/dev/null || true)
+  if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then # on main
+    base=$(git rev-list -1 --before='4 hours ago' HEAD)
+  fi
+  echo "${base:-$(git rev-list --max-parents=0 HEAD | tail -n 1)}"
 }
 
 # tidy_one FILE: prints findings; past the deadline it does nothing. Leaves FILE's name in $TIDY_DONE when it was checked.
