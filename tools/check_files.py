@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Rules about tracked files: none over 1 MB; sources under 1000 lines, ASCII; markers carry an issue number and stay under
-one per thousand lines; no test is switched off; no path of somebody's machine. `--self-test` checks the checker."""
+one per thousand lines; no test is switched off; no path of somebody's machine; what a page links to is there.
+`--self-test` checks the checker."""
 import argparse
+import posixpath
 import re
 import subprocess
 import sys
@@ -12,12 +14,15 @@ MAX_LINES = 1000
 SOURCES = (".h", ".cpp", ".cu", ".inc", ".py", ".sh", ".cmake")
 MARKER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b(\(#\d+\))?")
 SWITCHED_OFF = re.compile(r"\bDIS" r"ABLED_|\bGTEST_" r"SKIP|^\s*#\s*if\s+0\b")
+LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 MACHINE_PATH = re.compile(r"(?<![\w./$}~-])/(?:work|home|root|Users)/\w")
 
 
 def check(files):
     """files: [(path, bytes)] of everything tracked."""
     problems, markers, lines_total = [], 0, 0
+    tracked = {path for path, _ in files}
+    tracked |= {"/".join(path.split("/")[:n]) for path in tracked for n in range(1, path.count("/") + 1)}
     for path, data in files:
         if len(data) > MAX_BYTES:
             problems.append(f"{path}: {len(data)} bytes; no tracked file is over {MAX_BYTES}")
@@ -27,6 +32,9 @@ def check(files):
         for number, line in enumerate(lines, 1):
             if MACHINE_PATH.search(line):
                 problems.append(f"{path}:{number}: a path of one machine")
+            for target in LINK.findall(line) if path.endswith(".md") else []:
+                if posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) not in tracked:
+                    problems.append(f"{path}:{number}: links to '{target}', which is not in the repository")
         if not path.endswith(SOURCES):
             continue
         lines_total += len(lines)
@@ -61,6 +69,8 @@ def self_test():
     assert found("a.cpp", "TEST(A, DIS" + "ABLED_b) {}\n") == 1
     assert found("a.cpp", "#if " + "0\n") == 1
     assert found("a.md", "see " + "/ho" + "me/me/x\n") == 1
+    assert found("docs/a.md", "[x](../filler.py) [y](https://x.org/y) [z](#z)\n") == 0
+    assert found("docs/a.md", "[x](filler.py)\n") == 1
     assert found("a.md", "see docs/home/x and caf\u00e9\n") == 0
 
 
