@@ -1,0 +1,101 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+
+#include "text/unicode.h"
+
+namespace ingot::text {
+namespace {
+
+size_t start_of_last_character(std::string_view text) {
+  size_t at = text.size() - 1;
+  for (size_t back = 1; back < 4 && at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80; ++back) --at;
+  return at;
+}
+
+uint8_t class_before(std::string_view text, size_t at) {
+  return char_class(decode_utf8(text, start_of_last_character(text.substr(0, at))).code_point);
+}
+
+}  // namespace
+
+void AddedTokenMatcher::add(const AddedToken& token, std::string_view content) {
+  if (content.empty()) return;
+  starts_[static_cast<uint8_t>(content[0])] = true;
+  size_t node = 0;
+  for (const char c : content) {
+    const auto byte = static_cast<uint8_t>(c);
+    auto& children = nodes_[node].children;
+    const auto found = std::find_if(children.begin(), children.end(), [&](const auto& child) { return child.first == byte; });
+    if (found != children.end()) {
+      node = static_cast<size_t>(found->second);
+      continue;
+    }
+    const size_t next = nodes_.size();
+    children.emplace_back(byte, static_cast<int32_t>(next));
+    nodes_.emplace_back();
+    node = next;
+  }
+  nodes_[node].token = static_cast<int32_t>(tokens_.size());
+  tokens_.push_back(token);
+}
+
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_match(std::string_view text, size_t at) const {
+  std::optional<Match> best;
+  size_t node = 0;
+  for (size_t end = at; end < text.size();) {
+    const auto byte = static_cast<uint8_t>(text[end]);
+    const auto& children = nodes_[node].children;
+    const auto found = std::find_if(children.begin(), children.end(), [&](const auto& child) { return child.first == byte; });
+    if (found == children.end()) break;
+    node = static_cast<size_t>(found->second);
+    ++end;
+    if (nodes_[node].token >= 0) best = Match{nodes_[node].token, end};
+  }
+  return best;
+}
+
+std::vector<TextPart> AddedTokenMatcher::split(std::string_view text, bool parse_special) const {
+  std::vector<TextPart> parts;
+  size_t plain = 0;  // where the text begins that is not in a part yet
+  for (size_t at = 0; at < text.size();) {
+    if (!starts_[static_cast<uint8_t>(text[at])]) {
+      ++at;
+      continue;
+    }
+    const std::optional<Match> match = longest_match(text, at);
+    if (!match) {
+      ++at;
+      continue;
+    }
+    size_t begin = at, end = match->end;
+    at = end;  // whatever becomes of this match, the search goes on behind it
+    const AddedToken& token = tokens_[static_cast<size_t>(match->token)];
+    if (token.special && !parse_special) continue;
+    if (token.single_word) {
+      if (begin > 0 && (class_before(text, begin) & char_word) != 0) continue;
+      if (end < text.size() && (char_class(decode_utf8(text, end).code_point) & char_word) != 0) continue;
+    }
+    begin = std::max(begin, plain);  // an rstrip before may have taken the beginning of this match
+    end = std::max(end, begin);
+    if (token.lstrip) {
+      while (begin > plain && (class_before(text, begin) & char_space) != 0) {
+        begin = start_of_last_character(text.substr(0, begin));
+      }
+    }
+    if (token.rstrip) {
+      while (end < text.size()) {
+        const Utf8Char c = decode_utf8(text, end);
+        if ((char_class(c.code_point) & char_space) == 0) break;
+        end += c.size;
+      }
+    }
+    if (begin > plain) parts.push_back({std::nullopt, text.substr(plain, begin - plain)});
+    parts.push_back({token.id, text.substr(begin, end - begin)});
+    plain = end;
+  }
+  if (plain < text.size()) parts.push_back({std::nullopt, text.substr(plain)});
+  return parts;
+}
+
+}  // namespace ingot::text

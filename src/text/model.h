@@ -1,0 +1,17 @@
+// The part of a tokenizer that turns one pre-token into ids.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace ingot::text {
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  // Appends the ids of one pre-token. Thread-safe.
+  virtual void encode(std::string_view piece, std::vector<int32_t>& out) const = 0;
+};
+
+}  // namespace ingot::text

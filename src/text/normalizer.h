@@ -1,0 +1,34 @@
+// Normalisation of text before pre-tokenisation: a list of steps.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot::text {
+
+struct NormalizerStep {
+  enum class Kind {
+    nfc,
+    prepend,  // `to` in front of a text that is not empty
+    replace,  // every `from` (not empty) becomes `to`
+  };
+  Kind kind = Kind::nfc;
+  std::string from;
+  std::string to;
+};
+
+class Normalizer {
+ public:
+  void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
+  bool empty() const { return steps_.empty(); }
+  std::string apply(std::string_view text) const;
+
+ private:
+  std::vector<NormalizerStep> steps_;
+};
+
+// `text` with every occurrence of `from` (not empty) replaced by `to`, left to right.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
+
+}  // namespace ingot::text

@@ -1,0 +1,154 @@
+#include "text/pre_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "text/split.h"
+
+namespace ingot::text {
+namespace {
+
+using Kind = PreTokenizerStep::Kind;
+
+struct Range {
+  size_t begin;
+  size_t end;
+  bool match;
+};
+
+// The matches of a step and what lies between them; together they cover the text.
+std::vector<Range> cover(const PreTokenizerStep& step, std::string_view text) {
+  std::vector<std::pair<size_t, size_t>> matches;
+  if (step.regex) {
+    matches = step.regex->find_all(text);
+  } else {
+    for (size_t at = text.find(step.literal); at != std::string_view::npos;) {
+      matches.emplace_back(at, at + step.literal.size());
+      at = text.find(step.literal, at + step.literal.size());
+    }
+  }
+  std::vector<Range> ranges;
+  size_t at = 0;
+  for (const auto& [begin, end] : matches) {
+    if (begin > at) ranges.push_back({at, begin, step.invert});
+    ranges.push_back({begin, end, !step.invert});
+    at = end;
+  }
+  if (at < text.size()) ranges.push_back({at, text.size(), step.invert});
+  return ranges;
+}
+
+void split_pattern(const PreTokenizerStep& step, std::string_view text, std::vector<std::string_view>& out) {
+  std::vector<Range> ranges = cover(step, text);
+  std::vector<Range> joined;
+  switch (step.behavior) {
+    case SplitBehavior::isolated: joined = std::move(ranges); break;
+    case SplitBehavior::removed:
+      std::copy_if(ranges.begin(), ranges.end(), std::back_inserter(joined), [](const Range& r) { return !r.match; });
+      break;
+    case SplitBehavior::contiguous:
+      for (const Range& range : ranges) {
+        if (!joined.empty() && joined.back().match == range.match) {
+          joined.back().end = range.end;
+        } else {
+          joined.push_back(range);
+        }
+      }
+      break;
+    case SplitBehavior::merged_with_previous: {
+      bool previous_match = false;
+      for (const Range& range : ranges) {
+        if (range.match && !previous_match && !joined.empty()) {
+          joined.back().end = range.end;
+        } else {
+          joined.push_back(range);
+        }
+        previous_match = range.match;
+      }
+      break;
+    }
+    case SplitBehavior::merged_with_next: {
+      bool next_match = false;
+      for (auto range = ranges.rbegin(); range != ranges.rend(); ++range) {
+        if (range->match && !next_match && !joined.empty()) {
+          joined.back().begin = range->begin;
+        } else {
+          joined.push_back(*range);
+        }
+        next_match = range->match;
+      }
+      std::reverse(joined.begin(), joined.end());
+      break;
+    }
+  }
+  for (const Range& range : joined) out.push_back(text.substr(range.begin, range.end - range.begin));
+}
+
+constexpr std::string_view gpt2_pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// GPT-2's own spelling of the same pattern with groups shared, as other tools write it.
+constexpr std::string_view gpt2_pattern_grouped =
+    R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view llama3_pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view qwen2_pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+}  // namespace
+
+void PreTokenizer::add_regex(std::string_view pattern, SplitBehavior behavior, bool invert) {
+  // These patterns match every character, so "isolated", and "removed" with invert, both keep each match as a piece.
+  const bool keeps_matches = (behavior == SplitBehavior::isolated && !invert) ||  //
+                             (behavior == SplitBehavior::removed && invert);
+  if (keeps_matches && (pattern == gpt2_pattern || pattern == gpt2_pattern_grouped)) return add(Kind::gpt2);
+  if (keeps_matches && pattern == llama3_pattern) return add(Kind::llama3);
+  if (keeps_matches && pattern == qwen2_pattern) return add(Kind::qwen2);
+  PreTokenizerStep step;
+  step.kind = Kind::pattern;
+  step.regex = std::make_shared<const Regex>(pattern);
+  step.behavior = behavior;
+  step.invert = invert;
+  steps_.push_back(std::move(step));
+}
+
+void PreTokenizer::add_literal(std::string_view literal, SplitBehavior behavior, bool invert) {
+  PreTokenizerStep step;
+  step.kind = Kind::pattern;
+  step.literal = literal;
+  step.behavior = behavior;
+  step.invert = invert;
+  steps_.push_back(std::move(step));
+}
+
+void PreTokenizer::add(Kind kind) {
+  PreTokenizerStep step;
+  step.kind = kind;
+  steps_.push_back(std::move(step));
+}
+
+Pieces PreTokenizer::split(std::string_view text) const {
+  Pieces pieces;
+  if (text.empty()) return pieces;
+  pieces.views.push_back(text);
+  std::vector<std::string_view> next;
+  for (const PreTokenizerStep& step : steps_) {
+    next.clear();
+    for (const std::string_view piece : pieces.views) {
+      switch (step.kind) {
+        case Kind::gpt2: split_gpt2(piece, next); break;
+        case Kind::llama3: split_llama3(piece, 3, next); break;
+        case Kind::qwen2: split_llama3(piece, 1, next); break;
+        case Kind::digits: split_digits(piece, false, next); break;
+        case Kind::digit_characters: split_digits(piece, true, next); break;
+        case Kind::prefix_space:
+          next.push_back(piece.starts_with(' ') ? piece : pieces.owned.emplace_back(" " + std::string(piece)));
+          break;
+        case Kind::pattern: split_pattern(step, piece, next); break;
+      }
+    }
+    pieces.views.swap(next);
+  }
+  return pieces;
+}
+
+}  // namespace ingot::text

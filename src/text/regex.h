@@ -1,0 +1,32 @@
+// Regular expressions with Unicode classes (PCRE2 behind one .cpp), for pre-tokenizer patterns that have no hand-written
+// splitter. Invalid UTF-8 in the text is never part of a match.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ingot::text {
+
+class Regex {
+ public:
+  // Errors: corrupt, with PCRE2's words, when the pattern does not compile.
+  explicit Regex(std::string_view pattern);
+  ~Regex();
+  Regex(const Regex&) = delete;
+  Regex& operator=(const Regex&) = delete;
+
+  // Byte ranges [begin, end) of all non-overlapping, non-empty matches, in order. Thread-safe.
+  // Errors: resource when the pattern needs more backtracking than PCRE2 allows.
+  std::vector<std::pair<size_t, size_t>> find_all(std::string_view text) const;
+
+ private:
+  struct Code;
+  std::unique_ptr<Code> code_;
+  std::string pattern_;
+};
+
+}  // namespace ingot::text

@@ -1,0 +1,147 @@
+#include "text/tokenizer.h"
+
+#include "base/error.h"
+#include "text/tokenizer_parts.h"
+#include "text/unicode.h"
+
+namespace ingot::text {
+namespace {
+
+constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
+
+// The token of `id`, or an empty one.
+const Token& token_at(const TokenizerParts& parts, int32_t id) {
+  static const Token none;
+  const auto index = static_cast<size_t>(id);
+  return id >= 0 && index < parts.tokens.size() ? parts.tokens[index] : none;
+}
+
+// A run of byte tokens: text if it is UTF-8 as a whole, else one U+FFFD a byte.
+void append_byte_run(std::string& out, std::string& run) {
+  if (is_valid_utf8(run)) {
+    out += run;
+  } else {
+    for (size_t i = 0; i < run.size(); ++i) out += replacement;
+  }
+  run.clear();
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(TokenizerParts parts) : parts_(std::make_unique<const TokenizerParts>(std::move(parts))) {}
+Tokenizer::~Tokenizer() = default;
+
+void Tokenizer::encode_plain(std::string_view text, bool parse_special, std::vector<int32_t>& out) const {
+  std::string normalized;
+  if (!parts_->normalizer.empty()) {
+    normalized = parts_->normalizer.apply(text);
+    text = normalized;
+  }
+  for (const TextPart& part : parts_->normalized_matcher.split(text, parse_special)) {
+    if (part.id) {
+      out.push_back(*part.id);
+      continue;
+    }
+    const Pieces pieces = parts_->pre_tokenizer.split(part.text);
+    for (const std::string_view piece : pieces.views) parts_->model->encode(piece, out);
+  }
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  if (text.size() > (size_t{1} << 31) - 1) {
+    throw_hint(ErrorKind::resource, "cut it into parts", "a text of {} bytes is too long to tokenize at once", text.size());
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 3 + 2);
+  if (options.add_special_tokens) ids = parts_->prefix;
+  for (const TextPart& part : parts_->raw_matcher.split(text, options.parse_special)) {
+    if (part.id) {
+      ids.push_back(*part.id);
+    } else {
+      encode_plain(part.text, options.parse_special, ids);
+    }
+  }
+  if (options.add_special_tokens) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::string text, run;
+  for (const int32_t id : ids) {
+    const Token& token = token_at(*parts_, id);
+    if (skip_special && token.special) continue;
+    if (token.fallback_byte) {
+      run += token.bytes;
+    } else {
+      append_byte_run(text, run);
+      text += token.bytes;
+    }
+  }
+  append_byte_run(text, run);
+  int32_t drop = 0;
+  while (drop < parts_->decode.strip_count && static_cast<size_t>(drop) < text.size() &&
+         text[static_cast<size_t>(drop)] == parts_->decode.strip) {
+    ++drop;
+  }
+  return replace_invalid_utf8(std::string_view(text).substr(static_cast<size_t>(drop)));
+}
+
+const std::string& Tokenizer::token_text(int32_t id) const { return token_at(*parts_, id).text; }
+const std::string& Tokenizer::token_bytes(int32_t id) const { return token_at(*parts_, id).bytes; }
+bool Tokenizer::is_special(int32_t id) const { return token_at(*parts_, id).special; }
+
+std::optional<int32_t> Tokenizer::find(std::string_view token) const {
+  const auto found = parts_->ids.find(std::string(token));
+  return found == parts_->ids.end() ? std::nullopt : std::optional(found->second);
+}
+
+int32_t Tokenizer::size() const { return static_cast<int32_t>(parts_->tokens.size()); }
+std::optional<int32_t> Tokenizer::bos_id() const { return parts_->bos_id; }
+std::optional<int32_t> Tokenizer::eos_id() const { return parts_->eos_id; }
+std::optional<int32_t> Tokenizer::unk_id() const { return parts_->unk_id; }
+std::optional<int32_t> Tokenizer::pad_id() const { return parts_->pad_id; }
+
+std::string StreamDecoder::strip_start(std::string text) {
+  const DecodeRules& rules = tokenizer_.parts_->decode;
+  size_t drop = 0;
+  while (!strip_done_ && drop < text.size()) {
+    if (num_stripped_ == rules.strip_count || text[drop] != rules.strip) {
+      strip_done_ = true;
+    } else {
+      ++num_stripped_;
+      ++drop;
+    }
+  }
+  return text.substr(drop);
+}
+
+std::string StreamDecoder::push(int32_t id) {
+  const Token& token = token_at(*tokenizer_.parts_, id);
+  if ((skip_special_ && token.special) || token.bytes.empty()) return {};
+  std::string text;
+  if (tokenizer_.parts_->decode.byte_fallback && !token.fallback_byte) {
+    for (size_t i = 0; i < pending_.size(); ++i) text += replacement;  // the run of bytes ended inside a character
+    pending_.clear();
+  }
+  pending_ += token.bytes;
+  const size_t whole = pending_.size() - incomplete_utf8_tail(pending_);
+  text += replace_invalid_utf8(std::string_view(pending_).substr(0, whole));
+  pending_.erase(0, whole);
+  return strip_start(std::move(text));
+}
+
+std::string StreamDecoder::finish() {
+  std::string text;
+  if (tokenizer_.parts_->decode.byte_fallback) {
+    for (size_t i = 0; i < pending_.size(); ++i) text += replacement;
+  } else {
+    text = replace_invalid_utf8(pending_);
+  }
+  pending_.clear();
+  text = strip_start(std::move(text));
+  num_stripped_ = 0;
+  strip_done_ = false;
+  return text;
+}
+
+}  // namespace ingot::text

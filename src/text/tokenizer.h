@@ -1,0 +1,118 @@
+// Tokenizers: text to ids and back.
+//
+// Two sources: a Hugging Face tokenizer.json, and the vocabulary inside a GGUF file. Formats: specs/tokenizers.md.
+// What is supported: model BPE (byte-level, or characters with byte fallback). Everything else is refused by name.
+//
+// Text that is not UTF-8: byte-level models encode the stray bytes as themselves (a stray byte counts as a character
+// that is neither letter, number nor white space); models with byte fallback use <0xXX>. Decoding gives U+FFFD for what
+// is not UTF-8; `token_bytes` gives the bytes themselves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot::text {
+
+struct TokenizerParts;
+
+struct EncodeOptions {
+  bool add_special_tokens = true;  // what the post-processor adds, e.g. BOS in front
+  bool parse_special = true;       // find special tokens in the text; false for text from people one does not trust
+};
+
+// Settings that come from beside the tokenizer: tokenizer_config.json, special_tokens_map.json.
+struct SpecialTokens {
+  std::optional<std::string> bos, eos, unk, pad;  // contents, e.g. "<s>"
+  std::optional<bool> add_bos, add_eos;           // force BOS in front / EOS behind on or off; unset: as the tokenizer says
+};
+
+// The vocabulary of a GGUF file as plain data; each field is the metadata key tokenizer.ggml.<key>.
+struct VocabularySpec {
+  std::string name;                  // of the file, for errors
+  std::string model;                 // model: "gpt2" is supported
+  std::string pre;                   // pre: default, gpt-2, mpt, llama-bpe, qwen2, smollm, starcoder; empty is default
+  std::vector<std::string> tokens;   // tokens, by id; in byte stand-ins except control and user-defined ones
+  std::vector<int32_t> token_types;  // token_type: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte; or empty
+  std::vector<std::string> merges;   // merges: "left right", by rank
+  std::optional<int32_t> bos_id, eos_id, unk_id, pad_id;  // bos_token_id, eos_token_id, unknown_token_id, padding_token_id
+  std::optional<bool> add_bos, add_eos;                   // add_bos_token, add_eos_token
+};
+
+// Immutable and thread-safe after construction.
+class Tokenizer {
+ public:
+  // Reads the text of a tokenizer.json; `name` is the file's name for errors. The truncation and padding settings of the
+  // file are not applied. Errors: corrupt; unsupported for a component that is not known, naming it; not_found when a
+  // token of `special` is not in the vocabulary and add_bos or add_eos needs it.
+  static std::unique_ptr<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view name,
+                                              const SpecialTokens& special = {});
+
+  // A vocabulary from a GGUF file. `pre` qwen2 also normalises to NFC, as the original tokenizer does.
+  // Errors: corrupt, unsupported as above.
+  static std::unique_ptr<Tokenizer> from_vocabulary(VocabularySpec spec);
+
+  explicit Tokenizer(TokenizerParts parts);
+  ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // Errors: none but resource, for texts over 2 GiB.
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  // The text of `ids`; valid UTF-8. Ids without a token (a padded vocabulary) give nothing. With `skip_special` the
+  // special tokens are left out.
+  std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
+
+  // The token as the vocabulary writes it, "" for ids without one.
+  const std::string& token_text(int32_t id) const;
+  // The bytes that the token stands for in a decoded text (before any leading space is dropped), "" for ids without one.
+  const std::string& token_bytes(int32_t id) const;
+  // The id of a token as the vocabulary writes it; added tokens first.
+  std::optional<int32_t> find(std::string_view token) const;
+
+  // One more than the largest id. A model's embedding may have more rows.
+  int32_t size() const;
+
+  bool is_special(int32_t id) const;
+  std::optional<int32_t> bos_id() const;
+  std::optional<int32_t> eos_id() const;
+  std::optional<int32_t> unk_id() const;
+  std::optional<int32_t> pad_id() const;
+
+ private:
+  friend class StreamDecoder;
+  void encode_plain(std::string_view text, bool parse_special, std::vector<int32_t>& out) const;
+
+  std::unique_ptr<const TokenizerParts> parts_;
+};
+
+// Decodes ids one at a time. Bytes are held back until whole characters are complete, so every piece is valid UTF-8, and
+// all pieces together are `decode` of all ids. (One difference: in models with byte fallback, a run of byte tokens
+// that is not UTF-8 as a whole still gives its valid characters, where `decode` gives one U+FFFD a byte.)
+// Not thread-safe; the tokenizer must outlive it.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false)
+      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+
+  // The text that `id` completes; often empty in the middle of a character.
+  std::string push(int32_t id);
+  // What is left, with U+FFFD for the incomplete character. The decoder is then as new.
+  std::string finish();
+
+ private:
+  std::string strip_start(std::string text);
+
+  const Tokenizer& tokenizer_;
+  bool skip_special_;
+  std::string pending_;
+  int32_t num_stripped_ = 0;     // characters of the leading strip that were dropped
+  bool strip_done_ = false;
+};
+
+}  // namespace ingot::text

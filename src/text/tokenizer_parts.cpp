@@ -1,0 +1,74 @@
+#include "text/tokenizer_parts.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "text/byte_alphabet.h"
+
+namespace ingot::text {
+namespace {
+
+constexpr int32_t max_id = 10'000'000;
+
+// The byte of a token like <0x0A>.
+std::optional<char> fallback_byte(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return std::nullopt;
+  int value = 0;
+  for (const char c : text.substr(3, 2)) {
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
+    if (digit < 0) return std::nullopt;
+    value = value * 16 + digit;
+  }
+  return static_cast<char>(value);
+}
+
+void apply_flag(std::optional<bool> flag, std::optional<int32_t> id, const char* what, const std::string& name,
+                std::vector<int32_t>& ids) {
+  if (!flag) return;
+  if (*flag && !id) throw_error(ErrorKind::not_found, "{}: add_{}_token is set, but there is no {} token", name, what, what);
+  if (!id) return;
+  const bool present = std::find(ids.begin(), ids.end(), *id) != ids.end();
+  if (*flag && !present) ids.push_back(*id);
+  if (!*flag && present) std::erase(ids, *id);
+}
+
+}  // namespace
+
+void TokenizerParts::set_token(int32_t id, std::string text, bool plain) {
+  if (id < 0 || id > max_id) throw_error(ErrorKind::corrupt, "{}: token \"{}\" has the id {}", name, text, id);
+  const auto index = static_cast<size_t>(id);
+  if (index >= tokens.size()) tokens.resize(index + 1);
+  Token& token = tokens[index];
+  token = Token{};
+  if (decode.byte_level && !plain) {
+    token.bytes = bytes_from_stand_ins(text).value_or(text);
+  } else if (const std::optional<char> byte = fallback_byte(text); decode.byte_fallback && byte) {
+    token.bytes = std::string(1, *byte);
+    token.fallback_byte = true;
+  } else {
+    token.bytes = text;
+    for (const auto& [from, to] : decode.replace) token.bytes = replace_all(token.bytes, from, to);
+  }
+  ids.insert_or_assign(text, id);
+  token.text = std::move(text);
+}
+
+void TokenizerParts::add_token(const AddedToken& token) {
+  set_token(token.id, token.content, true);
+  tokens[static_cast<size_t>(token.id)].special = token.special;
+  if (token.normalized) {
+    normalized_matcher.add(token, normalizer.apply(token.content));
+  } else {
+    raw_matcher.add(token, token.content);
+  }
+}
+
+void TokenizerParts::apply_add_flags(std::optional<bool> add_bos, std::optional<bool> add_eos) {
+  apply_flag(add_bos, bos_id, "bos", name, prefix);
+  apply_flag(add_eos, eos_id, "eos", name, suffix);
+}
+
+}  // namespace ingot::text
