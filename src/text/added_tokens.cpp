@@ -26,7 +26,8 @@ void AddedTokenMatcher::add(const AddedToken& token, std::string_view content) {
   for (const char c : content) {
     const auto byte = static_cast<uint8_t>(c);
     auto& children = nodes_[node].children;
-    const auto found = std::find_if(children.begin(), children.end(), [&](const auto& child) { return child.first == byte; });
+    const auto found =
+        std::find_if(children.begin(), children.end(), [&](const auto& child) { return child.first == byte; });
     if (found != children.end()) {
       node = static_cast<size_t>(found->second);
       continue;
@@ -46,7 +47,8 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_match(std::st
   for (size_t end = at; end < text.size();) {
     const auto byte = static_cast<uint8_t>(text[end]);
     const auto& children = nodes_[node].children;
-    const auto found = std::find_if(children.begin(), children.end(), [&](const auto& child) { return child.first == byte; });
+    const auto found =
+        std::find_if(children.begin(), children.end(), [&](const auto& child) { return child.first == byte; });
     if (found == children.end()) break;
     node = static_cast<size_t>(found->second);
     ++end;

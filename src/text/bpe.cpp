@@ -53,8 +53,9 @@ BpeModel::BpeModel(std::vector<std::pair<std::string, int32_t>> tokens, const st
     both += right;
     const std::optional<int32_t> left_id = find(left), right_id = find(right), id = find(both);
     if (!left_id || !right_id || !id) {
-      throw_error(ErrorKind::corrupt, "{}: merge {} (\"{}\" \"{}\") names or makes a piece that is not in the vocabulary",
-                  name, rank, replace_invalid_utf8(left), replace_invalid_utf8(right));
+      throw_error(ErrorKind::corrupt,
+                  "{}: merge {} (\"{}\" \"{}\") names or makes a piece that is not in the vocabulary", name, rank,
+                  replace_invalid_utf8(left), replace_invalid_utf8(right));
     }
     insert_merge(*left_id, *right_id, static_cast<int32_t>(rank), *id);
   }
@@ -92,9 +93,8 @@ std::vector<int32_t> BpeModel::start_symbols(std::string_view piece) const {
     const size_t size = options_.byte_level ? 1 : decode_utf8(piece, at).size;
     const std::string_view character = piece.substr(at, size);
     at += size;
-    const std::optional<int32_t> id = options_.byte_level
-                                          ? std::optional(byte_ids_[static_cast<uint8_t>(character[0])])
-                                          : find(character);
+    const std::optional<int32_t> id =
+        options_.byte_level ? std::optional(byte_ids_[static_cast<uint8_t>(character[0])]) : find(character);
     if (id && *id >= 0) {
       symbols.push_back(*id);
       after_unk = false;

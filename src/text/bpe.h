@@ -56,9 +56,9 @@ class BpeModel : public TokenModel {
   BpeOptions options_;
   std::deque<std::string> pieces_;  // what the keys of ids_ point into
   std::unordered_map<std::string_view, int32_t> ids_;
-  std::array<int32_t, 256> byte_ids_;      // byte level: the byte as a token; byte fallback: <0xXX>; -1 for none
-  std::vector<MergeTarget> merge_table_;   // open addressing, a power of two, at most half full
-  mutable WordCache cache_;                // has its own locks
+  std::array<int32_t, 256> byte_ids_;     // byte level: the byte as a token; byte fallback: <0xXX>; -1 for none
+  std::vector<MergeTarget> merge_table_;  // open addressing, a power of two, at most half full
+  mutable WordCache cache_;               // has its own locks
 };
 
 }  // namespace ingot::text

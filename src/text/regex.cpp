@@ -25,8 +25,8 @@ Regex::Regex(std::string_view pattern) : code_(std::make_unique<Code>()), patter
   int error = 0;
   PCRE2_SIZE offset = 0;
   const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
-  code_->compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &error,
-                                  &offset, nullptr);
+  code_->compiled =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &error, &offset, nullptr);
   if (code_->compiled == nullptr) {
     throw_error(ErrorKind::corrupt, "the pattern \"{}\" does not compile: {} at byte {}", pattern, error_text(error),
                 offset);

@@ -1,5 +1,5 @@
-// Regular expressions with Unicode classes (PCRE2 behind one .cpp), for pre-tokenizer patterns that have no hand-written
-// splitter. Invalid UTF-8 in the text is never part of a match.
+// Regular expressions with Unicode classes (PCRE2 behind one .cpp), for pre-tokenizer patterns that have no
+// hand-written splitter. Invalid UTF-8 in the text is never part of a match.
 #pragma once
 
 #include <cstddef>

@@ -49,7 +49,8 @@ void Tokenizer::encode_plain(std::string_view text, bool parse_special, std::vec
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   if (text.size() > (size_t{1} << 31) - 1) {
-    throw_hint(ErrorKind::resource, "cut it into parts", "a text of {} bytes is too long to tokenize at once", text.size());
+    throw_hint(ErrorKind::resource, "cut it into parts", "a text of {} bytes is too long to tokenize at once",
+               text.size());
   }
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 2);

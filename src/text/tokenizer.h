@@ -28,27 +28,29 @@ struct EncodeOptions {
 // Settings that come from beside the tokenizer: tokenizer_config.json, special_tokens_map.json.
 struct SpecialTokens {
   std::optional<std::string> bos, eos, unk, pad;  // contents, e.g. "<s>"
-  std::optional<bool> add_bos, add_eos;           // force BOS in front / EOS behind on or off; unset: as the tokenizer says
+  std::optional<bool> add_bos, add_eos;  // force BOS in front / EOS behind on or off; unset: as the tokenizer says
 };
 
 // The vocabulary of a GGUF file as plain data; each field is the metadata key tokenizer.ggml.<key>.
 struct VocabularySpec {
-  std::string name;                  // of the file, for errors
-  std::string model;                 // model: "gpt2" is supported
-  std::string pre;                   // pre: default, gpt-2, mpt, llama-bpe, qwen2, smollm, starcoder; empty is default
-  std::vector<std::string> tokens;   // tokens, by id; in byte stand-ins except control and user-defined ones
-  std::vector<int32_t> token_types;  // token_type: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte; or empty
-  std::vector<std::string> merges;   // merges: "left right", by rank
-  std::optional<int32_t> bos_id, eos_id, unk_id, pad_id;  // bos_token_id, eos_token_id, unknown_token_id, padding_token_id
-  std::optional<bool> add_bos, add_eos;                   // add_bos_token, add_eos_token
+  std::string name;                 // of the file, for errors
+  std::string model;                // model: "gpt2" is supported
+  std::string pre;                  // pre: default, gpt-2, mpt, llama-bpe, qwen2, smollm, starcoder; empty is default
+  std::vector<std::string> tokens;  // tokens, by id; in byte stand-ins except control and user-defined ones
+  std::vector<int32_t>
+      token_types;  // token_type: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte; or empty
+  std::vector<std::string> merges;  // merges: "left right", by rank
+  std::optional<int32_t> bos_id, eos_id, unk_id,
+      pad_id;                            // bos_token_id, eos_token_id, unknown_token_id, padding_token_id
+  std::optional<bool> add_bos, add_eos;  // add_bos_token, add_eos_token
 };
 
 // Immutable and thread-safe after construction.
 class Tokenizer {
  public:
-  // Reads the text of a tokenizer.json; `name` is the file's name for errors. The truncation and padding settings of the
-  // file are not applied. Errors: corrupt; unsupported for a component that is not known, naming it; not_found when a
-  // token of `special` is not in the vocabulary and add_bos or add_eos needs it.
+  // Reads the text of a tokenizer.json; `name` is the file's name for errors. The truncation and padding settings of
+  // the file are not applied. Errors: corrupt; unsupported for a component that is not known, naming it; not_found when
+  // a token of `special` is not in the vocabulary and add_bos or add_eos needs it.
   static std::unique_ptr<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view name,
                                               const SpecialTokens& special = {});
 
@@ -70,7 +72,8 @@ class Tokenizer {
 
   // The token as the vocabulary writes it, "" for ids without one.
   const std::string& token_text(int32_t id) const;
-  // The bytes that the token stands for in a decoded text (before any leading space is dropped), "" for ids without one.
+  // The bytes that the token stands for in a decoded text (before any leading space is dropped), "" for ids without
+  // one.
   const std::string& token_bytes(int32_t id) const;
   // The id of a token as the vocabulary writes it; added tokens first.
   std::optional<int32_t> find(std::string_view token) const;
@@ -91,8 +94,8 @@ class Tokenizer {
   std::unique_ptr<const TokenizerParts> parts_;
 };
 
-// Decodes ids one at a time. Bytes are held back until whole characters are complete, so every piece is valid UTF-8, and
-// all pieces together are `decode` of all ids. (One difference: in models with byte fallback, a run of byte tokens
+// Decodes ids one at a time. Bytes are held back until whole characters are complete, so every piece is valid UTF-8,
+// and all pieces together are `decode` of all ids. (One difference: in models with byte fallback, a run of byte tokens
 // that is not UTF-8 as a whole still gives its valid characters, where `decode` gives one U+FFFD a byte.)
 // Not thread-safe; the tokenizer must outlive it.
 class StreamDecoder {
@@ -111,7 +114,7 @@ class StreamDecoder {
   const Tokenizer& tokenizer_;
   bool skip_special_;
   std::string pending_;
-  int32_t num_stripped_ = 0;     // characters of the leading strip that were dropped
+  int32_t num_stripped_ = 0;  // characters of the leading strip that were dropped
   bool strip_done_ = false;
 };
 

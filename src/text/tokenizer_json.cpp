@@ -290,6 +290,7 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
     throw_error(ErrorKind::corrupt, "{} is not JSON: {}", name, error.what());
   }
   const Reader root(document, std::string(name));
+  const Reader model(root.at("model"), root.where() + ": model");
   TokenizerParts parts;
   parts.name = name;
 
@@ -302,11 +303,11 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
   for_each_part(root.at("decoder"), root.where() + ": decoder", "decoders",
                 [&](const Reader& part) { read_decoder(part, parts, state); });
   if (!state.fused || parts.decode.byte_level != byte_level) {
-    throw_hint(ErrorKind::unsupported, "a decoder ends in ByteLevel or has Fuse; ByteLevel comes with its pre-tokenizer",
+    throw_hint(ErrorKind::unsupported,
+               "a decoder ends in ByteLevel or has Fuse; ByteLevel comes with its pre-tokenizer",
                "{}: this combination of pre-tokenizer and decoder is not supported", name);
   }
 
-  const Reader model(root.at("model"), root.where() + ": model");
   // The first files had no type; a list of merges tells BPE.
   const std::string type = model.at("type").is_null() && !model.at("merges").is_null() ? "BPE" : model.string("type");
   if (type != "BPE") refuse(model, "the model type " + type);

@@ -28,7 +28,8 @@ std::optional<char> fallback_byte(std::string_view text) {
 void apply_flag(std::optional<bool> flag, std::optional<int32_t> id, const char* what, const std::string& name,
                 std::vector<int32_t>& ids) {
   if (!flag) return;
-  if (*flag && !id) throw_error(ErrorKind::not_found, "{}: add_{}_token is set, but there is no {} token", name, what, what);
+  if (*flag && !id)
+    throw_error(ErrorKind::not_found, "{}: add_{}_token is set, but there is no {} token", name, what, what);
   if (!id) return;
   const bool present = std::find(ids.begin(), ids.end(), *id) != ids.end();
   if (*flag && !present) ids.push_back(*id);

@@ -27,8 +27,8 @@ struct DecodeRules {
 };
 
 struct Token {
-  std::string text;           // as the vocabulary writes it
-  std::string bytes;          // decoded
+  std::string text;   // as the vocabulary writes it
+  std::string bytes;  // decoded
   bool special = false;
   bool fallback_byte = false;  // one byte of a run that is decoded together
 };

@@ -45,8 +45,8 @@ std::optional<int32_t> check_id(const VocabularySpec& spec, std::optional<int32_
 
 std::unique_ptr<Tokenizer> Tokenizer::from_vocabulary(VocabularySpec spec) {
   if (spec.model != "gpt2") {
-    throw_hint(ErrorKind::unsupported, "supported: gpt2 (byte-level BPE)", "{}: the tokenizer model \"{}\" is not known",
-               spec.name, spec.model);
+    throw_hint(ErrorKind::unsupported, "supported: gpt2 (byte-level BPE)",
+               "{}: the tokenizer model \"{}\" is not known", spec.name, spec.model);
   }
   if (spec.tokens.empty()) throw_error(ErrorKind::corrupt, "{}: the vocabulary is empty", spec.name);
   if (!spec.token_types.empty() && spec.token_types.size() != spec.tokens.size()) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -99,8 +100,10 @@ void order_and_compose(std::vector<uint32_t>& chars) {
     }
     size_t end = i;
     while (end < chars.size() && combining_class(chars[end]) != 0) ++end;
-    std::stable_sort(chars.begin() + static_cast<ptrdiff_t>(i), chars.begin() + static_cast<ptrdiff_t>(end),
-                     [](uint32_t a, uint32_t b) { return combining_class(a) < combining_class(b); });
+    std::vector<std::tuple<uint8_t, size_t, uint32_t>> run;  // class, place, character: sorts stably by class
+    for (size_t k = i; k < end; ++k) run.emplace_back(combining_class(chars[k]), k, chars[k]);
+    std::sort(run.begin(), run.end());
+    for (size_t k = i; k < end; ++k) chars[k] = std::get<2>(run[k - i]);
     i = end;
   }
   size_t size = 0;                // characters kept so far
@@ -201,9 +204,9 @@ Utf8Char decode_utf8(std::string_view text, size_t at) {
     case 2: return {(byte(at) & 0x1F) << 6 | (byte(at + 1) & 0x3F), 2};
     case 3: return {(byte(at) & 0x0F) << 12 | (byte(at + 1) & 0x3F) << 6 | (byte(at + 2) & 0x3F), 3};
     default:
-      return {(byte(at) & 0x07) << 18 | (byte(at + 1) & 0x3F) << 12 | (byte(at + 2) & 0x3F) << 6 |
-                  (byte(at + 3) & 0x3F),
-              4};
+      return {
+          (byte(at) & 0x07) << 18 | (byte(at + 1) & 0x3F) << 12 | (byte(at + 2) & 0x3F) << 6 | (byte(at + 3) & 0x3F),
+          4};
   }
 }
 

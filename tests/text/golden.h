@@ -1,0 +1,28 @@
+// Golden files of this folder, made by tools/reference/make_text_golden.py.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace ingot::text {
+
+inline std::string read_golden(const std::string& name) {
+  const std::filesystem::path path = std::filesystem::path(INGOT_TEST_DATA) / "text" / name;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read " + path.string());
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+inline nlohmann::ordered_json read_golden_json(const std::string& name) {
+  return nlohmann::ordered_json::parse(read_golden(name));
+}
+
+}  // namespace ingot::text
