@@ -1,0 +1,69 @@
+#include "spec/lora.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace ingot::spec {
+
+namespace {
+
+// PEFT's rule for a list entry: the module's path equals it or ends with "." and it.
+bool names_module(std::string_view target, std::string_view module) {
+  if (module == target) return true;
+  return module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.';
+}
+
+}  // namespace
+
+double LoraSpec::factor() const {
+  const double r = static_cast<double>(rank);
+  return alpha / (rslora ? std::sqrt(r) : r);
+}
+
+std::vector<LoraParam> lora_parameters(const ModelSpec& model, const LoraSpec& lora) {
+  if (lora.rank < 1) throw_error(ErrorKind::usage, "adapter.rank is {}; it must be at least 1", lora.rank);
+  if (lora.targets.empty()) throw_error(ErrorKind::usage, "adapter.targets is empty: no layer would be trained");
+  const std::vector<ParamSpec> table = parameters(model);
+  std::vector<bool> used(lora.targets.size(), false);
+  std::vector<LoraParam> adapted;
+  for (size_t index = 0; index < table.size(); ++index) {
+    const ParamSpec& p = table[index];
+    bool wanted = false;
+    for (size_t t = 0; t < lora.targets.size(); ++t) {
+      const std::string& target = lora.targets[t];
+      const bool match = target == "all-linear" ? p.linear && !p.head
+                                                : p.name.ends_with(".weight") && names_module(target, p.module());
+      if (!match) continue;
+      if (!p.linear) {
+        throw_hint(ErrorKind::usage, fmt::format("it has: {}", fmt::join(lora_targets(model), ", ")),
+                   "adapter.targets: '{}' is no linear layer", target);
+      }
+      used[t] = true;
+      wanted = true;
+    }
+    if (!wanted) continue;
+    if (lora.rank > std::min(p.shape[0], p.shape[1])) {
+      throw_error(ErrorKind::usage, "adapter.rank {} is more than layer {} [{}, {}] holds", lora.rank, p.module(),
+                  p.shape[0], p.shape[1]);
+    }
+    adapted.push_back({std::string(p.module()), index, lora.rank, p.shape[1], p.shape[0]});
+  }
+  for (size_t t = 0; t < used.size(); ++t) {
+    if (used[t]) continue;
+    throw_hint(ErrorKind::usage, fmt::format("it has: {}, or all-linear", fmt::join(lora_targets(model), ", ")),
+               "adapter.targets: '{}' matches no layer of this model", lora.targets[t]);
+  }
+  return adapted;
+}
+
+int64_t num_parameters(std::span<const LoraParam> parameters) {
+  int64_t count = 0;
+  for (const LoraParam& p : parameters) count += p.rank * (p.in + p.out);
+  return count;
+}
+
+}  // namespace ingot::spec

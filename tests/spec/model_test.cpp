@@ -1,0 +1,102 @@
+#include "spec/model.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "spec/lora.h"
+
+namespace ingot::spec {
+namespace {
+
+ModelSpec small() {
+  ModelSpec m;
+  m.family = "llama";
+  m.vocab = 100;
+  m.hidden = 32;
+  m.layers = 2;
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 8;
+  m.ffn = 48;
+  m.context = 64;
+  return m;
+}
+
+TEST(RopeFrequencies, Llama31CheckValues) {  // hf_models.md, "Check"
+  ModelSpec m = small();
+  m.head_dim = 128;
+  m.rope_theta = 5e5;
+  const std::vector<float> plain = rope_frequencies(m);
+  m.rope_scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 8192};
+  const std::vector<float> scaled = rope_frequencies(m);
+  EXPECT_FLOAT_EQ(plain[29], 0.0026160992529F);
+  EXPECT_FLOAT_EQ(scaled[29], 0.0021665707635F);
+  EXPECT_FLOAT_EQ(scaled[34], 1.785078127680e-4F);
+  EXPECT_FLOAT_EQ(scaled[63], 3.068925989e-7F);
+  for (size_t i = 0; i < 29; ++i) EXPECT_EQ(scaled[i], plain[i]) << i;
+}
+
+TEST(Parameters, PublishedSizes) {
+  ModelSpec m = small();
+  m.vocab = 128256, m.hidden = 4096, m.layers = 32, m.heads = 32, m.kv_heads = 8, m.head_dim = 128, m.ffn = 14336;
+  EXPECT_EQ(num_parameters(m), 8030261248);  // Llama 3.1 8B
+  m.vocab = 49152, m.hidden = 576, m.layers = 30, m.heads = 9, m.kv_heads = 3, m.head_dim = 64, m.ffn = 1536;
+  m.tied_head = true;
+  EXPECT_EQ(num_parameters(m), 134515008);  // SmolLM2-135M
+}
+
+TEST(Parameters, BiasesAndDecay) {
+  ModelSpec m = small();
+  m.attention_bias = m.mlp_bias = true;
+  int biases = 0;
+  for (const ParamSpec& p : parameters(m)) {
+    EXPECT_EQ(p.decay, p.shape.size() == 2) << p.name;
+    biases += p.name.ends_with(".bias");
+  }
+  EXPECT_EQ(biases, 14);
+}
+
+TEST(Check, NamesWhatIsWrong) {
+  ModelSpec m = small();
+  EXPECT_NO_THROW(check(m));
+  m.kv_heads = 3;
+  EXPECT_THROW(check(m), Error);
+  m = small();
+  m.family = "mamba";
+  try {
+    check(m);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(error.hint().find("llama"), std::string::npos);
+  }
+}
+
+TEST(Lora, TargetsAsPeftMatchesThem) {
+  LoraSpec lora;
+  lora.targets = {"all-linear"};
+  EXPECT_EQ(lora_parameters(small(), lora).size(), 14u);  // the head is left out
+  lora.targets = {"q_proj", "lm_head"};
+  EXPECT_EQ(lora_parameters(small(), lora).size(), 3u);
+  lora.targets = {"model.layers.1.mlp.up_proj"};
+  EXPECT_EQ(lora_parameters(small(), lora).size(), 1u);
+  for (const char* wrong : {"proj", "query", "embed_tokens", "input_layernorm"}) {
+    lora.targets = {wrong};
+    EXPECT_THROW(lora_parameters(small(), lora), Error) << wrong;
+  }
+  lora.targets = {"q_proj"};
+  lora.rank = 33;
+  EXPECT_THROW(lora_parameters(small(), lora), Error);
+}
+
+TEST(Lora, Factor) {
+  LoraSpec lora;
+  lora.rank = 16;
+  lora.alpha = 32;
+  EXPECT_EQ(lora.factor(), 2);
+  lora.rslora = true;
+  EXPECT_EQ(lora.factor(), 8);
+}
+
+}  // namespace
+}  // namespace ingot::spec
