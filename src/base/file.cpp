@@ -1,0 +1,217 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string system_words(int code) { return std::generic_category().message(code); }
+
+// Owns a descriptor for the length of a scope.
+struct Descriptor {
+  int fd = -1;
+  explicit Descriptor(int number) : fd(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+// Opens a regular file for reading and gives its size.
+int open_regular(const fs::path& path, uint64_t* size) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    const int code = errno;
+    if (code == ENOENT) {
+      throw_hint(ErrorKind::not_found, "check the path", "{}: there is no such file", path.string());
+    }
+    throw_hint(ErrorKind::not_found, "check the path and its permissions", "{}: cannot be opened: {}", path.string(),
+               system_words(code));
+  }
+  Descriptor guard(fd);
+  struct stat info{};
+  if (::fstat(fd, &info) != 0) {
+    throw_error(ErrorKind::not_found, "{}: cannot be examined: {}", path.string(), system_words(errno));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    throw_hint(ErrorKind::not_found, "give the path of a file", "{}: is {}, not a file", path.string(),
+               S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
+  }
+  *size = static_cast<uint64_t>(info.st_size);
+  return std::exchange(guard.fd, -1);
+}
+
+bool is_out_of_space(int code) { return code == ENOSPC || code == EDQUOT || code == EFBIG; }
+
+[[noreturn]] void throw_write(const fs::path& path, int code, uint64_t bytes, uint64_t offset) {
+  if (!is_out_of_space(code)) {
+    throw_hint(ErrorKind::unavailable, "check that the folder exists and may be written to",
+               "{}: writing {} bytes at byte {} failed: {}", path.string(), bytes, offset, system_words(code));
+  }
+  struct statvfs disk{};
+  std::string hint = "free some space, or write to another disk";
+  if (::statvfs(path.parent_path().empty() ? "." : path.parent_path().c_str(), &disk) == 0) {
+    hint += fmt::format(" (this one has {} bytes free)", uint64_t{disk.f_bavail} * disk.f_frsize);
+  }
+  throw_hint(ErrorKind::resource, hint, "{}: no room to write {} bytes at byte {}: {}", path.string(), bytes, offset,
+             system_words(code));
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  uint64_t size = 0;
+  const Descriptor file(open_regular(path, &size));
+  if (size == 0) return;
+  void* data = ::mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, file.fd, 0);
+  if (data == MAP_FAILED) {
+    throw_error(ErrorKind::resource, "{}: cannot map {} bytes: {}", path.string(), size, system_words(errno));
+  }
+  data_ = static_cast<const std::byte*>(data);
+  size_ = static_cast<size_t>(size);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string read_file(const fs::path& path, uint64_t limit) {
+  uint64_t size = 0;
+  const Descriptor file(open_regular(path, &size));
+  // Files under /proc tell a size of 0, so read until the end whatever the size said.
+  std::string text;
+  text.reserve(static_cast<size_t>(std::min(size, limit)));
+  if (size > limit) {
+    throw_error(ErrorKind::resource, "{}: is {} bytes long; at most {} are read", path.string(), size, limit);
+  }
+  constexpr size_t piece = size_t{1} << 16;
+  for (size_t used = 0;;) {
+    const size_t want = std::max<size_t>(piece, static_cast<size_t>(size) - std::min(used, static_cast<size_t>(size)));
+    text.resize(used + want);
+    const ssize_t got = ::read(file.fd, text.data() + used, want);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      throw_error(ErrorKind::unavailable, "{}: reading at byte {} failed: {}", path.string(), used,
+                  system_words(errno));
+    }
+    used += static_cast<size_t>(got);
+    text.resize(used);
+    if (used > limit) {
+      throw_error(ErrorKind::resource, "{}: is longer than {} bytes; at most that is read", path.string(), limit);
+    }
+    if (got == 0) return text;
+  }
+}
+
+FileWriter::FileWriter(fs::path path) : path_(std::move(path)), partial_(path_) {
+  partial_ += ".partial";
+  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    const int code = errno;
+    if (is_out_of_space(code)) throw_write(path_, code, 0, 0);
+    throw_hint(ErrorKind::unavailable, "check that the folder exists and may be written to",
+               "{}: cannot be created: {}", path_.string(), system_words(code));
+  }
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(partial_.c_str());
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  if (fd_ < 0) throw_error(ErrorKind::internal, "{}: written to after publish", path_.string());
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(fd_, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) throw_write(path_, errno, bytes.size(), offset_);
+    offset_ += static_cast<uint64_t>(done);
+    bytes = bytes.subspan(static_cast<size_t>(done));
+  }
+}
+
+void FileWriter::publish() {
+  if (fd_ < 0) throw_error(ErrorKind::internal, "{}: published twice", path_.string());
+  // Pipes and devices have nothing to flush; they say EINVAL or ENOTSUP.
+  if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP) throw_write(path_, errno, offset_, 0);
+  const int closed = ::close(std::exchange(fd_, -1));
+  const int close_code = errno;
+  if (closed != 0 || ::rename(partial_.c_str(), path_.c_str()) != 0) {
+    const int code = closed != 0 ? close_code : errno;
+    ::unlink(partial_.c_str());
+    throw_write(path_, code, offset_, 0);
+  }
+  sync_folder(path_.parent_path().empty() ? fs::path(".") : path_.parent_path());
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  FileWriter writer(path);
+  writer.write(text);
+  writer.publish();
+}
+
+void sync_folder(const fs::path& folder) {
+  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some file systems (FUSE, some NFS servers) do not sync folders and say EINVAL; there is no more to be done there.
+  if (opened.fd < 0 || (::fsync(opened.fd) != 0 && errno != EINVAL && errno != ENOTSUP)) {
+    throw_error(ErrorKind::unavailable, "{}: the folder cannot be synced: {}", folder.string(), system_words(errno));
+  }
+}
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+  if (context_ == nullptr || EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr) != 1) {
+    EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_));
+    throw_error(ErrorKind::unavailable, "OpenSSL offers no SHA-256");
+  }
+}
+
+Sha256::~Sha256() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+
+void Sha256::update(std::span<const std::byte> bytes) {
+  if (EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), bytes.data(), bytes.size()) != 1) {
+    throw_error(ErrorKind::internal, "SHA-256: update failed");
+  }
+}
+
+std::string Sha256::hex() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  if (EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), digest.data(), &size) != 1) {
+    throw_error(ErrorKind::internal, "SHA-256: the digest was already ended");
+  }
+  std::string text;
+  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
+  return text;
+}
+
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  Sha256 digest;
+  digest.update(bytes);
+  return digest.hex();
+}
+
+}  // namespace ingot

@@ -1,0 +1,178 @@
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/error.h"
+#include "tests/base/scratch.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class F>
+Error error_of(F&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorKind::internal, ""};
+}
+
+// The process may not make files longer than `bytes` while this lives: a full disk, as far as write(2) can tell.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    handler_ = ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST(File, WriteReadMap) {
+  const Scratch scratch;
+  const fs::path path = scratch / "a.bin";
+  {
+    FileWriter writer(path);
+    writer.write("hello ");
+    EXPECT_EQ(writer.offset(), 6U);
+    writer.write("world");
+    EXPECT_FALSE(fs::exists(path));
+    writer.publish();
+  }
+  EXPECT_FALSE(fs::exists(path.string() + ".partial"));
+  EXPECT_EQ(read_file(path), "hello world");
+  MappedFile mapped(path);
+  const MappedFile moved = std::move(mapped);
+  EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(moved.bytes().data()), moved.bytes().size()), "hello world");
+  EXPECT_EQ(moved.path(), path);
+}
+
+TEST(File, EmptyFile) {
+  const Scratch scratch;
+  write_file(scratch / "empty", "");
+  EXPECT_EQ(read_file(scratch / "empty"), "");
+  EXPECT_TRUE(MappedFile(scratch / "empty").bytes().empty());
+}
+
+TEST(File, LargeFileAndProc) {
+  const Scratch scratch;
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += std::to_string(i);
+  write_file(scratch / "large", text);
+  EXPECT_EQ(read_file(scratch / "large"), text);
+  EXPECT_FALSE(read_file("/proc/self/status").empty());
+}
+
+TEST(File, UnpublishedLeavesNothingAndKeepsTheOldOne) {
+  const Scratch scratch;
+  write_file(scratch / "a", "old");
+  {
+    FileWriter writer(scratch / "a");
+    writer.write("new");
+  }
+  EXPECT_EQ(read_file(scratch / "a"), "old");
+  EXPECT_FALSE(fs::exists(scratch / "a.partial"));
+}
+
+TEST(File, MissingAndWrongKind) {
+  const Scratch scratch;
+  const Error missing = error_of([&] { MappedFile(scratch / "none"); });
+  EXPECT_EQ(missing.kind(), ErrorKind::not_found);
+  EXPECT_NE(missing.message().find((scratch / "none").string()), std::string::npos);
+  const Error folder = error_of([&] { read_file(scratch.folder()); });
+  EXPECT_EQ(folder.kind(), ErrorKind::not_found);
+  EXPECT_NE(folder.message().find("a folder"), std::string::npos);
+  write_file(scratch / "a", "x");
+  EXPECT_EQ(error_of([&] { read_file(scratch / "a" / "b"); }).kind(), ErrorKind::not_found);
+}
+
+TEST(File, LimitIsKept) {
+  const Scratch scratch;
+  write_file(scratch / "a", "12345");
+  EXPECT_EQ(read_file(scratch / "a", 5), "12345");
+  EXPECT_EQ(error_of([&] { read_file(scratch / "a", 4); }).kind(), ErrorKind::resource);
+  EXPECT_EQ(error_of([&] { read_file("/proc/self/status", 4); }).kind(), ErrorKind::resource);
+}
+
+// The partial file is a link to the device that is always full.
+TEST(File, FullDevice) {
+  const Scratch scratch;
+  const fs::path path = scratch / "a";
+  fs::create_symlink("/dev/full", path.string() + ".partial");
+  const Error error = error_of([&] { write_file(path, "12345"); });
+  EXPECT_EQ(error.kind(), ErrorKind::resource);
+  EXPECT_NE(error.message().find(path.string()), std::string::npos);
+  EXPECT_NE(error.message().find("5 bytes"), std::string::npos);
+  EXPECT_FALSE(error.hint().empty());
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_TRUE(fs::exists("/dev/full"));
+}
+
+TEST(File, FullDiskInTheMiddleKeepsTheOldOne) {
+  const Scratch scratch;
+  const fs::path path = scratch / "a";
+  write_file(path, "old");
+  Error error(ErrorKind::internal, "");
+  {
+    const FileSizeLimit limit(4096);
+    error = error_of([&] {
+      FileWriter writer(path);
+      writer.write(std::string(4000, 'x'));
+      writer.write(std::string(1000, 'y'));
+    });
+  }
+  EXPECT_EQ(error.kind(), ErrorKind::resource);
+  EXPECT_NE(error.message().find("904 bytes at byte 4096"), std::string::npos) << error.message();
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_FALSE(fs::exists(path.string() + ".partial"));
+}
+
+// A path below a file, and a folder of the kernel's: root may not write there either.
+TEST(File, FolderThatCannotBeWritten) {
+  const Scratch scratch;
+  write_file(scratch / "a", "x");
+  for (const fs::path& path : {scratch / "a" / "b", scratch / "none" / "b", fs::path("/proc/none")}) {
+    const Error error = error_of([&] { FileWriter writer(path); });
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable) << path;
+    EXPECT_NE(error.message().find(path.string()), std::string::npos);
+  }
+}
+
+TEST(File, PublishOntoAFolderFails) {
+  const Scratch scratch;
+  fs::create_directories(scratch / "a" / "b");
+  EXPECT_EQ(error_of([&] { write_file(scratch / "a", "x"); }).kind(), ErrorKind::unavailable);
+  EXPECT_FALSE(fs::exists(scratch / "a.partial"));
+}
+
+// FIPS 180-4's example, and the digest of nothing.
+TEST(Sha256, KnownAnswers) {
+  const std::string abc = "abc";
+  EXPECT_EQ(sha256_hex(std::as_bytes(std::span(abc.data(), abc.size()))),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_hex({}), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  Sha256 pieces;
+  pieces.update(std::as_bytes(std::span(abc.data(), 1)));
+  pieces.update(std::as_bytes(std::span(abc.data() + 1, 2)));
+  EXPECT_EQ(pieces.hex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+}  // namespace
+}  // namespace ingot

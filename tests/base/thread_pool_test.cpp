@@ -1,0 +1,132 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+using Slices = std::set<std::pair<int64_t, int64_t>>;
+
+Slices slices_of(int threads, int64_t begin, int64_t end, int64_t grain) {
+  ThreadPool pool(threads);
+  std::mutex mutex;
+  Slices seen;
+  pool.parallel_for(begin, end, grain, [&](int64_t lo, int64_t hi) {
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(seen.emplace(lo, hi).second) << lo;
+  });
+  return seen;
+}
+
+TEST(ThreadPool, SlicesDependOnTheGrainAlone) {
+  const Slices expected = {{3, 7}, {7, 11}, {11, 15}, {15, 16}};
+  for (const int threads : {1, 2, 3, 4, 8}) EXPECT_EQ(slices_of(threads, 3, 16, 4), expected) << threads;
+}
+
+TEST(ThreadPool, EmptyAndSingleRanges) {
+  EXPECT_TRUE(slices_of(4, 5, 5, 1).empty());
+  EXPECT_TRUE(slices_of(4, 5, 2, 1).empty());
+  EXPECT_EQ(slices_of(4, -2, -1, 100), (Slices{{-2, -1}}));
+  EXPECT_EQ(slices_of(2, 0, 5, INT64_MAX), (Slices{{0, 5}}));
+}
+
+TEST(ThreadPool, EveryIndexOnceOverManyJobs) {
+  ThreadPool pool(4);
+  std::vector<int> hits(1000);
+  for (int job = 0; job < 500; ++job) {
+    pool.parallel_for(0, 1000, 7, [&](int64_t lo, int64_t hi) {
+      for (int64_t i = lo; i < hi; ++i) ++hits[static_cast<size_t>(i)];
+    });
+  }
+  for (const int count : hits) ASSERT_EQ(count, 500);
+}
+
+TEST(ThreadPool, SlotsHaveThreadsOfTheirOwn) {
+  ThreadPool pool(3);
+  EXPECT_EQ(pool.threads(), 3);
+  std::vector<std::thread::id> ids(3);
+  pool.run(3, [&](int slot) { ids[static_cast<size_t>(slot)] = std::this_thread::get_id(); });
+  EXPECT_EQ(ids[0], std::this_thread::get_id());
+  EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 3U);
+  std::vector<int> hits(10);
+  pool.run(10, [&](int slot) { ++hits[static_cast<size_t>(slot)]; });
+  EXPECT_EQ(hits, std::vector<int>(10, 1));
+}
+
+TEST(ThreadPool, RethrowsTheFirstSlice) {
+  for (const int threads : {1, 2, 4, 7}) {
+    ThreadPool pool(threads);
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      try {
+        pool.parallel_for(0, 100, 1, [](int64_t lo, int64_t) {
+          if (lo % 10 == 3) throw std::runtime_error(std::to_string(lo));
+        });
+        FAIL() << "nothing was thrown";
+      } catch (const std::runtime_error& error) {
+        EXPECT_STREQ(error.what(), "3");
+      }
+    }
+    // Only the last slice: it lies on a worker. The pool works again afterwards.
+    EXPECT_THROW(pool.parallel_for(0, 100, 1,
+                                   [](int64_t lo, int64_t) {
+                                     if (lo == 99) throw std::runtime_error("last");
+                                   }),
+                 std::runtime_error);
+    std::atomic<int> count = 0;
+    pool.parallel_for(0, 100, 1, [&](int64_t, int64_t) { ++count; });
+    EXPECT_EQ(count, 100);
+  }
+}
+
+TEST(ThreadPool, NestedCallsRunInline) {
+  ThreadPool outer(3);
+  ThreadPool other(2);
+  std::atomic<int> count = 0;
+  outer.run(3, [&](int) {
+    const auto self = std::this_thread::get_id();
+    for (ThreadPool* pool : {&outer, &other}) {
+      pool->parallel_for(0, 10, 1, [&](int64_t, int64_t) {
+        EXPECT_EQ(std::this_thread::get_id(), self);
+        ++count;
+      });
+    }
+  });
+  EXPECT_EQ(count, 60);
+}
+
+TEST(ThreadPool, SeveralCallersTakeTurns) {
+  ThreadPool pool(3);
+  std::vector<std::vector<int>> hits(4, std::vector<int>(50));
+  std::vector<std::thread> callers;
+  for (auto& mine : hits) {
+    callers.emplace_back([&pool, &mine] {
+      for (int job = 0; job < 100; ++job) {
+        pool.parallel_for(0, 50, 3, [&](int64_t lo, int64_t hi) {
+          for (int64_t i = lo; i < hi; ++i) ++mine[static_cast<size_t>(i)];
+        });
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  for (const auto& mine : hits) EXPECT_EQ(mine, std::vector<int>(50, 100));
+}
+
+TEST(ThreadPool, RefusesNonsense) {
+  EXPECT_THROW(ThreadPool(0), Error);
+  ThreadPool pool(2);
+  EXPECT_THROW(pool.parallel_for(0, 1, 0, [](int64_t, int64_t) {}), Error);
+}
+
+TEST(ThreadPool, AvailableCpus) { EXPECT_GE(available_cpus(), 1); }
+
+}  // namespace
+}  // namespace ingot
