@@ -1,0 +1,12 @@
+// Text from a file that nobody vouches for, made fit for an error message.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ingot::formats {
+
+// At most 80 bytes of `text` in single quotes; bytes outside printable ASCII appear as \xNN, a cut as "...".
+std::string printable(std::string_view text);
+
+}  // namespace ingot::formats
