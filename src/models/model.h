@@ -1,0 +1,58 @@
+// A model family's computation, written once for one device. One thread at a time.
+//
+// A family is a folder here with a class of this interface, its table in spec/, and a line in models/registry.cpp.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "nn/pass.h"
+#include "spec/lora.h"
+#include "spec/model.h"
+#include "tensor/weight_set.h"
+
+namespace ingot::models {
+
+// What decides how much scratch memory a pass takes.
+struct PassShape {
+  int64_t tokens = 0;        // most tokens in a batch
+  int64_t longest = 0;       // most tokens in one of its sequences, cached ones included
+  int64_t logit_rows = 0;    // most rows asked of logits(); 0 when only losses are wanted
+  int64_t adapter_rank = 0;  // largest rank; 0 without adapters
+  DType activation = DType::f32;
+  bool decoded = false;  // weights are not of the activations' type, so they are decoded as they are used
+  int threads = 1;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const spec::ModelSpec& spec() const = 0;
+
+  // For every parameter of spec::parameters its place among the trained ones, or -1. At the start none is trained.
+  // Trained low-rank weights say so themselves (nn::LoraWeights). `lowest_layer` is the lowest block in which, or below
+  // which, something is trained: blocks below it have no backward and keep nothing.
+  virtual void set_trained(const std::vector<int>& trainable_of_parameter, int64_t lowest_layer) = 0;
+
+  // normed [T, H]: the final norm's output for every token of the batch.
+  virtual void forward(nn::Pass& pass, const Tensor& normed) const = 0;
+
+  // logits [R, V] f32 of rows of normed [R, H]; pass.adapters counts those rows.
+  virtual void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const = 0;
+
+  // losses [T] f32 (0 where a target is -1); targets [T] i32. With pass.training also the backward pass: gradients of
+  // the plain sum of losses go into the sink, and pass.training->saved is used from its start and given back.
+  virtual void loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const = 0;
+
+  // Bytes of the scratch arena for forward and logits, for loss without training, and with it.
+  virtual size_t forward_bytes(const PassShape& shape) const = 0;
+  virtual size_t loss_bytes(const PassShape& shape) const = 0;
+  virtual size_t training_bytes(const PassShape& shape) const = 0;
+};
+
+// The model of spec.family over these weights, which it shares the memory of: `weights` outlives the model. Tables such
+// as rotary frequencies are allocated on `device`. ErrorKind::unsupported for a family that is not known.
+std::unique_ptr<Model> make_model(const spec::ModelSpec& spec, const WeightSet& weights, Device& device);
+
+}  // namespace ingot::models

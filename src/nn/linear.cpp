@@ -1,0 +1,136 @@
+#include "nn/linear.h"
+
+#include <algorithm>
+
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/matmul_bytes.h"
+
+namespace ingot::nn {
+
+namespace {
+
+// Every use of dropout in a step draws from a stream of its own: step and place in the model.
+ops::DropoutAttributes dropout_attributes(const Pass& pass, const Adapter& adapter, size_t parameter) {
+  const Training& training = *pass.training;
+  return {adapter.dropout, training.dropout_seed, (training.step << 20) + parameter};
+}
+
+bool drops(const Pass& pass, const Adapter& adapter) { return pass.training && adapter.dropout > 0; }
+
+const LoraWeights* layer_of(const AdapterSegment& segment, size_t parameter) {
+  if (!segment.adapter) return nullptr;
+  const LoraWeights& layer = segment.adapter->layers[parameter];
+  return layer.a ? &layer : nullptr;
+}
+
+// What the adapter reads: x, or x with dropout, made in scratch.
+Tensor adapter_input(Pass& pass, const Adapter& adapter, size_t parameter, const Tensor& x, int64_t begin) {
+  if (!drops(pass, adapter)) return x;
+  const Tensor dropped = pass.ops.scratch.take(x.dtype, x.shape);
+  ops::dropout(pass.ops, dropped, x, pass.training->dropout_rows.slice(begin, begin + x.rows()),
+               dropout_attributes(pass, adapter, parameter));
+  return dropped;
+}
+
+// factor * input A^T, [T, R], in scratch.
+Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Tensor& input) {
+  const Tensor low = pass.ops.scratch.take(input.dtype, Shape{input.rows(), layer.a.rows()});
+  ops::matmul(pass.ops, low, input, layer.a, {.transpose_b = true});
+  ops::scale(pass.ops, low, low, adapter.factor);
+  return low;
+}
+
+// Calls fn(unit, begin, end) for every unit's part of rows [begin, end).
+template <class Fn>
+void for_units(const Pass& pass, int64_t begin, int64_t end, Fn fn) {
+  const std::vector<int64_t>& offsets = pass.training->unit_offsets;
+  for (size_t unit = 0; unit + 1 < offsets.size(); ++unit) {
+    const int64_t from = std::max(begin, offsets[unit]);
+    const int64_t to = std::min(end, offsets[unit + 1]);
+    if (from < to) fn(static_cast<int64_t>(unit), from, to);
+  }
+}
+
+// gradient (+)= dy^T x for one trained matrix, a unit at a time; row 0 of dy and x is row `begin` of the batch.
+void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& x, int64_t begin) {
+  if (trainable < 0) return;
+  GradientSink& sink = pass.training->sink;
+  for_units(pass, begin, begin + dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
+    const GradientSink::Slot slot = sink.open(trainable, unit);
+    ops::matmul(pass.ops, slot.out, dy.slice(from - begin, to - begin), x.slice(from - begin, to - begin),
+                {.transpose_a = true, .accumulate = slot.accumulate});
+    sink.close(trainable, unit);
+  });
+}
+
+}  // namespace
+
+void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+  ops::linear(pass.ops, y, x, weight, {.accumulate = accumulate});
+  if (bias) ops::add_bias(pass.ops, y, bias);
+  for (const AdapterSegment& segment : pass.adapters) {
+    const LoraWeights* layer = layer_of(segment, parameter);
+    if (!layer) continue;
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor input =
+        adapter_input(pass, *segment.adapter, parameter, x.slice(segment.begin, segment.end), segment.begin);
+    const Tensor low = low_rank(pass, *segment.adapter, *layer, input);
+    ops::matmul(pass.ops, y.slice(segment.begin, segment.end), low, layer->b,
+                {.transpose_b = true, .accumulate = true});
+  }
+}
+
+void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const {
+  if (dx) ops::linear_backward_input(pass.ops, dx, dy, weight, {.accumulate = accumulate});
+  matrix_gradient(pass, weight_trainable, dy, x, 0);
+  if (bias_trainable >= 0) {
+    GradientSink& sink = pass.training->sink;
+    for_units(pass, 0, dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
+      const GradientSink::Slot slot = sink.open(bias_trainable, unit);
+      ops::add_bias_backward(pass.ops, slot.out, dy.slice(from, to), slot.accumulate);
+      sink.close(bias_trainable, unit);
+    });
+  }
+  for (const AdapterSegment& segment : pass.adapters) {
+    const LoraWeights* layer = layer_of(segment, parameter);
+    if (!layer) continue;
+    const Adapter& adapter = *segment.adapter;
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor out = dy.slice(segment.begin, segment.end);
+    // Gradient of A x: factor dy B.
+    const Tensor dlow = pass.ops.scratch.take(dy.dtype, Shape{out.rows(), layer->a.rows()});
+    ops::matmul(pass.ops, dlow, out, layer->b, {});
+    ops::scale(pass.ops, dlow, dlow, adapter.factor);
+    {
+      const Arena::Scope inner(pass.ops.scratch);
+      const Tensor input = adapter_input(pass, adapter, parameter, x.slice(segment.begin, segment.end), segment.begin);
+      if (layer->b_trainable >= 0) {
+        matrix_gradient(pass, layer->b_trainable, out, low_rank(pass, adapter, *layer, input), segment.begin);
+      }
+      matrix_gradient(pass, layer->a_trainable, dlow, input, segment.begin);
+    }
+    if (!dx) continue;
+    const Tensor din = dx.slice(segment.begin, segment.end);
+    if (!drops(pass, adapter)) {
+      ops::matmul(pass.ops, din, dlow, layer->a, {.accumulate = true});
+      continue;
+    }
+    const Tensor masked = pass.ops.scratch.take(dx.dtype, din.shape);
+    ops::matmul(pass.ops, masked, dlow, layer->a, {});
+    ops::dropout(pass.ops, masked, masked, pass.training->dropout_rows.slice(segment.begin, segment.end),
+                 dropout_attributes(pass, adapter, parameter));
+    ops::add(pass.ops, din, din, masked);
+  }
+}
+
+size_t Linear::bytes(int64_t tokens, int64_t out, int64_t in, int64_t rank, size_t activation_bytes, bool decoded) {
+  const auto matrix = [&](int64_t features) {
+    return Arena::footprint(static_cast<size_t>(tokens * features) * activation_bytes);
+  };
+  const size_t base = ops::linear_bytes(tokens, out, in, activation_bytes, decoded);
+  const size_t adapter = rank > 0 ? 2 * matrix(rank) + matrix(in) : 0;
+  return std::max(base, adapter);
+}
+
+}  // namespace ingot::nn

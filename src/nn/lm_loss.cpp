@@ -1,0 +1,76 @@
+#include "nn/lm_loss.h"
+
+#include <algorithm>
+
+#include "ops/cross_entropy.h"
+#include "spec/sizes.h"
+
+namespace ingot::nn {
+
+namespace {
+
+// Adapters of rows [begin, end), counted from `begin`.
+std::vector<AdapterSegment> clip(const std::vector<AdapterSegment>& segments, int64_t begin, int64_t end) {
+  std::vector<AdapterSegment> clipped;
+  for (const AdapterSegment& segment : segments) {
+    const int64_t from = std::max(segment.begin, begin);
+    const int64_t to = std::min(segment.end, end);
+    if (from < to) clipped.push_back({from - begin, to - begin, segment.adapter});
+  }
+  return clipped;
+}
+
+// Training for rows [begin, end): units keep their numbers.
+Training clip(const Training& training, int64_t begin, int64_t end) {
+  Training part = training;
+  for (int64_t& offset : part.unit_offsets) offset = std::clamp(offset, begin, end) - begin;
+  if (part.dropout_rows) part.dropout_rows = training.dropout_rows.slice(begin, end);
+  return part;
+}
+
+void loss_of_piece(Pass& pass, const Linear& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
+                   const Tensor& targets) {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  const Shape shape{normed.rows(), head.weight.out};
+  const Tensor logits = scratch.take(DType::f32, shape);
+  head.forward(pass, logits, normed);
+  if (!pass.training) {
+    ops::cross_entropy(pass.ops, losses, {}, logits, targets);
+    return;
+  }
+  const Tensor dlogits = normed.dtype == DType::f32 ? logits : scratch.take(normed.dtype, shape);
+  ops::cross_entropy(pass.ops, losses, dlogits, logits, targets);
+  head.backward(pass, dnormed, dlogits, normed, false);
+}
+
+}  // namespace
+
+void lm_loss(Pass& pass, const Linear& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
+             const Tensor& targets) {
+  const int64_t chunk = spec::loss_chunk(head.weight.out);
+  const std::vector<int64_t> whole = {0, normed.rows()};
+  const std::vector<int64_t>& units = pass.training ? pass.training->unit_offsets : whole;
+  for (size_t unit = 0; unit + 1 < units.size(); ++unit) {
+    for (int64_t begin = units[unit]; begin < units[unit + 1]; begin += chunk) {
+      const int64_t end = std::min(begin + chunk, units[unit + 1]);
+      Pass piece = pass;
+      piece.adapters = clip(pass.adapters, begin, end);
+      std::optional<Training> training;
+      if (pass.training) piece.training = &training.emplace(clip(*pass.training, begin, end));
+      loss_of_piece(piece, head, losses.slice(begin, end), dnormed ? dnormed.slice(begin, end) : Tensor{},
+                    normed.slice(begin, end), targets.slice(begin, end));
+    }
+  }
+}
+
+size_t lm_loss_bytes(const spec::ModelSpec& model, int64_t tokens, int64_t rank, size_t activation_bytes, bool decoded,
+                     bool training) {
+  const int64_t rows = std::min(tokens, spec::loss_chunk(model.vocab));
+  const size_t elements = static_cast<size_t>(rows * model.vocab);
+  size_t logits = Arena::footprint(elements * 4);
+  if (training && activation_bytes != 4) logits += Arena::footprint(elements * activation_bytes);
+  return logits + Linear::bytes(rows, model.vocab, model.hidden, rank, activation_bytes, decoded);
+}
+
+}  // namespace ingot::nn

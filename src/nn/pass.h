@@ -1,0 +1,73 @@
+// What one run of a model is given besides its weights. The same layers serve training, filling and decoding: what
+// differs is handed in here.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/gradient_sink.h"
+#include "ops/attention.h"
+#include "ops/context.h"
+#include "spec/sizes.h"
+#include "tensor/tensor.h"
+
+namespace ingot::nn {
+
+// A flat batch of T tokens: whole packed sequences in training, pieces of prompts or one token a sequence in serving.
+struct TokenBatch {
+  Tensor ids;        // [T] i32
+  Tensor positions;  // [T] i32, from 0 in every sequence
+  Tensor offsets;    // [S + 1] i32: sequence s is rows offsets[s] .. offsets[s + 1]
+  int64_t tokens() const { return ids.rows(); }
+};
+
+// Low-rank weights of one linear layer (spec/lora.h): y += factor B A x.
+struct LoraWeights {
+  Tensor a;              // [rank, in], of the activations' type
+  Tensor b;              // [out, rank]
+  int a_trainable = -1;  // place among the trained parameters, -1 when frozen
+  int b_trainable = -1;
+};
+
+// An adapter: low-rank weights for some of a model's linear layers.
+struct Adapter {
+  float factor = 1;
+  float dropout = 0;                // of the adapter's input, in training only
+  std::vector<LoraWeights> layers;  // by index of the base weight in spec::parameters; without `a` where not adapted
+};
+
+// Rows [begin, end) of the batch want this adapter.
+struct AdapterSegment {
+  int64_t begin = 0;
+  int64_t end = 0;
+  const Adapter* adapter = nullptr;
+};
+
+// Serving: where keys and values live, and where this batch's tokens go.
+struct KvCache {
+  std::vector<ops::KvPages> layers;
+  Tensor slots;  // [T] i32, see ops::kv_store
+  ops::PagedLayout layout;
+};
+
+// Training only.
+struct Training {
+  GradientSink& sink;
+  std::vector<int64_t> unit_offsets;  // [U + 1]: unit u (determinism_unit packed sequences) is rows [u] .. [u + 1]
+  spec::Recompute recompute = spec::Recompute::none;
+  Arena& saved;         // sized by spec::saved_bytes
+  Tensor dropout_rows;  // [T] i64: (sample << 32) + position in it; needed where an adapter has dropout
+  uint64_t dropout_seed = 0;
+  uint64_t step = 0;
+};
+
+struct Pass {
+  ops::Context& ops;
+  const TokenBatch& batch;
+  DType activation = DType::f32;  // f32 or bf16
+  std::vector<AdapterSegment> adapters;
+  KvCache* cache = nullptr;      // null: attention inside the batch's own sequences
+  Training* training = nullptr;  // null: nothing is kept for backward
+};
+
+}  // namespace ingot::nn
