@@ -15,13 +15,13 @@ struct Embedding {
   using Signature = void(Context&, const Tensor&, const Weight&, const Tensor&);
 };
 
-// Adds dy [T, H] (f32 or bf16) to dtable [V, H] f32, row ids[t], tokens of a row in order of t whatever the threads.
-// Always accumulates: the caller zeroes dtable once.
-void embedding_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids);
+// dtable [V, H] f32 (+)= dy [T, H] (f32 or bf16) into rows ids[t], tokens of a row in order of t whatever the threads.
+// Without `accumulate` rows that no token has become 0.
+void embedding_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids, bool accumulate);
 
 struct EmbeddingBackward {
   static constexpr const char* name = "embedding_backward";
-  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, bool);
 };
 
 }  // namespace ingot::ops
