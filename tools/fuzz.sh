@@ -29,5 +29,5 @@ for target in "${targets[@]}"; do
   if [ -d "tests/fuzz/corpus/$target" ]; then corpus+=("tests/fuzz/corpus/$target"); fi
   echo "fuzz $target: $seconds s"
   "build/fuzz/${target}_fuzz" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=10 -max_len=65536 -print_final_stats=1 \
-    -artifact_prefix="build/fuzz/$target-" "${corpus[@]}" 2>&1 | grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|RELOAD)'
+    -artifact_prefix="build/fuzz/$target-" "${corpus[@]}" 2>&1 | grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|RELOAD)|Uses: |Recommended dictionary|recommended dictionary'
 done
