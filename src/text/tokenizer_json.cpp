@@ -269,7 +269,7 @@ void read_added_tokens(const Reader& root, TokenizerParts& parts) {
     token.lstrip = reader.boolean("lstrip", false);
     token.rstrip = reader.boolean("rstrip", false);
     token.normalized = reader.boolean("normalized", !token.special);
-    parts.add_token(token);
+    parts.add_token(token, false);  // the byte-level decoder maps the characters of added tokens too
   }
 }
 

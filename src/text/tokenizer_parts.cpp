@@ -57,8 +57,8 @@ void TokenizerParts::set_token(int32_t id, std::string text, bool plain) {
   token.text = std::move(text);
 }
 
-void TokenizerParts::add_token(const AddedToken& token) {
-  set_token(token.id, token.content, true);
+void TokenizerParts::add_token(const AddedToken& token, bool plain) {
+  set_token(token.id, token.content, plain);
   tokens[static_cast<size_t>(token.id)].special = token.special;
   if (token.normalized) {
     normalized_matcher.add(token, normalizer.apply(token.content));

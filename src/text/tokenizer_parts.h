@@ -50,8 +50,9 @@ struct TokenizerParts {
   // Adds a token, or changes the one with this id. `plain` tokens are text even in a byte-level vocabulary.
   // The decode rules must be set before. Errors: corrupt for ids below 0 or above ten million.
   void set_token(int32_t id, std::string text, bool plain);
-  // Registers an added token (also with set_token) with the matcher it belongs to. The normalizer must be set before.
-  void add_token(const AddedToken& token);
+  // Registers an added token (with set_token, `plain` as there) with the matcher it belongs to. The normalizer must be
+  // set before.
+  void add_token(const AddedToken& token, bool plain);
   // Makes the ids that are put around a text follow explicit add_bos / add_eos settings.
   // Errors: not_found when a setting needs a token that is not known.
   void apply_add_flags(std::optional<bool> add_bos, std::optional<bool> add_eos);

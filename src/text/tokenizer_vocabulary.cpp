@@ -73,7 +73,7 @@ std::unique_ptr<Tokenizer> Tokenizer::from_vocabulary(VocabularySpec spec) {
       token.id = id;
       token.content = std::move(text);
       token.special = type != type_user_defined;
-      parts.add_token(token);
+      parts.add_token(token, true);
       if (!token.special) pieces.emplace_back(token.content, id);  // merges may make it
       continue;
     }

@@ -80,7 +80,8 @@ TEST_P(TokenizerGolden, EncodesAndDecodesAsTheReference) {
 TEST_P(TokenizerGolden, DecodesAnyIdsAsTheReference) {
   const auto tokenizer = load(GetParam());
   const bool byte_fallback = std::string(GetParam()) == "llama2";
-  for (const ordered_json& row : read_golden_json(std::string(GetParam()) + ".golden.json")["decode"]) {
+  const ordered_json golden = read_golden_json(std::string(GetParam()) + ".golden.json");
+  for (const ordered_json& row : golden["decode"]) {
     const auto ids = row["ids"].get<Ids>();
     EXPECT_EQ(tokenizer->decode(ids), row["decoded"].get<std::string>());
     // The contract of StreamDecoder: with byte fallback, runs that are not UTF-8 as a whole may differ.
