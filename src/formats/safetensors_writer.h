@@ -28,8 +28,8 @@ struct TensorDeclaration {
 //   writer.finish();
 class SafetensorsWriter {
  public:
-  // Metadata defaults to what transformers insists on. Errors: `internal` for a duplicate or reserved name, a name that
-  // is not UTF-8 or a bad shape, `unsupported` for an unknown dtype; those of FileWriter.
+  // Metadata defaults to what transformers insists on. Errors: `internal` for a duplicate or reserved name or one that
+  // is not UTF-8; those of safetensors_size and FileWriter.
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
