@@ -1,0 +1,30 @@
+// config.json of Hugging Face directories. Format: specs/hf_models.md, sections 1 and 2.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spec/model.h"
+
+namespace ingot::checkpoint {
+
+// What a config.json says that Ingot uses.
+struct HfConfig {
+  spec::ModelSpec model;
+  std::string dtype;         // "bfloat16", "float32", ...; empty when it is not given
+  std::vector<int64_t> bos;  // token ids; usually one, empty when null
+  std::vector<int64_t> eos;
+};
+
+// Reads the keys of transformers 4 and 5; missing ones take the family's defaults. `source` names the file in messages.
+// Errors: corrupt for what is not JSON, a missing model_type, wrong types and contradictions; unsupported, by name, for
+// an unknown model_type, rope type or activation, for partial rotary positions and for a quantization_config.
+HfConfig parse_hf_config(std::string_view text, const std::string& source);
+
+// The text of a config.json in the keys of transformers 4, which both generations read.
+std::string write_hf_config(const HfConfig& config);
+
+}  // namespace ingot::checkpoint

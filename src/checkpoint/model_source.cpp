@@ -1,0 +1,73 @@
+#include "checkpoint/model_source.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/registry.h"
+
+namespace ingot::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool has_file(const fs::path& folder, std::string_view suffix) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename().string().ends_with(suffix)) return true;
+  }
+  return false;
+}
+
+ModelSource open_folder(const fs::path& folder) {
+  const bool config = fs::exists(folder / "config.json");
+  const bool weights = has_file(folder, ".safetensors") || fs::exists(folder / "model.safetensors.index.json");
+  const bool pickled = has_file(folder, ".bin") || has_file(folder, ".pt") || has_file(folder, ".pth");
+  if (!weights && pickled) {
+    throw_hint(ErrorKind::unsupported,
+               "convert it once with transformers: AutoModelForCausalLM.from_pretrained(folder)"
+               ".save_pretrained(new_folder, safe_serialization=True)",
+               "{}: the weights are in PyTorch's pickle format (.bin, .pt), which can run code and is not read",
+               folder.string());
+  }
+  if (!config && !fs::exists(folder / "tokenizer.json")) {
+    throw_hint(ErrorKind::not_found, "a model folder has config.json, *.safetensors and tokenizer.json",
+               "{}: there is no config.json in this folder", folder.string());
+  }
+  const fs::path plain = fs::absolute(folder).lexically_normal();
+  return {SourceKind::hugging_face, folder, (plain.has_filename() ? plain : plain.parent_path()).filename().string()};
+}
+
+ModelSource open_path(const fs::path& path) {
+  if (fs::is_directory(path)) return open_folder(path);
+  if (path.extension() == ".gguf") return {SourceKind::gguf, path, path.stem().string()};
+  throw_hint(ErrorKind::unsupported, "give the folder of a Hugging Face model, a .gguf file or a registered name",
+             "{}: not a .gguf file", path.string());
+}
+
+}  // namespace
+
+ModelSource open_model(std::string_view path_or_name, const fs::path& home) {
+  std::error_code unreadable;
+  if (fs::exists(path_or_name, unreadable)) return open_path(path_or_name);
+  const Registry registry(home);
+  const std::optional<RegisteredModel> model = registry.find(path_or_name);
+  if (!model) {
+    std::string known;
+    for (const RegisteredModel& other : registry.list()) known += (known.empty() ? "" : ", ") + other.name;
+    throw_hint(ErrorKind::not_found,
+               known.empty() ? "check the path; no model is registered (ingot model pull NAME)"
+                             : "check the path; registered models: " + known,
+               "model '{}': there is no such path and no model of that name", path_or_name);
+  }
+  if (!fs::exists(model->path)) {
+    throw_hint(ErrorKind::not_found, fmt::format("fetch it again: ingot model pull {}", model->origin),
+               "model '{}': {} is no longer there", model->name, model->path.string());
+  }
+  ModelSource source = open_path(model->path);
+  source.name = model->name;
+  return source;
+}
+
+ModelSource open_model(std::string_view path_or_name) { return open_model(path_or_name, ingot_home()); }
+
+}  // namespace ingot::checkpoint

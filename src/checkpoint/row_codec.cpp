@@ -1,0 +1,69 @@
+#include "checkpoint/row_codec.h"
+
+#include "base/error.h"
+#include "base/half.h"
+
+namespace ingot::checkpoint {
+
+namespace {
+
+// Rows in files need not be aligned, so elements are moved by memcpy.
+template <class Decode>
+void decode_16(const void* row, int64_t n, float* out, Decode decode) {
+  const auto* bytes = static_cast<const std::byte*>(row);
+  for (int64_t i = 0; i < n; ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, bytes + 2 * i, 2);
+    out[i] = decode(bits);
+  }
+}
+
+template <class Encode>
+void encode_16(const float* values, int64_t n, void* row, Encode encode) {
+  auto* bytes = static_cast<std::byte*>(row);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint16_t bits = encode(values[i]);
+    std::memcpy(bytes + 2 * i, &bits, 2);
+  }
+}
+
+}  // namespace
+
+void decode_row(Storage storage, const void* row, int64_t n, float* out) {
+  switch (storage) {
+    case Storage::f32: std::memcpy(out, row, static_cast<size_t>(n) * sizeof(float)); return;
+    case Storage::bf16: decode_16(row, n, out, bf16_to_float); return;
+    case Storage::f16: decode_16(row, n, out, f16_to_float); return;
+    default: throw_error(ErrorKind::internal, "rows of {} cannot be read", name(storage));
+  }
+}
+
+void encode_row(Storage storage, const float* values, int64_t n, void* row) {
+  switch (storage) {
+    case Storage::f32: std::memcpy(row, values, static_cast<size_t>(n) * sizeof(float)); return;
+    case Storage::bf16: encode_16(values, n, row, float_to_bf16); return;
+    case Storage::f16: encode_16(values, n, row, float_to_f16); return;
+    default: throw_error(ErrorKind::internal, "rows of {} cannot be written", name(storage));
+  }
+}
+
+Storage storage_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return Storage::f32;
+    case DType::bf16: return Storage::bf16;
+    case DType::f16: return Storage::f16;
+    default: throw_error(ErrorKind::internal, "weights in {}", name(dtype));
+  }
+}
+
+std::optional<Storage> storage_from_file(std::string_view file_dtype) {
+  std::string lower(file_dtype);
+  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  for (Storage storage : {Storage::f32, Storage::bf16, Storage::f16, Storage::q8_0, Storage::q4_0, Storage::q4_1,
+                          Storage::q5_0, Storage::q5_1, Storage::q4_k, Storage::q6_k}) {
+    if (lower == name(storage)) return storage;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ingot::checkpoint

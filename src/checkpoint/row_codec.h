@@ -1,0 +1,25 @@
+// Rows of weights between storage types.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "tensor/weight.h"
+
+namespace ingot::checkpoint {
+
+// out[0..n) = the values of `n` elements stored at `row` (any alignment); n is whole blocks. Exact.
+void decode_row(Storage storage, const void* row, int64_t n, float* out);
+
+// Stores values[0..n) at `row`: f32 exactly, bf16 and f16 to nearest even, q8_0 as GGUF's reference quantiser does.
+// ErrorKind::internal for other types.
+void encode_row(Storage storage, const float* values, int64_t n, void* row);
+
+// f32, bf16 or f16; internal error for other types.
+Storage storage_of(DType dtype);
+
+// The storage that a safetensors dtype ("BF16") or GGUF type ("Q4_1") names; nothing when there is none.
+std::optional<Storage> storage_from_file(std::string_view file_dtype);
+
+}  // namespace ingot::checkpoint

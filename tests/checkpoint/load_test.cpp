@@ -1,0 +1,175 @@
+#include "checkpoint/load.h"
+
+#include "tests/checkpoint/fixtures.h"
+
+namespace ingot::checkpoint {
+namespace {
+
+LoadedModel load(const fs::path& path, const LoadOptions& options) {
+  return load_model(open_model(path.string(), "/nonexistent"), options);
+}
+
+void expect_same_values(const LoadedModel& model, const fs::path& folder) {
+  const formats::SafetensorsSet file(folder);
+  const auto table = spec::parameters(model.spec);
+  ASSERT_EQ(model.weights.parameters.size(), table.size());
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Parameter& parameter = model.weights.parameters[i];
+    EXPECT_EQ(values_of(parameter), values_of(file.at(table[i].name))) << table[i].name;
+    if (table[i].shape.size() == 2) {
+      EXPECT_EQ(parameter.matrix.out, table[i].shape[0]) << table[i].name;
+      EXPECT_EQ(parameter.matrix.in, table[i].shape[1]) << table[i].name;
+    } else {
+      EXPECT_EQ(parameter.vector.dtype, DType::f32) << table[i].name;
+    }
+  }
+}
+
+// The golden weights are exact in bf16, so every wide enough type holds them unchanged.
+TEST(Load, HuggingFaceInAnyType) {
+  ThreadPool pool(2);
+  for (const char* name : {"a", "b", "c"}) {
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      HostDevice device;
+      const LoadedModel model = load(golden(name), {.device = device, .compute = dtype, .pool = &pool});
+      expect_same_values(model, golden(name));
+      EXPECT_EQ(model.stored_dtype, std::string(name) == "b" ? "f32" : "bf16");
+      EXPECT_EQ(model.name, name);
+      EXPECT_EQ(model.weights.parameters[0].matrix.storage, dtype == DType::f32 ? Storage::f32 : Storage::bf16);
+    }
+  }
+}
+
+TEST(Load, ReadsHyperParametersOfBothKeyGenerations) {
+  const spec::ModelSpec a = read_model_spec(open_model(golden("a").string(), ""));
+  EXPECT_EQ(a.family, "llama");
+  EXPECT_EQ(a.vocab, 131);
+  EXPECT_EQ(a.kv_heads, 2);
+  EXPECT_EQ(a.head_dim, 16);
+  EXPECT_TRUE(a.tied_head);
+  EXPECT_EQ(a.rope_theta, 10000);
+  const spec::ModelSpec b = read_model_spec(open_model(golden("b").string(), ""));
+  EXPECT_EQ(b.rope_theta, 1000);
+  EXPECT_EQ(b.rope_scaling.kind, spec::RopeScaling::Kind::llama3);
+  EXPECT_EQ(b.rope_scaling.original_context, 64);
+  EXPECT_TRUE(b.attention_bias && b.mlp_bias);
+  EXPECT_EQ(read_model_spec(open_model(golden("c").string(), "")).rope_theta, 500000);
+}
+
+TEST(Load, SameTypePointsIntoTheFile) {
+  HostDevice device;
+  const LoadedModel model = load(golden("b"), {.device = device, .compute = DType::f32});
+  EXPECT_EQ(device.num_allocations, 0);
+  EXPECT_EQ(model.copied_bytes, 0U);
+  EXPECT_EQ(model.weights.owners.size(), 1U);
+  expect_same_values(model, golden("b"));
+}
+
+TEST(Load, OtherTypesTakeOneAllocationOfExactlyTheirSize) {
+  HostDevice device;
+  {
+    const LoadedModel model = load(golden("b"), {.device = device, .compute = DType::bf16});
+    EXPECT_EQ(device.num_allocations, 1);
+    EXPECT_EQ(device.allocated, model.copied_bytes);
+    // Vectors stay in the file: only matrices were converted.
+    size_t matrices = 0;
+    for (const spec::ParamSpec& p : spec::parameters(model.spec)) {
+      if (p.shape.size() == 2) matrices += (static_cast<size_t>(p.elements()) * 2 + 63) / 64 * 64;
+    }
+    EXPECT_EQ(model.copied_bytes, matrices);
+  }
+  EXPECT_EQ(device.allocated, 0U);
+}
+
+TEST(Load, WritableWeightsAndHiddenMemoryAreCopied) {
+  HostDevice device;
+  const LoadedModel writable = load(golden("b"), {.device = device, .compute = DType::f32, .writable = true});
+  EXPECT_EQ(device.num_allocations, 1);
+  EXPECT_EQ(writable.weights.owners.size(), 1U);
+  expect_same_values(writable, golden("b"));
+  HostDevice hidden(false);
+  const LoadedModel moved = load(golden("a"), {.device = hidden, .compute = DType::f32});
+  EXPECT_GT(hidden.copied, 0U);
+  expect_same_values(moved, golden("a"));
+}
+
+TEST(Load, ShardsAsOneFile) {
+  const Scratch scratch;
+  const fs::path folder = copy_model("b", scratch.path / "m");
+  shard_model(folder, 20000);
+  EXPECT_TRUE(fs::exists(folder / "model-00002-of-00005.safetensors"));
+  HostDevice device;
+  const LoadedModel model = load(folder, {.device = device, .compute = DType::f32});
+  EXPECT_EQ(device.num_allocations, 0);
+  expect_same_values(model, golden("b"));
+}
+
+TEST(Load, TiedHeadInTheFileIsNotRead) {
+  const Scratch scratch;
+  const fs::path folder = copy_model("a", scratch.path / "m");
+  rewrite_tensors(folder, [](std::vector<EditedTensor>& tensors) {
+    tensors.push_back({{"lm_head.weight", "BF16", {131, 64}}, std::vector<std::byte>(131 * 64 * 2)});
+    tensors.push_back({{"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {8}}, std::vector<std::byte>(32)});
+  });
+  HostDevice device;
+  expect_same_values(load(folder, {.device = device}), golden("a"));
+}
+
+TEST(Load, RefusesWeightsOfAnotherModel) {
+  const Scratch scratch;
+  HostDevice device;
+  const fs::path folder = copy_model("a", scratch.path / "m");
+  const auto loading = [&] { load(folder, {.device = device}); };
+
+  rewrite_tensors(folder, [](std::vector<EditedTensor>& tensors) {
+    tensors.push_back({{"model.layers.0.self_attn.q_proj.bias", "BF16", {64}}, std::vector<std::byte>(128)});
+  });
+  expect_error(ErrorKind::corrupt, {"model.layers.0.self_attn.q_proj.bias", "BF16 [64]", "model.safetensors"}, loading);
+
+  copy_model("a", folder);
+  rewrite_tensors(folder, [](std::vector<EditedTensor>& tensors) {
+    std::erase_if(tensors, [](const EditedTensor& t) { return t.declaration.name == "model.norm.weight"; });
+  });
+  expect_error(ErrorKind::corrupt, {"model.norm.weight", "[64]", "missing"}, loading);
+
+  copy_model("a", folder);
+  edit_json(folder / "config.json", [](nlohmann::json& config) { config["intermediate_size"] = 95; });
+  expect_error(ErrorKind::corrupt, {"mlp.gate_proj.weight", "[96, 64]", "[95, 64]", "model.safetensors"}, loading);
+
+  copy_model("a", folder);
+  edit_json(folder / "config.json", [](nlohmann::json& config) { config["tie_word_embeddings"] = false; });
+  expect_error(ErrorKind::corrupt, {"lm_head.weight", "missing", "tie_word_embeddings"}, loading);
+}
+
+TEST(Load, RefusesNormsThatAreNotFinite) {
+  const Scratch scratch;
+  const fs::path folder = copy_model("a", scratch.path / "m");
+  rewrite_tensors(folder, [](std::vector<EditedTensor>& tensors) {
+    for (EditedTensor& tensor : tensors) {
+      if (tensor.declaration.name != "model.norm.weight") continue;
+      const uint16_t infinity = 0x7f80;
+      std::memcpy(tensor.bytes.data() + 2 * 5, &infinity, 2);
+    }
+  });
+  HostDevice device;
+  expect_error(ErrorKind::corrupt, {"model.norm.weight", "element 5", "inf"},
+               [&] { load(folder, {.device = device}); });
+}
+
+TEST(Load, RefusesATypeItCannotComputeWith) {
+  const Scratch scratch;
+  const fs::path folder = copy_model("a", scratch.path / "m");
+  rewrite_tensors(folder, [](std::vector<EditedTensor>& tensors) {
+    for (EditedTensor& tensor : tensors) {
+      if (tensor.declaration.name != "model.layers.1.mlp.up_proj.weight") continue;
+      tensor.declaration.dtype = "F8_E4M3";
+      tensor.bytes.resize(tensor.bytes.size() / 2);
+    }
+  });
+  HostDevice device;
+  expect_error(ErrorKind::unsupported, {"model.layers.1.mlp.up_proj.weight", "F8_E4M3"},
+               [&] { load(folder, {.device = device}); });
+}
+
+}  // namespace
+}  // namespace ingot::checkpoint
