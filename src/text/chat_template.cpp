@@ -1,0 +1,117 @@
+#include "text/chat_template.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "text/unicode.h"
+
+namespace ingot::text {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json parse_json(std::string_view text, const char* what) {
+  try {
+    return ordered_json::parse(text);
+  } catch (const ordered_json::exception& error) {
+    throw_error(ErrorKind::corrupt, "{} are not JSON: {}", what, error.what());
+  }
+}
+
+void check_messages(const ordered_json& messages) {
+  if (!messages.is_array()) throw_error(ErrorKind::usage, "messages are not a list");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const auto role = messages[i].find("role");
+    if (!messages[i].is_object() || role == messages[i].end() || !role->is_string()) {
+      throw_error(ErrorKind::usage, "message {} is not an object with a \"role\"", i);
+    }
+  }
+}
+
+bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// Bytes of `turn` without the white space behind its end-of-turn token. White space that ends the content is kept.
+size_t turn_size(std::string_view turn, const ordered_json& message) {
+  size_t keep = 0;
+  if (const auto content = message.find("content"); content != message.end() && content->is_string()) {
+    const auto& text = content->get_ref<const std::string&>();
+    for (const std::string_view form : {std::string_view(text), trim(text)}) {
+      if (const size_t found = turn.rfind(form); found != std::string_view::npos) {
+        keep = found + form.size();
+        break;
+      }
+    }
+  }
+  size_t size = turn.size();
+  while (size > keep && is_space(turn[size - 1])) --size;
+  return size;
+}
+
+}  // namespace
+
+jinja::Rendered ChatTemplate::run(const ordered_json& messages, const ordered_json& tools,
+                                  const ChatOptions& options) const {
+  check_messages(messages);
+  if (!tools.is_null() && !tools.is_array()) throw_error(ErrorKind::usage, "tools are not a list");
+  ordered_json variables = {{"messages", messages},           {"tools", tools},
+                            {"documents", nullptr},           {"add_generation_prompt", options.add_generation_prompt},
+                            {"bos_token", options.bos_token}, {"eos_token", options.eos_token}};
+  if (!options.extra_variables.empty()) {
+    const ordered_json extra = parse_json(options.extra_variables, "template variables");
+    if (!extra.is_object()) throw_error(ErrorKind::usage, "template variables are not an object");
+    variables.update(extra);
+  }
+  jinja::RenderOptions render_options;
+  render_options.now = options.now;
+  return template_.render(variables, render_options);
+}
+
+std::string ChatTemplate::render(const ordered_json& messages, const ordered_json& tools,
+                                 const ChatOptions& options) const {
+  return run(messages, tools, options).text;
+}
+
+std::string ChatTemplate::render_json(std::string_view messages, std::string_view tools,
+                                      const ChatOptions& options) const {
+  return render(parse_json(messages, "messages"), tools.empty() ? ordered_json(nullptr) : parse_json(tools, "tools"),
+                options);
+}
+
+ChatSpans ChatTemplate::render_spans(const ordered_json& messages, const ordered_json& tools,
+                                     const ChatOptions& options) const {
+  jinja::Rendered whole = run(messages, tools, options);
+  if (template_.has_generation_blocks()) return {std::move(whole.text), std::move(whole.generation)};
+
+  ChatSpans spans{std::move(whole.text), {}};
+  ordered_json before = ordered_json::array();
+  ChatOptions with_prompt = options, without_prompt = options;
+  with_prompt.add_generation_prompt = true;
+  without_prompt.add_generation_prompt = false;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i]["role"] != "assistant") {
+      before.push_back(messages[i]);
+      continue;
+    }
+    const std::string prompt = run(before, tools, with_prompt).text;
+    before.push_back(messages[i]);
+    const std::string turn_end = run(before, tools, without_prompt).text;
+    if (!turn_end.starts_with(prompt) || !spans.text.starts_with(turn_end)) {
+      throw_hint(ErrorKind::unsupported,
+                 "train on conversations with one answer each, or mark answers with generation blocks in the template",
+                 "{}: the conversation up to message {} does not begin with the conversation before it, so what the "
+                 "assistant wrote cannot be told apart",
+                 name_, i);
+    }
+    const std::string_view turn = std::string_view(turn_end).substr(prompt.size());
+    spans.assistant.emplace_back(prompt.size(), prompt.size() + turn_size(turn, messages[i]));
+  }
+  return spans;
+}
+
+}  // namespace ingot::text

@@ -1,0 +1,61 @@
+// Chat templates: a conversation to the text that a model was tuned on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/jinja.h"
+
+namespace ingot::text {
+
+struct ChatOptions {
+  bool add_generation_prompt = false;  // end with the beginning of an assistant turn
+  std::string bos_token;               // as text; "" when the model has none
+  std::string eos_token;
+  std::string extra_variables;  // the text of a JSON object with further variables, e.g. {"date_string": "..."}; or ""
+  std::optional<int64_t> now;   // seconds since 1970 for strftime_now; unset is the clock's time
+};
+
+// The text, and which of its bytes an assistant wrote: [begin, end) ranges in order, that do not overlap.
+// A range has the content and the end-of-turn token behind it, without white space after that token.
+struct ChatSpans {
+  std::string text;
+  std::vector<std::pair<size_t, size_t>> assistant;
+};
+
+// Immutable and thread-safe after construction. The rendered text is to be tokenized without adding special tokens.
+class ChatTemplate {
+ public:
+  // `source` is the Jinja text; `name` is for errors. Errors: as jinja::Template.
+  ChatTemplate(std::string_view source, std::string_view name) : template_(source, name), name_(name) {}
+
+  // `messages` is a list of {"role", "content", ...}, `tools` a list of tool descriptions or null.
+  // Errors: usage when messages are no such list or the template refuses them; otherwise as jinja::Template::render.
+  std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                     const ChatOptions& options) const;
+
+  // The same from JSON texts; an empty `tools` is null. Errors: also corrupt for what is not JSON.
+  std::string render_json(std::string_view messages, std::string_view tools, const ChatOptions& options) const;
+
+  // For training on the answers only. Where the template has {% generation %} blocks, they are the spans. Otherwise the
+  // conversation is rendered up to each assistant message without it (with generation prompt) and with it, and the
+  // difference is the span; add_generation_prompt applies to the whole.
+  // Errors: unsupported when a rendering is not the beginning of the next one (a template that rewrites earlier turns).
+  ChatSpans render_spans(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                         const ChatOptions& options) const;
+
+ private:
+  jinja::Rendered run(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                      const ChatOptions& options) const;
+
+  jinja::Template template_;
+  std::string name_;
+};
+
+}  // namespace ingot::text

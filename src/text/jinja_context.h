@@ -1,0 +1,107 @@
+// One rendering: its heap, limits and place in the template.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "text/jinja.h"
+#include "text/jinja_value.h"
+
+namespace ingot::text::jinja {
+
+constexpr int max_depth = 500;                 // of evaluation
+constexpr int max_value_depth = 100;           // of containers that are compared, printed or read from JSON
+constexpr size_t max_bytes = size_t{1} << 30;  // of all strings made in one rendering
+
+class Context {
+ public:
+  Context(std::string_view name, const RenderOptions& options) : name_(name), options_(options) {}
+
+  // A run-time error at the current line.
+  template <class... Args>
+  [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) const {
+    throw_error(kind, "{}:{}: {}", name_, line, fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    fail(ErrorKind::usage, format, std::forward<Args>(args)...);
+  }
+
+  void step(size_t count = 1) {
+    steps_ += count;
+    if (steps_ > options_.max_steps)
+      fail(ErrorKind::resource, "rendering takes more than {} steps", options_.max_steps);
+  }
+  // Counts bytes of a new string; call before making a large one.
+  void charge(size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > max_bytes) fail(ErrorKind::resource, "rendering makes more than {} bytes of strings", max_bytes);
+  }
+  void write(std::string& out, std::string_view text) {
+    charge(text.size());
+    if (out.size() + text.size() > options_.max_output) {
+      fail(ErrorKind::resource, "the output is longer than {} bytes", options_.max_output);
+    }
+    out += text;
+  }
+
+  List* new_list(std::vector<Value> items = {}, bool tuple = false) {
+    step(1 + items.size());
+    return &heap_.lists.emplace_back(List{std::move(items), tuple});
+  }
+  Dict* new_dict(Dict::Role role = Dict::Role::mapping) {
+    step();
+    return &heap_.dicts.emplace_back(Dict{{}, role});
+  }
+  const Callable* new_callable(Callable callable) {
+    step();
+    return &heap_.callables.emplace_back(std::move(callable));
+  }
+  const RenderOptions& options() const { return options_; }
+
+  struct Depth {
+    explicit Depth(Context& context) : context_(context) {
+      if (++context_.depth_ > max_depth) context_.fail(ErrorKind::resource, "too deeply nested");
+    }
+    ~Depth() { --context_.depth_; }
+    Depth(const Depth&) = delete;
+    Depth& operator=(const Depth&) = delete;
+    Context& context_;
+  };
+
+  int line = 1;
+
+ private:
+  std::string_view name_;
+  const RenderOptions& options_;
+  Heap heap_;
+  size_t steps_ = 0;
+  size_t bytes_ = 0;
+  int depth_ = 0;
+};
+
+// str(): what a print tag writes.
+std::string to_text(Context& context, const Value& value);
+// Python's ==. Errors: resource for containers that are too deep.
+bool equal(Context& context, const Value& a, const Value& b, int depth = 0);
+// Python's <. Errors: usage for values without an order.
+bool less(Context& context, const Value& a, const Value& b, int depth = 0);
+// Python's `item in container`.
+bool contains(Context& context, const Value& container, const Value& item);
+// What a loop goes over: items, keys, characters; nothing for undefined.
+std::vector<Value> iterate(Context& context, const Value& value);
+size_t length(Context& context, const Value& value);
+// value.name and value[key]; Undefined when there is none.
+Value get_attribute(Context& context, const Value& value, const std::string& name);
+Value get_item(Context& context, const Value& value, const Value& key);
+Value binary(Context& context, std::string_view op, const Value& left, const Value& right);
+// The integer of an int or bool. Errors: usage, naming `what`.
+int64_t to_integer(Context& context, const Value& value, const char* what);
+// The string itself. Errors: usage, naming `what`.
+const std::string& to_string(Context& context, const Value& value, const char* what);
+
+}  // namespace ingot::text::jinja

@@ -1,0 +1,463 @@
+// Filters: {{ value | NAME(arguments) }}.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <unordered_map>
+
+#include "text/jinja_context.h"
+#include "text/jinja_library.h"
+#include "text/unicode.h"
+
+namespace ingot::text::jinja {
+namespace {
+
+// What a filter gets: the value and how to bind its arguments.
+struct Call {
+  Context& context;
+  const std::string& name;
+  const Value& value;
+  const Arguments& arguments;
+
+  std::vector<Value> bind(std::initializer_list<std::string_view> names, size_t num_required = 0) const {
+    return jinja::bind(context, "the filter " + name, arguments, names, num_required);
+  }
+  std::string text() const { return to_text(context, value); }
+};
+
+bool given(const Value& value) { return !is<Undefined>(value); }
+bool flag(const Value& value, bool fallback) { return given(value) ? truth(value) : fallback; }
+
+std::string capitalize(const std::string& text) {
+  const std::vector<std::string_view> characters = split_characters(text);
+  if (characters.empty()) return {};
+  return upper_case(characters[0]) + lower_case(std::string_view(text).substr(characters[0].size()));
+}
+
+// Words begin after white space, '-', and opening brackets.
+std::string title(const std::string& text) {
+  std::string out;
+  bool at_start = true;
+  for (const std::string_view character : split_characters(text)) {
+    const bool separator = is_python_space(decode_utf8(character, 0).code_point) ||
+                           std::string_view("-({[<").find(character) != std::string_view::npos;
+    out += separator ? std::string(character) : at_start ? upper_case(character) : lower_case(character);
+    at_start = separator;
+  }
+  return out;
+}
+
+std::string replace(const Call& call) {
+  const auto values = call.bind({"old", "new", "count"}, 2);
+  const std::string text = call.text(), from = to_text(call.context, values[0]), to = to_text(call.context, values[1]);
+  int64_t limit = given(values[2]) && !is<None>(values[2]) ? to_integer(call.context, values[2], "count") : -1;
+  if (from.empty()) call.context.fail(ErrorKind::unsupported, "replacing an empty string");
+  std::string out;
+  size_t at = 0;
+  for (size_t found = text.find(from); found != std::string::npos && limit != 0; found = text.find(from, at), --limit) {
+    call.context.charge(found - at + to.size());
+    out.append(text, at, found - at).append(to);
+    at = found + from.size();
+  }
+  return out.append(text, at);
+}
+
+std::string indent(const Call& call) {
+  const auto values = call.bind({"width", "first", "blank"});
+  const std::string margin =
+      is<std::string>(values[0])
+          ? std::get<std::string>(values[0])
+          : std::string(static_cast<size_t>(std::clamp<int64_t>(
+                            given(values[0]) ? to_integer(call.context, values[0], "width") : 4, 0, 1000)),
+                        ' ');
+  const bool first = flag(values[1], false), blank = flag(values[2], false);
+  const std::string text = call.text();
+  std::string out = first ? margin : "";
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    if (at > 0) {
+      out += '\n';
+      if (blank || end > at) out += margin;
+    }
+    call.context.charge(end - at + margin.size());
+    out.append(text, at, end - at);
+    at = end + 1;
+  }
+  return out;
+}
+
+// The attribute of an item: a name, an index, or several with dots between them.
+Value attribute_of(Context& context, const Value& item, const Value& path) {
+  if (!is<std::string>(path)) return get_item(context, item, path);
+  Value value = item;
+  const std::string& names = std::get<std::string>(path);
+  for (size_t at = 0; at <= names.size();) {
+    const size_t end = std::min(names.find('.', at), names.size());
+    const std::string name = names.substr(at, end - at);
+    int64_t index = 0;
+    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+    const bool is_index = error == std::errc() && stop == name.data() + name.size();
+    value = is_index ? get_item(context, value, index) : get_item(context, value, name);
+    at = end + 1;
+  }
+  return value;
+}
+
+// Texts compare without case unless asked otherwise.
+Value sort_key(Context& context, const Value& item, const Value& attribute, bool case_sensitive) {
+  Value key = given(attribute) && !is<None>(attribute) ? attribute_of(context, item, attribute) : item;
+  if (!case_sensitive && is<std::string>(key)) key = lower_case(std::get<std::string>(key));
+  return key;
+}
+
+// Items in a stable order of their keys.
+std::vector<Value> sort_by(Context& context, std::vector<Value> items, const std::vector<Value>& keys, bool reverse) {
+  std::vector<size_t> order(items.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (less(context, keys[a], keys[b])) return !reverse;
+    if (less(context, keys[b], keys[a])) return reverse;
+    return a < b;
+  });
+  std::vector<Value> sorted;
+  for (const size_t i : order) sorted.push_back(std::move(items[i]));
+  return sorted;
+}
+
+Value sort(const Call& call) {
+  const auto values = call.bind({"reverse", "case_sensitive", "attribute"});
+  std::vector<Value> items = iterate(call.context, call.value), keys;
+  for (const Value& item : items) keys.push_back(sort_key(call.context, item, values[2], flag(values[1], false)));
+  return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[0], false)));
+}
+
+Value dict_sort(const Call& call) {
+  const auto values = call.bind({"case_sensitive", "by", "reverse"});
+  const std::string by = given(values[1]) ? to_string(call.context, values[1], "by") : "key";
+  if (by != "key" && by != "value") call.context.fail("dictsort by {}, not key or value", by);
+  std::vector<Value> items = iterate(call.context, call_method(call.context, call.value, "items", {})), keys;
+  const Value place = int64_t{by == "key" ? 0 : 1};
+  for (const Value& item : items) keys.push_back(sort_key(call.context, item, place, flag(values[0], false)));
+  return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[2], false)));
+}
+
+Value unique(const Call& call) {
+  const auto values = call.bind({"case_sensitive", "attribute"});
+  std::vector<Value> kept, keys;
+  for (Value& item : iterate(call.context, call.value)) {
+    Value key = sort_key(call.context, item, values[1], flag(values[0], false));
+    if (std::any_of(keys.begin(), keys.end(), [&](const Value& old) { return equal(call.context, old, key); }))
+      continue;
+    keys.push_back(std::move(key));
+    kept.push_back(std::move(item));
+  }
+  return call.context.new_list(std::move(kept));
+}
+
+Value map(const Call& call) {
+  std::vector<Value> out;
+  Arguments rest = call.arguments;
+  if (rest.positional.empty()) {
+    const auto values = call.bind({"attribute", "default"}, 1);
+    for (const Value& item : iterate(call.context, call.value)) {
+      Value value = attribute_of(call.context, item, values[0]);
+      out.push_back(is<Undefined>(value) && given(values[1]) ? values[1] : std::move(value));
+    }
+    return call.context.new_list(std::move(out));
+  }
+  const std::string filter = to_string(call.context, rest.positional[0], "the filter of map");
+  if (!is_filter(filter)) call.context.fail(ErrorKind::unsupported, "the filter {} is not supported", filter);
+  rest.positional.erase(rest.positional.begin());
+  const Context::Depth depth(call.context);
+  for (const Value& item : iterate(call.context, call.value))
+    out.push_back(apply_filter(call.context, filter, item, rest));
+  return call.context.new_list(std::move(out));
+}
+
+// select, reject, selectattr and rejectattr.
+Value select(const Call& call, bool wanted, bool by_attribute) {
+  Arguments rest = call.arguments;
+  const auto pop = [&] {
+    Value value = rest.positional.front();
+    rest.positional.erase(rest.positional.begin());
+    return value;
+  };
+  if (by_attribute && rest.positional.empty()) call.context.fail("{} needs an attribute", call.name);
+  const Value attribute = by_attribute ? pop() : Value(None{});
+  std::string test;
+  if (!rest.positional.empty()) {
+    test = to_string(call.context, pop(), "the test of a filter");
+    if (!is_test(test)) call.context.fail(ErrorKind::unsupported, "the test {} is not supported", test);
+  }
+  std::vector<Value> kept;
+  for (Value& item : iterate(call.context, call.value)) {
+    const Value value = by_attribute ? attribute_of(call.context, item, attribute) : item;
+    const bool holds = test.empty() ? truth(value) : apply_test(call.context, test, value, rest);
+    if (holds == wanted) kept.push_back(std::move(item));
+  }
+  return call.context.new_list(std::move(kept));
+}
+
+Value join(const Call& call) {
+  const auto values = call.bind({"d", "attribute"});
+  const std::string separator = given(values[0]) ? to_text(call.context, values[0]) : "";
+  std::string out;
+  bool first = true;
+  for (const Value& item : iterate(call.context, call.value)) {
+    if (!first) out += separator;
+    first = false;
+    const bool by_attribute = given(values[1]) && !is<None>(values[1]);
+    out += to_text(call.context, by_attribute ? attribute_of(call.context, item, values[1]) : item);
+    call.context.charge(separator.size());
+  }
+  call.context.charge(out.size());
+  return out;
+}
+
+std::optional<double> parse_float(const std::string& text) {
+  const std::string_view body = strip(text, nullptr, true, true);
+  double value = 0;
+  const char* begin = body.data() + (body.starts_with('+') ? 1 : 0);
+  const auto [stop, error] = std::from_chars(begin, body.data() + body.size(), value);
+  if (error != std::errc() || stop != body.data() + body.size()) return std::nullopt;
+  return value;
+}
+
+Value to_int(const Call& call) {
+  const auto values = call.bind({"default", "base"});
+  const Value fallback = given(values[0]) ? values[0] : Value(int64_t{0});
+  const int base =
+      given(values[1]) ? static_cast<int>(std::clamp<int64_t>(to_integer(call.context, values[1], "base"), 2, 36)) : 10;
+  double number = 0;
+  if (const auto* text = std::get_if<std::string>(&call.value)) {
+    const std::string_view body = strip(*text, nullptr, true, true);
+    int64_t integer = 0;
+    const char* begin = body.data() + (body.starts_with('+') ? 1 : 0);
+    const auto [stop, error] = std::from_chars(begin, body.data() + body.size(), integer, base);
+    if (error == std::errc() && stop == body.data() + body.size()) return integer;
+    const std::optional<double> parsed = parse_float(*text);
+    if (!parsed) return fallback;
+    number = *parsed;
+  } else if (is<int64_t>(call.value) || is<bool>(call.value)) {
+    return to_integer(call.context, call.value, "int");
+  } else if (is<double>(call.value)) {
+    number = std::get<double>(call.value);
+  } else {
+    return fallback;
+  }
+  if (!(std::abs(number) < 9e18)) return fallback;
+  return static_cast<int64_t>(number);
+}
+
+Value to_float(const Call& call) {
+  const auto values = call.bind({"default"});
+  if (is<double>(call.value)) return call.value;
+  if (is<int64_t>(call.value) || is<bool>(call.value)) {
+    return static_cast<double>(to_integer(call.context, call.value, "float"));
+  }
+  if (const auto* text = std::get_if<std::string>(&call.value)) {
+    if (const std::optional<double> number = parse_float(*text)) return *number;
+  }
+  return given(values[0]) ? values[0] : Value(0.0);
+}
+
+Value round(const Call& call) {
+  const auto values = call.bind({"precision", "method"});
+  if (given(values[1]) && to_text(call.context, values[1]) != "common") {
+    call.context.fail(ErrorKind::unsupported, "round with the method {}", to_text(call.context, values[1]));
+  }
+  const int64_t precision = given(values[0]) ? to_integer(call.context, values[0], "precision") : 0;
+  if (precision < 0 || precision > 20) call.context.fail(ErrorKind::unsupported, "round to {} digits", precision);
+  if (is<int64_t>(call.value)) return call.value;
+  if (!is<double>(call.value)) call.context.fail("a {} cannot be rounded", type_name(call.value));
+  return *parse_float(fmt::format("{:.{}f}", std::get<double>(call.value), precision));
+}
+
+Value extreme(const Call& call, bool largest) {
+  const auto values = call.bind({"case_sensitive", "attribute"});
+  const std::vector<Value> items = iterate(call.context, call.value);
+  if (items.empty()) return Undefined{"an empty list has no first item"};
+  size_t best = 0;
+  Value best_key = sort_key(call.context, items[0], values[1], flag(values[0], false));
+  for (size_t i = 1; i < items.size(); ++i) {
+    Value key = sort_key(call.context, items[i], values[1], flag(values[0], false));
+    if (largest ? less(call.context, best_key, key) : less(call.context, key, best_key)) {
+      best = i;
+      best_key = std::move(key);
+    }
+  }
+  return items[best];
+}
+
+Value sum(const Call& call) {
+  const auto values = call.bind({"attribute", "start"});
+  Value total = given(values[1]) ? values[1] : Value(int64_t{0});
+  for (const Value& item : iterate(call.context, call.value)) {
+    const bool by_attribute = given(values[0]) && !is<None>(values[0]);
+    total = binary(call.context, "+", total, by_attribute ? attribute_of(call.context, item, values[0]) : item);
+  }
+  return total;
+}
+
+Value to_json_filter(const Call& call) {
+  const auto values = call.bind({"ensure_ascii", "indent", "separators", "sort_keys"});
+  if (flag(values[0], false)) call.context.fail(ErrorKind::unsupported, "tojson with ensure_ascii");
+  JsonStyle style;
+  if (given(values[1]) && !is<None>(values[1])) {
+    style.indent = static_cast<int>(std::clamp<int64_t>(to_integer(call.context, values[1], "indent"), 0, 100));
+    style.item_separator = ",";
+  }
+  if (given(values[2]) && !is<None>(values[2])) {
+    const std::vector<Value> separators = iterate(call.context, values[2]);
+    if (separators.size() != 2) call.context.fail("tojson takes two separators");
+    style.item_separator = to_string(call.context, separators[0], "a separator");
+    style.key_separator = to_string(call.context, separators[1], "a separator");
+  }
+  style.sort_keys = flag(values[3], false);
+  return to_json(call.context, call.value, style);
+}
+
+Value edge(const Call& call, bool first) {
+  call.bind({});
+  std::vector<Value> items = iterate(call.context, call.value);
+  if (items.empty()) return Undefined{"an empty list has no first or last item"};
+  return first ? items.front() : items.back();
+}
+
+Value reverse(const Call& call) {
+  call.bind({});
+  std::vector<Value> items = iterate(call.context, call.value);
+  std::reverse(items.begin(), items.end());
+  if (!is<std::string>(call.value)) return call.context.new_list(std::move(items));
+  std::string out;
+  for (const Value& item : items) out += std::get<std::string>(item);
+  return out;
+}
+
+Value trim(const Call& call) {
+  const auto values = call.bind({"chars"});
+  return std::string(strip(call.text(), std::get_if<std::string>(&values[0]), true, true));
+}
+
+Value fall_back(const Call& call) {
+  const auto values = call.bind({"default_value", "boolean"});
+  const bool missing = is<Undefined>(call.value) || (flag(values[1], false) && !truth(call.value));
+  if (!missing) return call.value;
+  return given(values[0]) ? values[0] : Value(std::string());
+}
+
+Value items(const Call& call) {
+  call.bind({});
+  if (is<Undefined>(call.value)) return call.context.new_list();
+  if (!is<Dict*>(call.value)) call.context.fail("items of a {}", type_name(call.value));
+  return call_method(call.context, call.value, "items", {});
+}
+
+Value count_words(const Call& call) {
+  call.bind({});
+  int64_t count = 0;
+  bool inside = false;
+  const std::string text = call.text();
+  for (const std::string_view character : split_characters(text)) {
+    const bool word = (char_class(decode_utf8(character, 0).code_point) & char_word) != 0;
+    count += word && !inside;
+    inside = word;
+  }
+  return count;
+}
+
+Value absolute(const Call& call) {
+  call.bind({});
+  if (is<double>(call.value)) return std::abs(std::get<double>(call.value));
+  const int64_t value = to_integer(call.context, call.value, "the value of abs");
+  return value < 0 ? binary(call.context, "-", int64_t{0}, value) : Value(value);
+}
+
+using Filter = Value (*)(const Call&);
+
+const std::unordered_map<std::string_view, Filter>& filters() {
+  static const Filter count = [](const Call& c) -> Value {
+    c.bind({});
+    return static_cast<int64_t>(length(c.context, c.value));
+  };
+  static const std::unordered_map<std::string_view, Filter> table = {
+      {"abs", absolute},
+      {"capitalize", [](const Call& c) -> Value { return c.bind({}), capitalize(c.text()); }},
+      {"count", count},
+      {"d", fall_back},
+      {"default", fall_back},
+      {"dictsort", dict_sort},
+      {"first", [](const Call& c) { return edge(c, true); }},
+      {"float", to_float},
+      {"format",
+       [](const Call& c) -> Value {
+         return format_percent(c.context, c.text(), c.context.new_list(c.arguments.positional, true));
+       }},
+      {"indent", [](const Call& c) -> Value { return indent(c); }},
+      {"int", to_int},
+      {"items", items},
+      {"join", join},
+      {"last", [](const Call& c) { return edge(c, false); }},
+      {"length", count},
+      {"list", [](const Call& c) -> Value { return c.bind({}), c.context.new_list(iterate(c.context, c.value)); }},
+      {"lower", [](const Call& c) -> Value { return c.bind({}), lower_case(c.text()); }},
+      {"map", map},
+      {"max", [](const Call& c) { return extreme(c, true); }},
+      {"min", [](const Call& c) { return extreme(c, false); }},
+      {"reject", [](const Call& c) { return select(c, false, false); }},
+      {"rejectattr", [](const Call& c) { return select(c, false, true); }},
+      {"replace", [](const Call& c) -> Value { return replace(c); }},
+      {"reverse", reverse},
+      {"round", round},
+      {"safe", [](const Call& c) -> Value { return c.bind({}), c.text(); }},
+      {"select", [](const Call& c) { return select(c, true, false); }},
+      {"selectattr", [](const Call& c) { return select(c, true, true); }},
+      {"sort", sort},
+      {"string", [](const Call& c) -> Value { return c.bind({}), c.text(); }},
+      {"sum", sum},
+      {"title", [](const Call& c) -> Value { return c.bind({}), title(c.text()); }},
+      {"tojson", to_json_filter},
+      {"trim", trim},
+      {"unique", unique},
+      {"upper", [](const Call& c) -> Value { return c.bind({}), upper_case(c.text()); }},
+      {"wordcount", count_words},
+  };
+  return table;
+}
+
+}  // namespace
+
+bool is_filter(std::string_view name) { return filters().contains(name); }
+
+Value apply_filter(Context& context, const std::string& name, const Value& value, const Arguments& arguments) {
+  const auto found = filters().find(name);
+  if (found == filters().end()) context.fail(ErrorKind::unsupported, "the filter {} is not supported", name);
+  return found->second(Call{context, name, value, arguments});
+}
+
+std::string format_percent(Context& context, const std::string& format, const Value& arguments) {
+  std::vector<Value> values = {arguments};
+  if (is<List*>(arguments) && std::get<List*>(arguments)->tuple) values = std::get<List*>(arguments)->items;
+  size_t next = 0;
+  std::string out;
+  for (size_t i = 0; i < format.size(); ++i) {
+    if (format[i] != '%') {
+      out += format[i];
+      continue;
+    }
+    const char kind = i + 1 < format.size() ? format[++i] : '\0';
+    if (kind == '%') {
+      out += '%';
+      continue;
+    }
+    if (kind != 's' && kind != 'd') context.fail(ErrorKind::unsupported, "formatting with %{}", kind);
+    if (next >= values.size()) context.fail("a format has more places than values");
+    const Value& value = values[next++];
+    const std::string text = kind == 's' ? to_text(context, value) : std::to_string(to_integer(context, value, "%d"));
+    context.charge(text.size());
+    out += text;
+  }
+  if (next < values.size()) context.fail("a format has fewer places than values");
+  return out;
+}
+
+}  // namespace ingot::text::jinja

@@ -1,0 +1,130 @@
+// The template language against Jinja2, feature by feature.
+#include "text/jinja.h"
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <functional>
+#include <string>
+
+#include "base/error.h"
+#include "tests/text/golden.h"
+
+namespace ingot::text::jinja {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string render(const std::string& source, const ordered_json& variables = ordered_json::object(),
+                   const RenderOptions& options = {}) {
+  return Template(source, "test.jinja").render(variables, options).text;
+}
+
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(ErrorKind::internal, "");
+}
+
+TEST(Jinja, RendersAsJinja2) {
+  const ordered_json golden = read_golden_json("templates.json");
+  for (const auto& feature : golden["features"]) {
+    const auto source = feature["source"].get<std::string>();
+    try {
+      EXPECT_EQ(render(source, golden["feature_variables"]), feature["text"].get<std::string>()) << source;
+    } catch (const Error& error) {
+      ADD_FAILURE() << source << ": " << error.message();
+    }
+  }
+}
+
+TEST(Jinja, FailsWhereJinja2Fails) {
+  const ordered_json golden = read_golden_json("templates.json");
+  for (const auto& source : golden["failures"]) {
+    const Error error = error_of([&] { render(source.get<std::string>(), golden["feature_variables"]); });
+    EXPECT_NE(error.kind(), ErrorKind::internal) << source;
+    EXPECT_NE(error.message().find("test.jinja:1: "), std::string::npos) << error.message();
+  }
+}
+
+TEST(Jinja, ErrorsNameKindAndLine) {
+  const auto expect = [](const std::string& source, ErrorKind kind, const std::string& text) {
+    const Error error = error_of([&] { render(source); });
+    EXPECT_EQ(error.kind(), kind) << source << ": " << error.message();
+    EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
+  };
+  expect("a\nb {% call x() %}{% endcall %}", ErrorKind::unsupported, "test.jinja:2: the statement call");
+  expect("{{ 'x' | urlize }}", ErrorKind::unsupported, "the filter urlize");
+  expect("{{ 'x' is escaped }}", ErrorKind::unsupported, "the test escaped");
+  expect("\n\n{{ raise_exception('roles must alternate') }}", ErrorKind::usage,
+         "test.jinja:3: the template says: roles");
+  expect("{% if x %}", ErrorKind::corrupt, "endif is missing");
+  expect("{{ x }", ErrorKind::corrupt, "closes nothing");
+  expect("{{ x.y.z }}", ErrorKind::usage, "'x' is undefined");
+  expect("{% for a in [] recursive %}{% endfor %}", ErrorKind::unsupported, "a recursive loop");
+}
+
+TEST(Jinja, LimitsHold) {
+  const auto kind_of = [](const std::string& source, const ordered_json& variables = ordered_json::object()) {
+    return error_of([&] { render(source, variables); }).kind();
+  };
+  const std::string forever =
+      "{% for a in range(90000) %}{% for b in range(90000) %}{% set x = a * b %}{% endfor %}{% endfor %}";
+  RenderOptions few_steps;
+  few_steps.max_steps = 100000;
+  EXPECT_EQ(error_of([&] { render(forever, ordered_json::object(), few_steps); }).kind(), ErrorKind::resource);
+  EXPECT_EQ(kind_of("{{ 'x' * 10000000000 }}"), ErrorKind::resource);
+  EXPECT_EQ(kind_of("{{ [0] * 10000000000 }}"), ErrorKind::resource);
+  EXPECT_EQ(kind_of("{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}"),
+            ErrorKind::resource);
+  EXPECT_EQ(kind_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), ErrorKind::resource);
+  EXPECT_EQ(
+      kind_of("{% set n = namespace(l=[]) %}{% for i in range(50000) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}"),
+      ErrorKind::resource);
+  EXPECT_EQ(kind_of("{% set l = [] %}{% set _ = l.append(l) %}{{ l }}"), ErrorKind::resource);
+  EXPECT_EQ(kind_of("{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}"), ErrorKind::resource);
+  EXPECT_EQ(kind_of("{{ 9223372036854775807 + 1 }}"), ErrorKind::resource);
+  EXPECT_EQ(kind_of("{{ 10 ** 30 }}"), ErrorKind::resource);
+  EXPECT_EQ(kind_of("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}"), ErrorKind::corrupt);
+  std::string sum = "1";
+  for (int i = 0; i < 100000; ++i) sum += " + 1";
+  EXPECT_EQ(kind_of("{{ " + sum + " }}"), ErrorKind::corrupt);
+  std::string blocks;
+  for (int i = 0; i < 100000; ++i) blocks += "{% if 1 %}";
+  EXPECT_EQ(kind_of(blocks), ErrorKind::corrupt);
+  ordered_json deep = 1;
+  for (int i = 0; i < 1000; ++i) deep = ordered_json::array({deep});
+  EXPECT_EQ(kind_of("{{ x }}", {{"x", deep}}), ErrorKind::resource);
+  RenderOptions options;
+  options.max_output = 10;
+  EXPECT_EQ(error_of([&] { render("{% for i in range(11) %}x{% endfor %}", {}, options); }).kind(), ErrorKind::internal)
+      << "variables must be an object";
+  EXPECT_EQ(error_of([&] { render("{% for i in range(11) %}x{% endfor %}", ordered_json::object(), options); }).kind(),
+            ErrorKind::resource);
+}
+
+TEST(Jinja, AppendWorksOnLists) { EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}"), "[1, 2]"); }
+
+TEST(Jinja, TimeComesFromTheOptions) {
+  RenderOptions options;
+  options.now = 1721995200;
+  const std::time_t now = 1721995200;
+  std::tm local{};
+  localtime_r(&now, &local);
+  char expected[64];
+  std::strftime(expected, sizeof(expected), "%d %b %Y %H", &local);
+  EXPECT_EQ(render("{{ strftime_now('%d %b %Y %H') }}", ordered_json::object(), options), expected);
+  EXPECT_EQ(render("{{ strftime_now('') }}", ordered_json::object(), options), "");
+}
+
+TEST(Jinja, GenerationBlocksNotInMacros) {
+  const std::string source = "{% macro m() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ m() }}";
+  EXPECT_EQ(error_of([&] { render(source); }).kind(), ErrorKind::unsupported);
+}
+
+}  // namespace
+}  // namespace ingot::text::jinja
