@@ -46,7 +46,8 @@ struct DropoutAttributes {
 };
 
 // y [T, N] = dropped-out x. Element (t, j) is kept when uniform(Philox(seed; stream, rows[t], j)) >= probability: block
-// j / 4 of counter (low rows, high rows, j / 4, stream), key seed; word j % 4. Its backward is the same op on dy. y may
+// j / 4 of counter (low rows, high rows, j / 4, low stream), key seed with high stream XORed to its upper word; word
+// j % 4. Its backward is the same op on dy. y may
 // be x.
 void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, DropoutAttributes attributes);
 struct Dropout {

@@ -1,0 +1,147 @@
+#include "app/bench/op_table.h"
+#include "base/error.h"
+#include "ops/elementwise.h"
+
+namespace ingot::bench {
+namespace {
+
+constexpr DType real_types[] = {DType::f32, DType::bf16};
+
+OpCase add_case(DType dtype, int64_t n, int alias) {
+  const char* shared = alias < 0 ? "" : alias == 1 ? " y is a" : " y is b";
+  OpCase c{.op = "add", .name = fmt::format("{} n={}{}", name(dtype), n, shared)};
+  c.operands = {{"y", dtype, {n}, Role::output}, {"a", dtype, {n}}, {"b", dtype, {n}}};
+  c.operands[0].alias = alias;
+  c.run = [](ops::Context& context, const Arguments& a) { ops::add(context, a[0], a[1], a[2]); };
+  c.reference = [](Values& v, std::vector<double>&) {
+    for (size_t i = 0; i < v[0].size(); ++i) v[0][i] = v[1][i] + v[2][i];
+  };
+  c.flops = static_cast<double>(n);
+  c.bytes = static_cast<double>(n) * 3.0 * static_cast<double>(size_of(dtype));
+  return c;
+}
+
+OpCase scale_case(DType to, DType from, int64_t n, float factor) {
+  OpCase c{.op = "scale", .name = fmt::format("{} to {} n={} by {}", name(from), name(to), n, factor)};
+  c.operands = {{"y", to, {n}, Role::output}, {"x", from, {n}}};
+  c.run = [factor](ops::Context& context, const Arguments& a) { ops::scale(context, a[0], a[1], factor); };
+  c.reference = [factor](Values& v, std::vector<double>&) {
+    for (size_t i = 0; i < v[0].size(); ++i) v[0][i] = v[1][i] * static_cast<double>(factor);
+  };
+  c.flops = static_cast<double>(n);
+  c.bytes = static_cast<double>(n) * static_cast<double>(size_of(to) + size_of(from));
+  return c;
+}
+
+OpCase add_bias_case(DType dtype, int64_t rows, int64_t width) {
+  OpCase c{.op = "add_bias", .name = fmt::format("{} T={} N={}", name(dtype), rows, width)};
+  c.operands = {{"y", dtype, {rows, width}, Role::inout}, {"bias", DType::f32, {width}}};
+  c.run = [](ops::Context& context, const Arguments& a) { ops::add_bias(context, a[0], a[1]); };
+  c.reference = [](Values& v, std::vector<double>&) {
+    for (size_t i = 0; i < v[0].size(); ++i) v[0][i] += v[1][i % v[1].size()];
+  };
+  c.flops = static_cast<double>(rows * width);
+  c.bytes = 2.0 * static_cast<double>(rows * width) * static_cast<double>(size_of(dtype));
+  return c;
+}
+
+OpCase add_bias_backward_case(DType dtype, int64_t rows, int64_t width, bool accumulate) {
+  OpCase c{.op = "add_bias_backward",
+           .name = fmt::format("{} T={} N={}{}", name(dtype), rows, width, accumulate ? " accumulate" : "")};
+  c.operands = {{"dbias", DType::f32, {width}, accumulate ? Role::inout : Role::output}, {"dy", dtype, {rows, width}}};
+  c.run = [accumulate](ops::Context& context, const Arguments& a) {
+    ops::add_bias_backward(context, a[0], a[1], accumulate);
+  };
+  c.reference = [accumulate, width](Values& v, std::vector<double>& scale) {
+    if (!accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
+    double squares = 1.0;
+    for (size_t i = 0; i < v[1].size(); ++i) v[0][i % static_cast<size_t>(width)] += v[1][i];
+    for (const double x : v[1]) squares += x * x;
+    scale[0] = std::sqrt(squares / static_cast<double>(width));
+  };
+  c.length = rows + 1;
+  c.gradients = {{.gradient = 0, .cotangent = 1, .forward = [rows](const Values&, const std::vector<double>& at) {
+                    std::vector<double> y;
+                    for (int64_t t = 0; t < rows; ++t) y.insert(y.end(), at.begin(), at.end());
+                    return y;
+                  }}};
+  c.flops = static_cast<double>(rows * width);
+  c.bytes = static_cast<double>(rows * width) * static_cast<double>(size_of(dtype));
+  return c;
+}
+
+// The mask from Philox written from the contract, one element at a time.
+double dropped(double x, uint64_t row, uint64_t column, const ops::DropoutAttributes& attributes) {
+  const uint32_t seed_high = static_cast<uint32_t>((attributes.seed ^ attributes.stream) >> 32);
+  const auto words = Philox::block({static_cast<uint32_t>(row & 0xffffffffU), static_cast<uint32_t>(row >> 32),
+                                    static_cast<uint32_t>(column >> 2), static_cast<uint32_t>(attributes.stream)},
+                                   {static_cast<uint32_t>(attributes.seed), seed_high});
+  const double uniform = static_cast<double>(words[column & 3U] >> 8) / 16777216.0;
+  return uniform < static_cast<double>(attributes.probability)
+             ? 0.0
+             : x / (1.0 - static_cast<double>(attributes.probability));
+}
+
+OpCase dropout_case(DType dtype, int64_t rows, int64_t width, ops::DropoutAttributes attributes, bool in_place) {
+  OpCase c{.op = "dropout", .name = fmt::format("{} T={} N={} p={}", name(dtype), rows, width, attributes.probability)};
+  c.operands = {{"y", dtype, {rows, width}, Role::output}, {"x", dtype, {rows, width}}, {"rows", DType::i64, {rows}}};
+  c.operands[0].alias = in_place ? 1 : -1;
+  // Samples and positions of all sizes; exact in double below 2^53.
+  c.operands[2].fill = [](std::vector<double>& values, RandomStream& random) {
+    for (double& value : values) value = static_cast<double>(random.below(uint64_t{1} << 45));
+  };
+  c.run = [attributes](ops::Context& context, const Arguments& a) {
+    ops::dropout(context, a[0], a[1], a[2], attributes);
+  };
+  c.reference = [attributes, width](Values& v, std::vector<double>&) {
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      const size_t w = static_cast<size_t>(width);
+      v[0][i] = dropped(v[1][i], static_cast<uint64_t>(v[2][i / w]), i % w, attributes);
+    }
+  };
+  c.flops = static_cast<double>(rows * width);
+  c.bytes = 2.0 * static_cast<double>(rows * width) * static_cast<double>(size_of(dtype));
+  return c;
+}
+
+OpCase timing(OpCase c) {
+  c.timing_only = true;
+  c.reference = {};
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> elementwise_cases() {
+  std::vector<OpCase> cases;
+  for (const DType dtype : real_types) {
+    for (const int64_t n : {0, 1, 3, 17, 33, 131}) cases.push_back(add_case(dtype, n, -1));
+    cases.push_back(add_case(dtype, 40000, 1));
+    cases.push_back(add_case(dtype, 33, 2));
+    for (const DType from : {DType::f32, DType::bf16, DType::f16}) {
+      for (const int64_t n : {0, 1, 17, 131}) cases.push_back(scale_case(dtype, from, n, -0.75F));
+      cases.push_back(scale_case(dtype, from, 20000, 1.0F));
+    }
+    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {33, 131}, {0, 5}}) {
+      cases.push_back(add_bias_case(dtype, rows, width));
+      cases.push_back(add_bias_backward_case(dtype, rows, width, false));
+      cases.push_back(add_bias_backward_case(dtype, rows, width, true));
+    }
+    const ops::DropoutAttributes tenth{.probability = 0.1F, .seed = 0x123456789abcdefULL, .stream = 7};
+    const ops::DropoutAttributes most{.probability = 0.9F, .seed = 3, .stream = 0xfedcba9876543210ULL};
+    const ops::DropoutAttributes never{.probability = 0.0F, .seed = 3, .stream = 1};
+    for (const int64_t width : {1, 3, 17, 33, 131}) {
+      cases.push_back(dropout_case(dtype, 3, width, tenth, false));
+      cases.push_back(dropout_case(dtype, 17, width, most, true));
+    }
+    cases.push_back(dropout_case(dtype, 3, 65, never, false));
+    cases.push_back(timing(add_case(dtype, int64_t{1024} * 2048, -1)));
+    cases.push_back(timing(scale_case(dtype, DType::f32, int64_t{1024} * 2048, 1.0F)));
+    cases.push_back(timing(add_bias_case(dtype, 1024, 2048)));
+    cases.push_back(timing(add_bias_backward_case(dtype, 1024, 2048, true)));
+    cases.push_back(timing(dropout_case(dtype, 1024, 2048, tenth, false)));
+  }
+  return cases;
+}
+
+}  // namespace ingot::bench

@@ -1,0 +1,357 @@
+#include "app/bench/op_table.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <limits>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/thread_pool.h"
+#include "tensor/tolerance.h"
+
+namespace ingot::bench {
+
+Fill normal(double scale, double mean) {
+  return [=](std::vector<double>& values, RandomStream& random) {
+    for (double& value : values) value = mean + scale * random.normal();
+  };
+}
+
+Fill integers(int64_t low, int64_t high) {
+  return [=](std::vector<double>& values, RandomStream& random) {
+    const uint64_t count = static_cast<uint64_t>(high - low) + 1;
+    for (double& value : values) value = static_cast<double>(low + static_cast<int64_t>(random.below(count)));
+  };
+}
+
+Fill fixed(std::vector<double> wanted) {
+  return [wanted = std::move(wanted)](std::vector<double>& values, RandomStream&) { values = wanted; };
+}
+
+const std::vector<OpCase>& op_cases() {
+  static const std::vector<OpCase> all = [] {
+    std::vector<OpCase> cases;
+    for (const auto& list : {elementwise_cases()}) {
+      cases.insert(cases.end(), list.begin(), list.end());
+    }
+    return cases;
+  }();
+  return all;
+}
+
+namespace {
+
+// Memory of one operand. Of exactly its size on the heap where the host sees the device's memory, so that the address
+// sanitizer notices a kernel that reads or writes past the end.
+class Memory {
+ public:
+  Memory(Device& device, size_t bytes) : bytes_(bytes) {
+    if (!device.host_visible()) {
+      buffer_ = Buffer(device, bytes);
+    } else if (posix_memalign(&heap_, 64, std::max<size_t>(bytes, 1)) != 0) {
+      throw_error(ErrorKind::resource, "{} bytes of memory are needed", bytes);
+    }
+  }
+  Memory(Memory&& other) noexcept
+      : bytes_(other.bytes_), heap_(std::exchange(other.heap_, nullptr)), buffer_(std::move(other.buffer_)) {}
+  Memory& operator=(Memory&&) = delete;
+  ~Memory() { std::free(heap_); }  // NOLINT: from posix_memalign
+
+  void* data() const { return heap_ != nullptr ? heap_ : buffer_.data(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_;
+  void* heap_ = nullptr;
+  Buffer buffer_;
+};
+
+template <class T>
+void put(std::vector<std::byte>& bytes, size_t i, T value) {
+  std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+}
+template <class T>
+T get(const std::vector<std::byte>& bytes, size_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+std::vector<std::byte> encode(DType dtype, const std::vector<double>& values) {
+  std::vector<std::byte> bytes(values.size() * size_of(dtype));
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (dtype) {
+      case DType::f32: put(bytes, i, static_cast<float>(values[i])); break;
+      case DType::f64: put(bytes, i, values[i]); break;
+      case DType::bf16: put(bytes, i, float_to_bf16(static_cast<float>(values[i]))); break;
+      case DType::f16: put(bytes, i, float_to_f16(static_cast<float>(values[i]))); break;
+      case DType::i8: put(bytes, i, static_cast<int8_t>(values[i])); break;
+      case DType::u8: put(bytes, i, static_cast<uint8_t>(values[i])); break;
+      case DType::i32: put(bytes, i, static_cast<int32_t>(values[i])); break;
+      case DType::i64: put(bytes, i, static_cast<int64_t>(values[i])); break;
+    }
+  }
+  return bytes;
+}
+
+std::vector<double> decode(DType dtype, const std::vector<std::byte>& bytes) {
+  std::vector<double> values(bytes.size() / size_of(dtype));
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (dtype) {
+      case DType::f32: values[i] = static_cast<double>(get<float>(bytes, i)); break;
+      case DType::f64: values[i] = get<double>(bytes, i); break;
+      case DType::bf16: values[i] = static_cast<double>(bf16_to_float(get<uint16_t>(bytes, i))); break;
+      case DType::f16: values[i] = static_cast<double>(f16_to_float(get<uint16_t>(bytes, i))); break;
+      case DType::i8: values[i] = get<int8_t>(bytes, i); break;
+      case DType::u8: values[i] = get<uint8_t>(bytes, i); break;
+      case DType::i32: values[i] = get<int32_t>(bytes, i); break;
+      case DType::i64: values[i] = static_cast<double>(get<int64_t>(bytes, i)); break;
+    }
+  }
+  return values;
+}
+
+std::vector<std::byte> poison(DType dtype, size_t count) {
+  const bool real = dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16;
+  return encode(dtype, std::vector<double>(count, real ? std::numeric_limits<double>::quiet_NaN() : 77.0));
+}
+
+DType plain_dtype(Storage storage) {
+  switch (storage) {
+    case Storage::f32: return DType::f32;
+    case Storage::bf16: return DType::bf16;
+    case Storage::f16: return DType::f16;
+    default: throw_error(ErrorKind::internal, "{} is a block type", name(storage));
+  }
+}
+
+// The operands of a case in a device's memory.
+class Setting {
+ public:
+  Setting(Device& device, const OpCase& op_case, uint64_t seed) : device_(device), case_(op_case) {
+    const size_t count = op_case.operands.size();
+    values_.resize(count);
+    arguments_.tensors.resize(count);
+    arguments_.weights.resize(count);
+    memory_.reserve(count);
+    for (size_t i = 0; i < count; ++i) make(i, seed);
+    for (size_t i = 0; i < count; ++i) {
+      if (op_case.operands[i].alias >= 0) share(i);
+    }
+  }
+
+  const Arguments& arguments() const { return arguments_; }
+  const Values& before() const { return values_; }
+
+  std::vector<std::byte> bytes_of(size_t i) const {
+    const Tensor& tensor = arguments_.tensors[i];
+    std::vector<std::byte> bytes(tensor.bytes());
+    device_.copy_to_host(bytes.data(), tensor.data, bytes.size());
+    return bytes;
+  }
+  std::vector<double> after(size_t i) const { return decode(case_.operands[i].dtype, bytes_of(i)); }
+
+ private:
+  void make(size_t i, uint64_t seed) {
+    const Operand& operand = case_.operands[i];
+    RandomStream random(seed, i);
+    const size_t count = static_cast<size_t>(operand.shape.elements());
+    std::vector<double> wanted(count);
+    if (operand.role != Role::output) operand.fill(wanted, random);
+    std::vector<std::byte> bytes;
+    const DType dtype = operand.storage ? plain_dtype(*operand.storage) : operand.dtype;
+    bytes = operand.role == Role::output ? poison(dtype, count) : encode(dtype, wanted);
+    values_[i] = decode(dtype, bytes);
+    memory_.emplace_back(device_, bytes.size());
+    if (operand.absent) return;
+    device_.copy_from_host(memory_[i].data(), bytes.data(), bytes.size());
+    if (operand.storage) {
+      arguments_.weights[i] = Weight{*operand.storage, memory_[i].data(), operand.shape[0], operand.shape[1], &device_};
+    } else {
+      arguments_.tensors[i] = Tensor{memory_[i].data(), dtype, operand.shape, &device_};
+    }
+  }
+
+  void share(size_t i) {
+    const size_t other = static_cast<size_t>(case_.operands[i].alias);
+    arguments_.tensors[i].data = arguments_.tensors[other].data;
+    if (memory_[i].bytes() != memory_[other].bytes()) {
+      throw_error(ErrorKind::internal, "{} of '{}' shares memory of another size", case_.operands[i].name, case_.name);
+    }
+  }
+
+  Device& device_;
+  const OpCase& case_;
+  Values values_;
+  Arguments arguments_;
+  std::vector<Memory> memory_;
+};
+
+void run(ops::Context& context, const OpCase& op_case, const Setting& setting) {
+  const int threads = context.threads != nullptr ? context.threads->threads() : 1;
+  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch of " + op_case.op);
+  ops::Context own{context.device, context.registry, scratch, context.threads};
+  op_case.run(own, setting.arguments());
+  if (scratch.used() != 0) throw_error(ErrorKind::internal, "{} kept {} bytes of scratch", op_case.op, scratch.used());
+}
+
+// Runs it; declined when no implementation takes the call.
+Verdict attempt(ops::Context& context, const OpCase& op_case, const Setting& setting) {
+  try {
+    run(context, op_case, setting);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unsupported) throw;
+    return {Outcome::declined, error.message()};
+  }
+  return {};
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+}  // namespace
+
+Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed) {
+  const Setting setting(context.device, op_case, seed);
+  Verdict verdict = attempt(context, op_case, setting);
+  if (verdict.outcome != Outcome::passed) return verdict;
+  Values wanted = setting.before();
+  std::vector<double> scale(wanted.size(), 0.0);
+  op_case.reference(wanted, scale);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const Operand& operand = op_case.operands[i];
+    if (operand.role == Role::input || operand.absent) continue;
+    const std::vector<double> result = setting.after(i);
+    const bool whole = operand.dtype == DType::i32 || operand.dtype == DType::i64;
+    const double share =
+        whole ? 0.0 : tolerance(operand.dtype == DType::f64 ? DType::f32 : operand.dtype, op_case.length);
+    const double allowed = share * (scale[i] > 0 ? scale[i] : largest(wanted[i]));
+    for (size_t e = 0; e < result.size(); ++e) {
+      const double error = std::abs(result[e] - wanted[i][e]);
+      if (error <= allowed || (std::isnan(result[e]) && std::isnan(wanted[i][e])) || result[e] == wanted[i][e])
+        continue;
+      return {Outcome::failed,
+              fmt::format("{} {}: {}[{}] is {:.9g}, the reference {:.9g}; error {:.3g}, allowed {:.3g}", op_case.op,
+                          op_case.name, operand.name, e, result[e], wanted[i][e], error, allowed)};
+    }
+  }
+  return {};
+}
+
+namespace {
+
+// d/dh of sum(cotangent * forward(at + h direction)) at h = 0.
+double difference(const GradientCheck& check, const Values& values, const std::vector<double>& at,
+                  const std::vector<double>& direction) {
+  const double step = 1e-4;  // error of order step^2 and 1e-16 / step: both far below fp32's roundoff
+  double total = 0;
+  for (const double side : {1.0, -1.0}) {
+    std::vector<double> moved = at;
+    for (size_t i = 0; i < moved.size(); ++i) moved[i] += side * step * direction[i];
+    const std::vector<double> result = check.forward(values, moved);
+    for (size_t i = 0; i < result.size(); ++i) {
+      total += side * result[i] * (check.cotangent == GradientCheck::none ? 1.0 : values[check.cotangent][i]);
+    }
+  }
+  return total / (2 * step);
+}
+
+}  // namespace
+
+Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t seed) {
+  const Setting setting(context.device, op_case, seed);
+  Verdict verdict = attempt(context, op_case, setting);
+  if (verdict.outcome != Outcome::passed) return verdict;
+  RandomStream random(seed, 1000);
+  for (const GradientCheck& check : op_case.gradients) {
+    const Operand& operand = op_case.operands[check.gradient];
+    std::vector<double> gradient = setting.after(check.gradient);
+    const double before = operand.role == Role::inout ? largest(setting.before()[check.gradient]) : 0.0;
+    if (operand.role == Role::inout) {  // accumulated
+      for (size_t i = 0; i < gradient.size(); ++i) gradient[i] -= setting.before()[check.gradient][i];
+    }
+    const std::vector<double> at =
+        check.input == GradientCheck::none ? std::vector<double>(gradient.size(), 0.0) : setting.before()[check.input];
+    // A difference quotient's own error, of order 1e-8 of the function's third derivative, is below fp32's tolerance.
+    const double share = tolerance(operand.dtype, op_case.length) * (largest(gradient) + before);
+    const int singles = static_cast<int>(std::min<size_t>(gradient.size(), 24));
+    for (int trial = 0; trial < singles + 2; ++trial) {
+      std::vector<double> direction(gradient.size(), 0.0);
+      const bool single = trial < singles;
+      if (single) {
+        direction[static_cast<size_t>(random.below(direction.size()))] = 1.0;
+      } else {
+        for (double& x : direction) x = (random.next_u32() & 1U) != 0 ? 1.0 : -1.0;
+      }
+      double product = 0;
+      for (size_t i = 0; i < gradient.size(); ++i) product += gradient[i] * direction[i];
+      const double wanted = difference(check, setting.before(), at, direction);
+      const double allowed = share * (single ? 1.0 : std::sqrt(static_cast<double>(gradient.size())));
+      const double error = std::abs(product - wanted);
+      if (error <= allowed) continue;
+      return {
+          Outcome::failed,
+          fmt::format("{} {}: {} along direction {} is {:.9g}, differences give {:.9g}; error {:.3g}, allowed {:.3g}",
+                      op_case.op, op_case.name, operand.name, trial, product, wanted, error, allowed)};
+    }
+  }
+  return {};
+}
+
+std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed) {
+  const Setting setting(context.device, op_case, seed);
+  run(context, op_case, setting);
+  std::vector<std::vector<std::byte>> all;
+  for (size_t i = 0; i < op_case.operands.size(); ++i) {
+    if (op_case.operands[i].role != Role::input && !op_case.operands[i].absent) all.push_back(setting.bytes_of(i));
+  }
+  return all;
+}
+
+double time_case(ops::Context& context, const OpCase& op_case, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const Setting setting(context.device, op_case, 1);
+  const int threads = context.threads != nullptr ? context.threads->threads() : 1;
+  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch of " + op_case.op);
+  ops::Context own{context.device, context.registry, scratch, context.threads};
+  op_case.run(own, setting.arguments());
+  double best = std::numeric_limits<double>::infinity();
+  const auto start = Clock::now();
+  for (int call = 0; call < 5 || std::chrono::duration<double>(Clock::now() - start).count() < seconds; ++call) {
+    const auto before = Clock::now();
+    op_case.run(own, setting.arguments());
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - before).count());
+  }
+  return best;
+}
+
+std::string support_matrix(const ops::Registry& registry) {
+  std::string text =
+      "# Support matrix\n\n"
+      "Made from the op registry and the op table (`src/app/bench/`); a test checks that it is current. "
+      "Implementations\n"
+      "are in order of preference: the first one that does not decline a call runs. `INGOT_OPS=op=implementation` "
+      "picks\n"
+      "one. Types are those that the op's tests cover.\n\n"
+      "| op | device | implementations | types |\n|---|---|---|---|\n";
+  for (const ops::Registry::Listing& listing : registry.listings()) {
+    std::vector<std::string> types;
+    for (const OpCase& op_case : op_cases()) {
+      if (op_case.op != listing.op) continue;
+      for (const Operand& operand : op_case.operands) {
+        const std::string type = operand.storage ? name(*operand.storage) : name(operand.dtype);
+        if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
+      }
+    }
+    std::sort(types.begin(), types.end());
+    text += fmt::format("| {} | {} | {} | {} |\n", listing.op, name(listing.device),
+                        fmt::join(listing.implementations, ", "), fmt::join(types, ", "));
+  }
+  return text;
+}
+
+}  // namespace ingot::bench

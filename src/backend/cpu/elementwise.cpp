@@ -1,0 +1,154 @@
+#include "ops/elementwise.h"
+
+#include "backend/cpu/glue.h"
+#include "backend/cpu/ops.h"
+#include "backend/cpu/simd/elementwise.h"
+#include "base/philox.h"
+
+namespace ingot::cpu {
+namespace {
+
+using ops::Context;
+
+template <const ElementwiseKernels& K>
+void run_add(Context& context, const Tensor& y, const Tensor& a, const Tensor& b) {
+  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+    if (y.dtype == DType::f32) {
+      K.add_f32(y.as<float>() + lo, a.as<float>() + lo, b.as<float>() + lo, hi - lo);
+    } else {
+      K.add_bf16(bf16(y) + lo, bf16(a) + lo, bf16(b) + lo, hi - lo);
+    }
+  });
+}
+
+template <const ElementwiseKernels& K>
+void run_scale(Context& context, const Tensor& y, const Tensor& x, float factor) {
+  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+    const int64_t n = hi - lo;
+    if (y.dtype == DType::f32) {
+      switch (x.dtype) {
+        case DType::f32: return K.scale_f32_f32(y.as<float>() + lo, x.as<float>() + lo, factor, n);
+        case DType::bf16: return K.scale_f32_bf16(y.as<float>() + lo, bf16(x) + lo, factor, n);
+        default: return K.scale_f32_f16(y.as<float>() + lo, f16(x) + lo, factor, n);
+      }
+    }
+    switch (x.dtype) {
+      case DType::f32: return K.scale_bf16_f32(bf16(y) + lo, x.as<float>() + lo, factor, n);
+      case DType::bf16: return K.scale_bf16_bf16(bf16(y) + lo, bf16(x) + lo, factor, n);
+      default: return K.scale_bf16_f16(bf16(y) + lo, f16(x) + lo, factor, n);
+    }
+  });
+}
+
+template <const ElementwiseKernels& K>
+void run_add_bias(Context& context, const Tensor& y, const Tensor& bias) {
+  const int64_t width = y.shape[1];
+  context.threads->parallel_for(0, y.shape[0], row_grain(width), [&](int64_t lo, int64_t hi) {
+    for (int64_t row = lo; row < hi; ++row) {
+      if (y.dtype == DType::f32) {
+        K.add_bias_f32(y.as<float>() + row * width, bias.as<float>(), width);
+      } else {
+        K.add_bias_bf16(bf16(y) + row * width, bias.as<float>(), width);
+      }
+    }
+  });
+}
+
+// Threads own ranges of columns; every column is summed over all rows in order.
+template <const ElementwiseKernels& K>
+void run_add_bias_backward(Context& context, const Tensor& dbias, const Tensor& dy, bool accumulate) {
+  const int64_t rows = dy.shape[0];
+  const int64_t width = dy.shape[1];
+  context.threads->parallel_for(0, width, 128, [&](int64_t lo, int64_t hi) {
+    if (dy.dtype == DType::f32) {
+      K.sum_rows_f32(dbias.as<float>() + lo, dy.as<float>() + lo, rows, hi - lo, width, accumulate);
+    } else {
+      K.sum_rows_bf16(dbias.as<float>() + lo, bf16(dy) + lo, rows, hi - lo, width, accumulate);
+    }
+  });
+}
+
+std::array<uint32_t, 2> dropout_key(const ops::DropoutAttributes& attributes) {
+  return {static_cast<uint32_t>(attributes.seed),
+          static_cast<uint32_t>(attributes.seed >> 32) ^ static_cast<uint32_t>(attributes.stream >> 32)};
+}
+
+template <const ElementwiseKernels& K>
+void run_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows,
+                 ops::DropoutAttributes attributes) {
+  const int64_t width = x.shape[1];
+  const auto key = dropout_key(attributes);
+  DropoutRow row{};
+  row.key[0] = key[0];
+  row.key[1] = key[1];
+  row.counter[2] = static_cast<uint32_t>(attributes.stream);
+  // uniform >= p, both multiples of 2^-24 once p is rounded up to one.
+  row.keep_from = static_cast<uint32_t>(std::ceil(static_cast<double>(attributes.probability) * 0x1p24));
+  row.factor = static_cast<float>(1.0 / (1.0 - static_cast<double>(attributes.probability)));
+  context.threads->parallel_for(0, x.shape[0], row_grain(width), [&](int64_t lo, int64_t hi) {
+    DropoutRow mine = row;
+    for (int64_t t = lo; t < hi; ++t) {
+      const uint64_t id = static_cast<uint64_t>(rows.as<int64_t>()[t]);
+      mine.counter[0] = static_cast<uint32_t>(id);
+      mine.counter[1] = static_cast<uint32_t>(id >> 32);
+      if (x.dtype == DType::f32) {
+        K.dropout_f32(y.as<float>() + t * width, x.as<float>() + t * width, width, mine);
+      } else {
+        K.dropout_bf16(bf16(y) + t * width, bf16(x) + t * width, width, mine);
+      }
+    }
+  });
+}
+
+void reference_add(Context&, const Tensor& y, const Tensor& a, const Tensor& b) {
+  for (int64_t i = 0; i < y.elements(); ++i) set_element(y, i, element(a, i) + element(b, i));
+}
+
+void reference_scale(Context&, const Tensor& y, const Tensor& x, float factor) {
+  for (int64_t i = 0; i < y.elements(); ++i) set_element(y, i, element(x, i) * static_cast<double>(factor));
+}
+
+void reference_add_bias(Context&, const Tensor& y, const Tensor& bias) {
+  const int64_t width = y.shape[1];
+  for (int64_t i = 0; i < y.elements(); ++i) set_element(y, i, element(y, i) + element(bias, i % width));
+}
+
+void reference_add_bias_backward(Context&, const Tensor& dbias, const Tensor& dy, bool accumulate) {
+  const int64_t width = dy.shape[1];
+  for (int64_t j = 0; j < width; ++j) {
+    double total = accumulate ? element(dbias, j) : 0.0;
+    for (int64_t t = 0; t < dy.shape[0]; ++t) total += element(dy, t * width + j);
+    set_element(dbias, j, total);
+  }
+}
+
+void reference_dropout(Context&, const Tensor& y, const Tensor& x, const Tensor& rows,
+                       ops::DropoutAttributes attributes) {
+  const int64_t width = x.shape[1];
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    const uint64_t row = static_cast<uint64_t>(rows.as<int64_t>()[i / width]);
+    const int64_t j = i % width;
+    const auto block = Philox::block({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32),
+                                      static_cast<uint32_t>(j / 4), static_cast<uint32_t>(attributes.stream)},
+                                     dropout_key(attributes));
+    const bool keep = Philox::uniform(block[static_cast<size_t>(j % 4)]) >= attributes.probability;
+    set_element(y, i, keep ? element(x, i) / (1.0 - static_cast<double>(attributes.probability)) : 0.0);
+  }
+}
+
+}  // namespace
+
+void register_elementwise(ops::Registry& registry, Levels levels) {
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Add, run_add, elementwise_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Scale, run_scale, elementwise_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::AddBias, run_add_bias, elementwise_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::AddBiasBackward, run_add_bias_backward, elementwise_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Dropout, run_dropout, elementwise_kernels);
+  registry.add<ops::Add>(DeviceKind::cpu, "reference", reference_add);
+  registry.add<ops::Scale>(DeviceKind::cpu, "reference", reference_scale);
+  registry.add<ops::AddBias>(DeviceKind::cpu, "reference", reference_add_bias);
+  registry.add<ops::AddBiasBackward>(DeviceKind::cpu, "reference", reference_add_bias_backward);
+  registry.add<ops::Dropout>(DeviceKind::cpu, "reference", reference_dropout);
+}
+
+}  // namespace ingot::cpu

@@ -1,0 +1,40 @@
+// What the machine's instruction set is, and helpers to register one implementation a level.
+#pragma once
+
+#include "backend/cpu/cpu_device.h"
+
+namespace ingot::cpu {
+
+// The best level that this machine and this build have, whatever INGOT_CPU_ISA says.
+Isa machine_isa();
+
+// What `register_ops` registers.
+struct Levels {
+  Isa best = Isa::plain;  // levels up to this one
+  bool onednn = false;    // oneDNN chooses its instructions itself, so it is left out below the machine's own level
+};
+
+// What `register_ops(registry)` uses: best_isa(), and oneDNN when that is the machine's own level.
+Levels machine_levels();
+
+// As `register_ops(registry)` for given levels. Only registers: the machine need not have them.
+void register_ops(ops::Registry& registry, Levels levels);
+
+}  // namespace ingot::cpu
+
+// Registers RUN<LEVEL::KERNELS>, an op's glue over the kernels of one level, for every level up to BEST, best first.
+// The remaining argument, if any, is the decline function.
+#define INGOT_ADD_LEVEL(registry, best, Op, run, level, kernels, ...) \
+  if ((best) >= Isa::level)                                           \
+  (registry).add<Op>(DeviceKind::cpu, #level, run<level::kernels> __VA_OPT__(, ) __VA_ARGS__)
+#if defined(INGOT_SIMD_X86)
+#define INGOT_ADD_LEVELS(registry, best, Op, run, kernels, ...)                                  \
+  do {                                                                                           \
+    INGOT_ADD_LEVEL(registry, best, Op, run, avx512, kernels __VA_OPT__(, ) __VA_ARGS__);        \
+    INGOT_ADD_LEVEL(registry, best, Op, run, avx2, kernels __VA_OPT__(, ) __VA_ARGS__);          \
+    INGOT_ADD_LEVEL(registry, best, Op, run, plain, kernels __VA_OPT__(, ) __VA_ARGS__);         \
+  } while (false)
+#else
+#define INGOT_ADD_LEVELS(registry, best, Op, run, kernels, ...) \
+  INGOT_ADD_LEVEL(registry, best, Op, run, plain, kernels __VA_OPT__(, ) __VA_ARGS__)
+#endif

@@ -1,0 +1,219 @@
+// Vectors of fp32 over the compiler's vector extension: 16, 8 or 4 lanes by level. Included by simd/*.cpp only.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#define INGOT_INLINE static inline __attribute__((always_inline))
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+
+#if defined(__AVX512F__)
+constexpr int lanes = 16;
+#elif defined(__AVX2__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * lanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * lanes)));
+typedef uint16_t Halves __attribute__((vector_size(2 * lanes)));
+
+INGOT_INLINE Floats splat(float x) { return Floats{} + x; }
+INGOT_INLINE Words words(Floats x) { return (Words)x; }
+INGOT_INLINE Floats floats(Words x) { return (Floats)x; }
+
+// a b + c, rounded once where the level has the instruction (avx2, avx512, aarch64), twice on plain x86.
+INGOT_INLINE Floats fma(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+
+// As std::max and std::min do: the second one when either is NaN.
+INGOT_INLINE Floats max(Floats a, Floats b) { return a > b ? a : b; }
+INGOT_INLINE Floats min(Floats a, Floats b) { return a < b ? a : b; }
+
+INGOT_INLINE Floats sqrt(Floats x) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_sqrt_ps((__m512)x);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_sqrt_ps((__m256)x);
+#else
+  for (int i = 0; i < lanes; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+#endif
+}
+
+// Conversions between 16-bit patterns and fp32.
+INGOT_INLINE Floats from_bf16(Halves bits) { return floats(__builtin_convertvector(bits, Words) << 16); }
+
+// To nearest, ties to even; NaN stays NaN.
+INGOT_INLINE Halves to_bf16(Floats x) {
+  const Words bits = words(x);
+  const Words rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
+  const Words quiet = bits | 0x400000U;
+  return __builtin_convertvector(((x != x) ? quiet : rounded) >> 16, Halves);
+}
+
+// Exact, subnormals included: the exponent is re-based by a product with 2^112.
+INGOT_INLINE Floats from_f16(Halves half) {
+  const Words wide = __builtin_convertvector(half, Words);
+  const Words scaled = words(floats((wide & 0x7fffU) << 13) * 0x1p112F);
+  const Words special = scaled | 0x7f800000U;  // infinity or NaN
+  const Words magnitude = (wide & 0x7c00U) == 0x7c00U ? special : scaled;
+  return floats(magnitude | (wide & 0x8000U) << 16);
+}
+
+// To nearest, ties to even, subnormals included; from 65520 on infinity.
+INGOT_INLINE Halves to_f16(Floats x) {
+  const Words bits = words(x);
+  const Words sign = (bits >> 16) & 0x8000U;
+  const Words magnitude = bits & 0x7fffffffU;
+  const Words rebased = magnitude - (112U << 23);
+  const Words normal = (rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13;
+  // Below 2^-14: adding 0.5 leaves the value in units of 2^-24, rounded by the hardware.
+  const Words subnormal = words(floats(magnitude) + 0.5F) - 0x3f000000U;
+  const Words finite = magnitude < (113U << 23) ? subnormal : normal;
+  const Words bounded = magnitude >= 0x477ff000U ? (Words{} + 0x7c00U) : finite;
+  const Words nan = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
+  return __builtin_convertvector(((x != x) ? nan : bounded) | sign, Halves);
+}
+
+// All lanes, or the first `count` of them (1 .. lanes - 1; the others read as 0 and are not written).
+struct Whole {};
+struct Part {
+  int count;
+};
+
+INGOT_INLINE Floats load(const float* p, Whole) {
+  Floats x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+INGOT_INLINE void store(float* p, Floats x, Whole) { __builtin_memcpy(p, &x, sizeof x); }
+
+INGOT_INLINE Halves load_halves(const void* p, Whole) {
+  Halves x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+
+#if defined(__AVX512F__)
+INGOT_INLINE Floats load(const float* p, Part part) {
+  return (Floats)_mm512_maskz_loadu_ps((__mmask16)((1U << part.count) - 1U), p);
+}
+INGOT_INLINE void store(float* p, Floats x, Part part) {
+  _mm512_mask_storeu_ps(p, (__mmask16)((1U << part.count) - 1U), (__m512)x);
+}
+INGOT_INLINE Halves load_halves(const void* p, Part part) {
+  return (Halves)_mm256_maskz_loadu_epi16((__mmask16)((1U << part.count) - 1U), p);
+}
+#else
+INGOT_INLINE Floats load(const float* p, Part part) {
+  Floats x{};
+  for (int i = 0; i < part.count; ++i) x[i] = p[i];
+  return x;
+}
+INGOT_INLINE void store(float* p, Floats x, Part part) {
+  for (int i = 0; i < part.count; ++i) p[i] = x[i];
+}
+INGOT_INLINE Halves load_halves(const void* p, Part part) {
+  Halves x{};
+  for (int i = 0; i < part.count; ++i) x[i] = static_cast<const uint16_t*>(p)[i];
+  return x;
+}
+#endif
+
+INGOT_INLINE void store_halves(void* p, Halves x, Whole) { __builtin_memcpy(p, &x, sizeof x); }
+INGOT_INLINE void store_halves(void* p, Halves x, Part part) {
+  for (int i = 0; i < part.count; ++i) static_cast<uint16_t*>(p)[i] = x[i];
+}
+
+template <class Extent>
+INGOT_INLINE Floats load(const Bf16* p, Extent extent) {
+  return from_bf16(load_halves(p, extent));
+}
+template <class Extent>
+INGOT_INLINE void store(Bf16* p, Floats x, Extent extent) {
+  store_halves(p, to_bf16(x), extent);
+}
+template <class Extent>
+INGOT_INLINE Floats load(const F16* p, Extent extent) {
+  return from_f16(load_halves(p, extent));
+}
+template <class Extent>
+INGOT_INLINE void store(F16* p, Floats x, Extent extent) {
+  store_halves(p, to_f16(x), extent);
+}
+
+// Calls body(i, extent) for the vectors that cover elements begin .. end: all but the last one Whole.
+template <class Body>
+INGOT_INLINE void sweep(int64_t begin, int64_t end, Body body) {
+  int64_t i = begin;
+  for (; i + lanes <= end; i += lanes) body(i, Whole{});
+  if (i < end) body(i, Part{static_cast<int>(end - i)});
+}
+
+// Sum and largest of the lanes, halves onto halves: a fixed order.
+INGOT_INLINE float sum(Floats x) {
+  float lane[lanes];
+  __builtin_memcpy(lane, &x, sizeof lane);
+  for (int width = lanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+INGOT_INLINE float largest(Floats x) {
+  float lane[lanes];
+  __builtin_memcpy(lane, &x, sizeof lane);
+  for (int width = lanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+  }
+  return lane[0];
+}
+
+// e^x within 2 ulp; 0 below about -104, infinity above 88.73, NaN for NaN. e^x = 2^n e^r, |r| <= ln(2)/2; the polynomial is
+// the minimax one for (e^r - 1 - r) / r^2 in the weight r^2 (error 1e-9, computed by Lawson's iteration).
+INGOT_INLINE Floats exp(Floats x) {
+  const Floats high = splat(89.0F);
+  const Floats low = splat(-105.0F);
+  x = x > high ? high : x;
+  x = x < low ? low : x;
+  constexpr float magic = 0x1.8p23F;  // adding it leaves the nearest integer in the low bits
+  const Floats shifted = fma(x, splat(0x1.715476p0F), splat(magic));
+  const Floats n = shifted - magic;
+  Floats r = fma(n, splat(-0x1.62e4p-1F), x);        // the upper 13 bits of ln 2: the product is exact
+  r = fma(n, splat(-0x1.7f7d1cp-20F), r);            // the rest
+  Floats p = splat(0.0001991844765143469F);
+  p = fma(p, r, splat(0.001394611899740994F));
+  p = fma(p, r, splat(0.008333263918757439F));
+  p = fma(p, r, splat(0.041666269302368164F));
+  p = fma(p, r, splat(0.1666666716337204F));
+  p = fma(p, r, splat(0.5F));
+  p = fma(p * r, r, r) + 1.0F;
+  // 2^n in two factors, so that results below 2^-126 and the overflow to infinity come out of the multiplication.
+  const Ints exponent = (Ints)words(shifted) - 0x4b400000;
+  const Ints half = exponent >> 1;
+  const Floats first = floats((Words)((half + 127) << 23));
+  const Floats second = floats((Words)((exponent - half + 127) << 23));
+  return p * first * second;
+}
+
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

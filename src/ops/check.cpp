@@ -1,0 +1,48 @@
+#include "ops/check.h"
+
+#include "base/error.h"
+
+namespace ingot::ops {
+
+void check_shape(const char* op, const char* what, const Tensor& tensor, const Shape& wanted) {
+  if (tensor.shape == wanted) return;
+  throw_error(ErrorKind::internal, "{}: {} is {}, its shape should be {}", op, what, tensor.text(), wanted.text());
+}
+
+void check_rank(const char* op, const char* what, const Tensor& tensor, int wanted) {
+  if (tensor.shape.rank() == wanted) return;
+  throw_error(ErrorKind::internal, "{}: {} is {}, it should have {} dimensions", op, what, tensor.text(), wanted);
+}
+
+void check_dtype(const char* op, const char* what, const Tensor& tensor, std::initializer_list<DType> wanted) {
+  std::string names;
+  for (const DType dtype : wanted) {
+    if (tensor.dtype == dtype) return;
+    names += names.empty() ? name(dtype) : fmt::format(" or {}", name(dtype));
+  }
+  throw_error(ErrorKind::internal, "{}: {} is {}, its type should be {}", op, what, tensor.text(), names);
+}
+
+void check_place(const char* op, const char* what, const Context& context, const Tensor& tensor) {
+  if (tensor.elements() != 0 && !tensor) throw_error(ErrorKind::internal, "{}: {} is absent", op, what);
+  if (tensor && tensor.device != &context.device) {
+    throw_error(ErrorKind::internal, "{}: {} is {}, the op runs on {}", op, what, tensor.text(), context.device.name());
+  }
+}
+
+void check_place(const char* op, const char* what, const Context& context, const Weight& weight) {
+  if (!weight) throw_error(ErrorKind::internal, "{}: {} is absent", op, what);
+  if (weight.device != &context.device) {
+    throw_error(ErrorKind::internal, "{}: {} is {} elsewhere, the op runs on {}", op, what, weight.text(),
+                context.device.name());
+  }
+}
+
+void check(const char* op, const char* what, const Context& context, const Tensor& tensor, const Shape& shape,
+           std::initializer_list<DType> dtypes) {
+  check_shape(op, what, tensor, shape);
+  check_dtype(op, what, tensor, dtypes);
+  check_place(op, what, context, tensor);
+}
+
+}  // namespace ingot::ops

@@ -1,0 +1,24 @@
+// Argument checks of the ops. A wrong argument is a mistake of the caller's code: ErrorKind::internal, naming the op,
+// the argument and what it should have been.
+#pragma once
+
+#include <initializer_list>
+
+#include "ops/context.h"
+#include "tensor/weight.h"
+
+namespace ingot::ops {
+
+// `what` names the argument: "x", "dweight".
+void check_shape(const char* op, const char* what, const Tensor& tensor, const Shape& wanted);
+void check_rank(const char* op, const char* what, const Tensor& tensor, int wanted);
+void check_dtype(const char* op, const char* what, const Tensor& tensor, std::initializer_list<DType> wanted);
+// `tensor` is present unless it has no elements, and lies on the context's device.
+void check_place(const char* op, const char* what, const Context& context, const Tensor& tensor);
+void check_place(const char* op, const char* what, const Context& context, const Weight& weight);
+
+// All three: [T, H] of one of these types, on the context's device.
+void check(const char* op, const char* what, const Context& context, const Tensor& tensor, const Shape& shape,
+           std::initializer_list<DType> dtypes);
+
+}  // namespace ingot::ops
