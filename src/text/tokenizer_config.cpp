@@ -1,0 +1,75 @@
+#include "text/tokenizer_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace ingot::text {
+namespace {
+
+using nlohmann::json;
+
+const json* member(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string string_of(const json& value, std::string_view name, std::string_view key) {
+  if (!value.is_string()) throw_error(ErrorKind::corrupt, "{}: \"{}\" is not a string", name, key);
+  return value.get<std::string>();
+}
+
+// A token is its content, or an object with it.
+std::optional<std::string> token(const json& config, const char* key, std::string_view name) {
+  const json* value = member(config, key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_object()) value = member(*value, "content");
+  return string_of(value == nullptr ? json() : *value, name, key);
+}
+
+std::optional<bool> flag(const json& config, const char* key, std::string_view name) {
+  const json* value = member(config, key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) throw_error(ErrorKind::corrupt, "{}: \"{}\" is not true or false", name, key);
+  return value->get<bool>();
+}
+
+std::optional<std::string> chat_template(const json& config, std::string_view name, std::string_view template_name) {
+  const json* value = member(config, "chat_template");
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array()) return string_of(*value, name, "chat_template");
+  std::string names;
+  for (const json& entry : *value) {
+    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template")) {
+      throw_error(ErrorKind::corrupt, "{}: an entry of \"chat_template\" has no name or no template", name);
+    }
+    const std::string entry_name = string_of(entry["name"], name, "chat_template.name");
+    if (entry_name == template_name) return string_of(entry["template"], name, "chat_template.template");
+    names += (names.empty() ? "" : ", ") + entry_name;
+  }
+  throw_hint(ErrorKind::not_found, "templates in the file: " + names, "{}: there is no chat template \"{}\"", name,
+             template_name);
+}
+
+}  // namespace
+
+TokenizerConfig parse_tokenizer_config(std::string_view text, std::string_view name, std::string_view template_name) {
+  json config;
+  try {
+    config = json::parse(text);
+  } catch (const json::exception& error) {
+    throw_error(ErrorKind::corrupt, "{} is not JSON: {}", name, error.what());
+  }
+  if (!config.is_object()) throw_error(ErrorKind::corrupt, "{} is not a JSON object", name);
+  TokenizerConfig result;
+  result.special.bos = token(config, "bos_token", name);
+  result.special.eos = token(config, "eos_token", name);
+  result.special.unk = token(config, "unk_token", name);
+  result.special.pad = token(config, "pad_token", name);
+  result.special.add_bos = flag(config, "add_bos_token", name);
+  result.special.add_eos = flag(config, "add_eos_token", name);
+  result.chat_template = chat_template(config, name, template_name);
+  return result;
+}
+
+}  // namespace ingot::text

@@ -1,0 +1,23 @@
+// tokenizer_config.json: special tokens and the chat template of a Hugging Face directory.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "text/tokenizer.h"
+
+namespace ingot::text {
+
+struct TokenizerConfig {
+  SpecialTokens special;  // bos_token, eos_token, unk_token, pad_token, add_bos_token, add_eos_token
+  std::optional<std::string> chat_template;
+};
+
+// Reads the text of a tokenizer_config.json; `name` is the file's name for errors. When the file has several chat
+// templates, the one called `template_name` is taken. Also reads special_tokens_map.json, which has the same keys.
+// Errors: corrupt; not_found when there are several templates, but none of that name, listing the names.
+TokenizerConfig parse_tokenizer_config(std::string_view json, std::string_view name,
+                                       std::string_view template_name = "default");
+
+}  // namespace ingot::text
