@@ -1,0 +1,14 @@
+// Time: seconds for measuring, text for people and logs.
+#pragma once
+
+#include <string>
+
+namespace ingot {
+
+// Seconds on a clock that never jumps; its zero means nothing.
+double steady_seconds();
+
+// Coordinated universal time now, "2026-11-21T05:13:24Z".
+std::string utc_timestamp();
+
+}  // namespace ingot

@@ -1,0 +1,31 @@
+// What the kernel says about this process's memory and about the machine.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace ingot {
+
+// Bytes, from /proc/self/status.
+struct MemoryUse {
+  uint64_t resident = 0;  // VmRSS
+  uint64_t peak = 0;      // VmHWM
+};
+MemoryUse memory_use();
+
+// Bytes that this process could still take: the system's MemAvailable, bounded by what is left in each cgroup (v2, or
+// v1's memory controller) around it. File cache that can be dropped counts as available. `root` stands for "/" in
+// tests. Errors: unavailable when the kernel does not tell.
+uint64_t available_memory(const std::filesystem::path& root = "/");
+
+// All memory of the machine, bounded by the cgroups' limits.
+uint64_t total_memory(const std::filesystem::path& root = "/");
+
+// Name of the machine in its network.
+std::string host_name();
+
+// "AMD EPYC 9R45", or the architecture when the kernel gives no model.
+std::string cpu_name(const std::filesystem::path& root = "/");
+
+}  // namespace ingot

@@ -1,0 +1,25 @@
+// The wish to stop: SIGINT, SIGTERM and SIGUSR1.
+//
+// The first such signal sets a flag that work asks for between steps; the second calls the function that the
+// application gave (which ends the process: a library may not).
+#pragma once
+
+namespace ingot {
+
+class StopSignal {
+ public:
+  // Installs the handlers; while this lives no other may be made (internal). `second` runs inside the handler, so it
+  // may do only what a signal handler may (_exit). System calls that a signal interrupts are restarted. Also ignores
+  // SIGPIPE and SIGXFSZ: a closed pipe and a file-size limit are then errors of the write.
+  explicit StopSignal(void (*second)(int signal));
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+  // Puts the former handlers back and forgets the wish.
+  ~StopSignal();
+
+  bool requested() const { return number() != 0; }
+  // The first signal's number, or 0.
+  int number() const;
+};
+
+}  // namespace ingot

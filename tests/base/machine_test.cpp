@@ -1,0 +1,87 @@
+#include "base/machine.h"
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/base/scratch.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+void put(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  write_file(path, text);
+}
+
+const uint64_t gib = uint64_t{1} << 30;
+
+TEST(Machine, ThisOne) {
+  const MemoryUse use = memory_use();
+  EXPECT_GT(use.resident, 0U);
+  EXPECT_GE(use.peak, use.resident);
+  EXPECT_GT(available_memory(), 0U);
+  EXPECT_GE(total_memory(), available_memory());
+  EXPECT_FALSE(host_name().empty());
+  EXPECT_FALSE(cpu_name().empty());
+}
+
+TEST(Machine, PeakFollowsAllocation) {
+  const uint64_t size = uint64_t{64} << 20;
+  const uint64_t before = memory_use().resident;
+  std::vector<char> held(size, 1);
+  EXPECT_GE(memory_use().resident, before + size / 2);
+  EXPECT_EQ(held[size - 1], 1);
+}
+
+TEST(Machine, WithoutCgroups) {
+  const Scratch root;
+  put(root / "proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
+  EXPECT_EQ(total_memory(root.folder()), 16 * gib);
+  EXPECT_EQ(available_memory(root.folder()), 8 * gib);
+}
+
+TEST(Machine, CgroupV2TightestAncestorCounts) {
+  const Scratch root;
+  put(root / "proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
+  put(root / "proc/self/cgroup", "0::/job/step\n");
+  put(root / "sys/fs/cgroup/job/step/memory.max", "max\n");
+  put(root / "sys/fs/cgroup/job/memory.max", std::to_string(4 * gib) + "\n");
+  put(root / "sys/fs/cgroup/job/memory.current", std::to_string(3 * gib) + "\n");
+  put(root / "sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file " + std::to_string(gib) + "\nactive_file 7\n");
+  EXPECT_EQ(total_memory(root.folder()), 4 * gib);
+  EXPECT_EQ(available_memory(root.folder()), 2 * gib);
+}
+
+TEST(Machine, CgroupV1) {
+  const Scratch root;
+  put(root / "proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
+  put(root / "proc/self/cgroup", "3:cpu,cpuacct:/x\n2:memory:/box\n");
+  put(root / "sys/fs/cgroup/memory/box/memory.limit_in_bytes", std::to_string(2 * gib));
+  put(root / "sys/fs/cgroup/memory/box/memory.usage_in_bytes", std::to_string(3 * gib));
+  EXPECT_EQ(total_memory(root.folder()), 2 * gib);
+  EXPECT_EQ(available_memory(root.folder()), 0U);
+}
+
+TEST(Machine, KernelThatDoesNotTell) {
+  const Scratch root;
+  EXPECT_THROW(available_memory(root.folder()), Error);
+  EXPECT_FALSE(cpu_name(root.folder()).empty());
+  put(root / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU 9000\n");
+  EXPECT_EQ(cpu_name(root.folder()), "Some CPU 9000");
+}
+
+TEST(Clock, Text) {
+  const std::string now = utc_timestamp();
+  EXPECT_EQ(now.size(), 20U);
+  EXPECT_EQ(now[10], 'T');
+  EXPECT_TRUE(now.ends_with('Z'));
+  const double a = steady_seconds();
+  EXPECT_GE(steady_seconds(), a);
+}
+
+}  // namespace
+}  // namespace ingot

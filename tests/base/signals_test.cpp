@@ -1,0 +1,67 @@
+#include "base/signals.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+int second_signal = 0;
+void note_second(int number) { second_signal = number; }
+void leave(int) { ::_exit(130); }
+
+TEST(StopSignal, FirstSetsTheFlagSecondCalls) {
+  second_signal = 0;
+  {
+    const StopSignal stop(note_second);
+    EXPECT_FALSE(stop.requested());
+    ::raise(SIGTERM);
+    EXPECT_TRUE(stop.requested());
+    EXPECT_EQ(stop.number(), SIGTERM);
+    EXPECT_EQ(second_signal, 0);
+    ::raise(SIGINT);
+    EXPECT_EQ(second_signal, SIGINT);
+    EXPECT_EQ(stop.number(), SIGTERM);
+    EXPECT_THROW(StopSignal{note_second}, Error);
+  }
+  const StopSignal again(note_second);
+  EXPECT_FALSE(again.requested());
+  ::raise(SIGUSR1);
+  EXPECT_EQ(again.number(), SIGUSR1);
+}
+
+TEST(StopSignal, PutsTheFormerHandlersBack) {
+  struct sigaction before{};
+  struct sigaction after{};
+  ::sigaction(SIGPIPE, nullptr, &before);
+  {
+    const StopSignal stop(note_second);
+  }
+  ::sigaction(SIGPIPE, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+  ::sigaction(SIGINT, nullptr, &after);
+  EXPECT_EQ(after.sa_handler, SIG_DFL);
+}
+
+// In a process of its own, as the application does it: two signals and it is gone with 130.
+TEST(StopSignal, SecondEndsTheProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const StopSignal stop(leave);
+    ::raise(SIGINT);
+    if (!stop.requested()) ::_exit(1);
+    ::raise(SIGINT);
+    ::_exit(2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+}
+
+}  // namespace
+}  // namespace ingot
