@@ -1,0 +1,260 @@
+#include "data/byte_stream.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ingot::data {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t buffer_bytes = size_t{1} << 18;
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+constexpr size_t longest_line = size_t{1} << 30;
+
+std::string system_words(int code) { return std::generic_category().message(code); }
+
+}  // namespace
+
+// The file as it lies on disk, through one buffer.
+class ByteStream::Raw {
+ public:
+  explicit Raw(fs::path path) : path_(std::move(path)), buffer_(buffer_bytes) {
+    std::error_code ignored;
+    if (fs::is_directory(path_, ignored)) {
+      throw_hint(ErrorKind::usage, "name the files in it, one source each", "{}: is a folder, not a data file",
+                 path_.string());
+    }
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0) {
+      throw_hint(ErrorKind::not_found, "check the path of the data file", "{}: {}", path_.string(),
+                 errno == ENOENT ? "no such file" : "cannot be opened: " + system_words(errno));
+    }
+  }
+  Raw(const Raw&) = delete;
+  Raw& operator=(const Raw&) = delete;
+  ~Raw() { ::close(fd_); }
+
+  const fs::path& path() const { return path_; }
+  std::span<const char> left() const { return {buffer_.data() + begin_, end_ - begin_}; }
+  void consume(size_t bytes) { begin_ += bytes; }
+
+  // Adds what one read gives behind what is left; false at the end of the file.
+  bool fill() {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+    for (;;) {
+      const ssize_t got = ::read(fd_, buffer_.data() + end_, buffer_.size() - end_);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) {
+        throw_error(ErrorKind::not_found, "{}: cannot be read: {}", path_.string(), system_words(errno));
+      }
+      end_ += static_cast<size_t>(got);
+      return got > 0;
+    }
+  }
+
+ private:
+  fs::path path_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;
+  int fd_ = -1;
+};
+
+class ByteStream::Decoder {
+ public:
+  explicit Decoder(std::unique_ptr<Raw> source) : raw(std::move(source)) {}
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+  virtual ~Decoder() = default;
+  virtual size_t read(std::span<char> out) = 0;
+
+  const std::unique_ptr<Raw> raw;
+
+ protected:
+  [[noreturn]] void damaged(const char* kind, const char* what) const {
+    throw_hint(ErrorKind::corrupt, "fetch or compress the file again", "{}: damaged {} data: {}", raw->path().string(),
+               kind, what);
+  }
+};
+
+class ByteStream::Plain final : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+  size_t read(std::span<char> out) override {
+    if (raw->left().empty() && !raw->fill()) return 0;
+    const size_t bytes = std::min(out.size(), raw->left().size());
+    std::memcpy(out.data(), raw->left().data(), bytes);
+    raw->consume(bytes);
+    return bytes;
+  }
+};
+
+class ByteStream::Gzip final : public Decoder {
+ public:
+  explicit Gzip(std::unique_ptr<Raw> source) : Decoder(std::move(source)) {
+    // 16 added to the window bits: gzip framing, header and checksum included.
+    if (inflateInit2(&state_, 16 + MAX_WBITS) != Z_OK) throw_error(ErrorKind::resource, "zlib: no memory to inflate");
+  }
+  ~Gzip() override { inflateEnd(&state_); }
+
+  size_t read(std::span<char> out) override {
+    state_.next_out = reinterpret_cast<Bytef*>(out.data());
+    state_.avail_out = static_cast<uInt>(std::min(out.size(), buffer_bytes));
+    const uInt room = state_.avail_out;
+    while (state_.avail_out == room) {
+      if (raw->left().empty() && !raw->fill()) {
+        if (inside_) damaged("gzip", "it ends too early");
+        return 0;
+      }
+      inside_ = true;
+      state_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(raw->left().data()));
+      state_.avail_in = static_cast<uInt>(raw->left().size());
+      const uInt given = state_.avail_in;
+      const int code = inflate(&state_, Z_NO_FLUSH);
+      raw->consume(given - state_.avail_in);
+      if (code == Z_STREAM_END) {  // a file may hold several members, one after the other
+        inside_ = false;
+        inflateReset(&state_);
+      } else if (code == Z_MEM_ERROR) {
+        throw_error(ErrorKind::resource, "{}: no memory to inflate it", raw->path().string());
+      } else if (code != Z_OK) {
+        damaged("gzip", state_.msg != nullptr ? state_.msg : "not a gzip stream");
+      }
+    }
+    return room - state_.avail_out;
+  }
+
+ private:
+  z_stream state_{};
+  bool inside_ = false;  // a member has begun and not ended
+};
+
+class ByteStream::Zstd final : public Decoder {
+ public:
+  explicit Zstd(std::unique_ptr<Raw> source) : Decoder(std::move(source)), state_(ZSTD_createDStream()) {
+    if (state_ == nullptr) throw_error(ErrorKind::resource, "zstd: no memory to decompress");
+  }
+  ~Zstd() override { ZSTD_freeDStream(state_); }
+
+  size_t read(std::span<char> out) override {
+    ZSTD_outBuffer output{out.data(), out.size(), 0};
+    while (output.pos == 0) {
+      // The decoder may hold output of input it was already given, so it is asked before the file is.
+      if (raw->left().empty() && !holds_output_ && !raw->fill()) {
+        if (inside_) damaged("Zstandard", "it ends too early");
+        return 0;
+      }
+      ZSTD_inBuffer input{raw->left().data(), raw->left().size(), 0};
+      const size_t code = ZSTD_decompressStream(state_, &output, &input);
+      if (ZSTD_isError(code) != 0) damaged("Zstandard", ZSTD_getErrorName(code));
+      raw->consume(input.pos);
+      inside_ = code != 0;
+      holds_output_ = output.pos == output.size;
+    }
+    return output.pos;
+  }
+
+ private:
+  ZSTD_DStream* state_;
+  bool inside_ = false;        // a frame has begun and not ended
+  bool holds_output_ = false;  // the last call filled all of its output
+};
+
+ByteStream::ByteStream(fs::path path) {
+  auto raw = std::make_unique<Raw>(std::move(path));
+  while (raw->left().size() < 4 && raw->fill()) {
+  }
+  const std::string_view start(raw->left().data(), std::min<size_t>(4, raw->left().size()));
+  const std::string name = raw->path().string();
+  const std::string suffix = raw->path().extension().string();
+  if (start == "PAR1" || suffix == ".parquet") {
+    throw_hint(ErrorKind::unsupported,
+               "convert it to JSON lines, for instance with Python: import pandas; "
+               "pandas.read_parquet('in.parquet').to_json('out.jsonl', orient='records', lines=True)",
+               "{}: Parquet files are not read", name);
+  }
+  if (start.starts_with("\x1f\x8b")) {
+    decoder_ = std::make_unique<Gzip>(std::move(raw));
+  } else if (start == "\x28\xb5\x2f\xfd") {
+    decoder_ = std::make_unique<Zstd>(std::move(raw));
+  } else if (suffix == ".gz" || suffix == ".zst") {
+    throw_hint(ErrorKind::corrupt, "rename the file if it is not compressed, else fetch it again",
+               "{}: does not start as a {} file", name, suffix == ".gz" ? "gzip" : "Zstandard");
+  } else {
+    decoder_ = std::make_unique<Plain>(std::move(raw));
+  }
+}
+
+ByteStream::ByteStream(ByteStream&&) noexcept = default;
+ByteStream& ByteStream::operator=(ByteStream&&) noexcept = default;
+ByteStream::~ByteStream() = default;
+
+size_t ByteStream::read(std::span<char> out) { return out.empty() ? 0 : decoder_->read(out); }
+
+const fs::path& ByteStream::path() const { return decoder_->raw->path(); }
+
+LineReader::LineReader(ByteStream stream) : stream_(std::move(stream)), buffer_(buffer_bytes, '\0') {}
+
+bool LineReader::refill() {
+  begin_ = 0;
+  end_ = stream_.read(buffer_);
+  return end_ > 0;
+}
+
+bool LineReader::next(std::string& line) {
+  line.clear();
+  if (begin_ == end_ && !refill()) return false;
+  ++line_number_;
+  for (;;) {
+    const size_t found = std::string_view(buffer_).substr(0, end_).find('\n', begin_);
+    const size_t stop = found == std::string_view::npos ? end_ : found;
+    line.append(buffer_, begin_, stop - begin_);
+    begin_ = stop;
+    if (found != std::string_view::npos) {
+      ++begin_;
+      break;
+    }
+    if (line.size() > longest_line) {
+      throw_error(ErrorKind::resource, "{} line {}: is longer than {} bytes", path().string(), line_number_,
+                  longest_line);
+    }
+    if (!refill()) break;
+  }
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  if (line_number_ == 1 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
+  return true;
+}
+
+char LineReader::peek() {
+  if (begin_ == end_ && !refill()) return '\0';
+  const std::string_view left = std::string_view(buffer_).substr(begin_, end_ - begin_);
+  const size_t start = left.starts_with(byte_order_mark) ? byte_order_mark.size() : 0;
+  const size_t found = left.find_first_not_of(" \t\r\n", start);
+  return found == std::string_view::npos ? '\0' : left[found];
+}
+
+std::string LineReader::rest() {
+  std::string text;
+  while (begin_ < end_ || refill()) {
+    text.append(buffer_, begin_, end_ - begin_);
+    begin_ = end_;
+  }
+  if (line_number_ == 0 && text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
+  return text;
+}
+
+}  // namespace ingot::data

@@ -1,0 +1,74 @@
+// A data set: documents of one or several files, tokenized, packed, and ready to be drawn by index.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "data/corpus.h"
+#include "data/packing.h"
+#include "data/source.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace ingot::data {
+
+struct DatasetSettings {
+  Format format = Format::automatic;
+  OnError on_error = OnError::stop;
+  PackingSettings packing;
+  uint64_t seed = 0;  // chooses the documents of a source whose weight is not a whole number
+};
+
+// Counts are of one epoch, unless said otherwise.
+struct DatasetStatistics {
+  int64_t num_files = 0;
+  int64_t num_documents = 0;       // usable ones in the files
+  int64_t num_bad_lines = 0;       // left out (on_error skip)
+  std::string first_bad_line;      // why the first of them was; empty without
+  int64_t num_entries = 0;         // documents in an epoch, after the weights
+  int64_t num_truncated = 0;       // entries cut at the sequence length
+  int64_t num_too_long = 0;        // entries left out for being longer than it
+  int64_t num_without_target = 0;  // pieces of entries left out because no token in them counts
+  int64_t num_sequences = 0;
+  int64_t num_tokens = 0;         // without padding
+  int64_t num_counted = 0;        // of them, those that count in the loss
+  int64_t longest = 0;            // tokens of the longest sub-sequence (padding is not one)
+  double packing_efficiency = 0;  // num_tokens / (num_sequences S)
+};
+
+// Immutable after construction; its members may be called from several threads.
+class Dataset {
+ public:
+  // Reads, tokenizes (in parallel, with a result that does not depend on the number of threads) and packs. An epoch
+  // holds each document of a source floor(weight) times, and a share weight - floor(weight) of them, chosen by the
+  // seed, once more. `chat_template` may be null; see tokenized.h for what it changes. Errors: usage for no source, or
+  // a weight that is not a finite number above 0; else as DocumentReader, tokenize and plan_packing.
+  static Dataset build(std::span<const Source> sources, const text::Tokenizer& tokenizer,
+                       const text::ChatTemplate* chat_template, const DatasetSettings& settings, ThreadPool& pool);
+
+  int64_t num_sequences() const { return plan_.num_sequences(); }
+  int64_t sequence_length() const { return sequence_length_; }
+  // REQUIRES nothing; errors: usage for an index outside [0, num_sequences()).
+  PackedSequence get(int64_t index) const;
+
+  const DatasetStatistics& statistics() const { return statistics_; }
+  // Lower-case hex SHA-256 over what every sequence holds. Equal hashes give equal sequences at every index.
+  const std::string& content_hash() const { return content_hash_; }
+
+ private:
+  Dataset() = default;
+  void count();
+  void hash();
+
+  Corpus corpus_;
+  PackingPlan plan_;
+  int64_t sequence_length_ = 0;
+  int32_t pad_id_ = 0;
+  DatasetStatistics statistics_;
+  std::string content_hash_;
+};
+
+}  // namespace ingot::data

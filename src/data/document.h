@@ -1,0 +1,40 @@
+// One training document as a file gives it, before any tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ingot::data {
+
+enum class Format {
+  automatic,    // what the first record looks like
+  chat,         // {"messages": [{"role", "content"}, ...], "tools"?: [...]}
+  instruction,  // {"instruction", "input"?, "output"}
+  completion,   // {"prompt", "completion"}
+  text,         // {"text"}, or a plain text file
+};
+
+// The word a recipe uses: auto, chat, instruction, completion, text.
+const char* name(Format format);
+// Errors: usage, listing the words.
+Format parse_format(std::string_view word);
+
+struct Document {
+  Format format = Format::text;  // never automatic
+  std::string text;              // text
+  std::string prompt;            // completion: the prompt; instruction: the instruction
+  std::string input;             // instruction: what it is about, may be empty
+  std::string answer;            // completion and instruction
+  std::string messages;          // chat: a JSON array of objects with a string "role" and a string "content"
+  std::string tools;             // chat: a JSON array, or empty
+  int64_t line = 0;              // in its file, from 1; 0 for a whole file of plain text
+};
+
+// Reads one JSON object. `format` automatic is replaced by what the record is; otherwise the record must be of it.
+// A chat has at least one assistant message; content given as a list of text parts is joined, null becomes "".
+// Other keys of a record (names, ids, sources) are ignored; other keys of a message are kept.
+// Errors: corrupt, saying what is wrong but not where: the caller knows file and line.
+Document parse_record(std::string_view json, Format& format);
+
+}  // namespace ingot::data

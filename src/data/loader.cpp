@@ -1,0 +1,105 @@
+#include "data/loader.h"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <deque>
+#include <exception>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+#include "base/mutex.h"
+
+namespace ingot::data {
+
+namespace {
+
+constexpr size_t batches_ahead = 2;
+
+struct Queue {
+  std::deque<HostBatch> batches;
+  std::exception_ptr failure;
+  bool stopping = false;
+};
+
+}  // namespace
+
+struct Loader::State {
+  State(const Dataset& data, const Sampler& order, int64_t first_step)
+      : dataset(data), sampler(order), step(first_step) {}
+
+  void prepare() {
+    // Signals are for the threads that know what to do with them.
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    try {
+      for (;; ++step) {
+        if (!wait_for_room()) return;
+        HostBatch batch = make_batch(dataset, sampler, step);
+        queue.lock()->batches.push_back(std::move(batch));
+        queue.notify_all();
+      }
+    } catch (...) {
+      auto held = queue.lock();
+      held->failure = std::current_exception();
+      queue.notify_all();
+    }
+  }
+
+  // False when the loader goes away.
+  bool wait_for_room() {
+    auto held = queue.lock();
+    held.wait([](const Queue& q) { return q.stopping || q.batches.size() < batches_ahead; });
+    return !held->stopping;
+  }
+
+  const Dataset& dataset;
+  const Sampler sampler;
+  int64_t step;  // of the preparing thread alone
+  Guarded<Queue> queue;
+  std::jthread thread;  // last: it ends before the rest goes
+};
+
+HostBatch make_batch(const Dataset& dataset, const Sampler& sampler, int64_t step) {
+  HostBatch batch;
+  batch.step = step;
+  batch.samples = sampler.step_samples(step);
+  batch.units.reserve(batch.samples.size());
+  for (const int64_t sample : batch.samples) {
+    batch.units.push_back(dataset.get(sample));
+    batch.counted += batch.units.back().counted;
+  }
+  return batch;
+}
+
+Loader::Loader(const Dataset& dataset, const Sampler& sampler, int64_t first_step)
+    : state_(std::make_unique<State>(dataset, sampler, first_step)) {
+  if (sampler.num_sequences() != dataset.num_sequences()) {
+    throw_error(ErrorKind::usage, "the order is over {} sequences, but the data holds {}", sampler.num_sequences(),
+                dataset.num_sequences());
+  }
+  try {
+    state_->thread = std::jthread([state = state_.get()] { state->prepare(); });
+  } catch (const std::system_error& error) {
+    throw_error(ErrorKind::resource, "the data loader's thread cannot be started: {}", error.code().message());
+  }
+}
+
+Loader::~Loader() {
+  state_->queue.lock()->stopping = true;
+  state_->queue.notify_all();
+}
+
+HostBatch Loader::next() {
+  auto held = state_->queue.lock();
+  held.wait([](const Queue& q) { return !q.batches.empty() || q.failure != nullptr; });
+  if (held->batches.empty()) std::rethrow_exception(held->failure);
+  HostBatch batch = std::move(held->batches.front());
+  held->batches.pop_front();
+  state_->queue.notify_all();
+  return batch;
+}
+
+}  // namespace ingot::data

@@ -1,0 +1,170 @@
+#include "data/packing.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ingot::data {
+
+namespace {
+
+bool has_target(const Corpus::View& document, int64_t begin, int64_t length) {
+  const auto targets = document.counted.subspan(static_cast<size_t>(begin), static_cast<size_t>(length)).subspan(1);
+  return std::any_of(targets.begin(), targets.end(), [](uint8_t counted) { return counted != 0; });
+}
+
+void keep(PackingPlan& plan, const Corpus::View& document, Piece piece) {
+  if (piece.length < 1 || !has_target(document, piece.begin, piece.length)) {
+    ++plan.num_without_target;
+    return;
+  }
+  plan.pieces.push_back(piece);
+  plan.num_tokens += piece.length;
+}
+
+// Cuts the entries into pieces of at most S tokens, in their order.
+void cut(PackingPlan& plan, const Corpus& corpus, std::span<const int64_t> entries, const PackingSettings& settings) {
+  const int64_t limit = settings.sequence_length;
+  for (const int64_t entry : entries) {
+    const Corpus::View document = corpus.document(entry);
+    const int64_t length = static_cast<int64_t>(document.ids.size());
+    if (length <= limit) {
+      keep(plan, document, {entry, 0, length});
+    } else if (document.splittable) {
+      for (int64_t begin = 0; begin < length; begin += limit) {
+        keep(plan, document, {entry, begin, std::min(limit, length - begin)});
+      }
+    } else if (settings.too_long == TooLong::truncate) {
+      ++plan.num_truncated;
+      keep(plan, document, {entry, 0, limit});
+    } else if (settings.too_long == TooLong::skip) {
+      ++plan.num_skipped;
+    } else {
+      throw_hint(ErrorKind::corrupt, "use a longer sequence_length, or too_long: truncate or skip",
+                 "document {} has {} tokens, more than the sequence length {}", entry, length, limit);
+    }
+  }
+}
+
+}  // namespace
+
+TooLong parse_too_long(std::string_view word) {
+  if (word == "truncate") return TooLong::truncate;
+  if (word == "skip") return TooLong::skip;
+  if (word == "stop") return TooLong::stop;
+  throw_error(ErrorKind::usage, "too_long '{}' is not known; it may be truncate, skip or stop", word);
+}
+
+std::vector<int64_t> best_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity) {
+  std::vector<int64_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    const int64_t left = lengths[static_cast<size_t>(a)], right = lengths[static_cast<size_t>(b)];
+    return left != right ? left > right : a < b;
+  });
+  std::vector<int64_t> bins(lengths.size());
+  std::set<std::pair<int64_t, int64_t>> open;  // (room left, bin), for bins with room
+  int64_t num_bins = 0;
+  for (const int64_t piece : order) {
+    const int64_t length = lengths[static_cast<size_t>(piece)];
+    if (length < 1 || length > capacity) {
+      throw_error(ErrorKind::internal, "a piece of {} tokens was to be packed into sequences of {}", length, capacity);
+    }
+    int64_t room = capacity;
+    int64_t bin = num_bins;
+    if (const auto found = open.lower_bound({length, 0}); found != open.end()) {
+      std::tie(room, bin) = *found;
+      open.erase(found);
+    } else {
+      ++num_bins;
+    }
+    bins[static_cast<size_t>(piece)] = bin;
+    if (room > length) open.emplace(room - length, bin);
+  }
+  return bins;
+}
+
+PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries, const PackingSettings& settings) {
+  if (settings.sequence_length < 2) {
+    throw_hint(ErrorKind::usage, "a token is predicted from those before it, so a sequence has at least 2",
+               "sequence_length is {}", settings.sequence_length);
+  }
+  PackingPlan plan;
+  cut(plan, corpus, entries, settings);
+  if (plan.pieces.empty()) {
+    throw_hint(ErrorKind::corrupt,
+               "use a longer sequence_length: the answers lie behind it, or the documents are longer and left out",
+               "none of the {} documents leaves a token to learn in sequences of {} tokens", entries.size(),
+               settings.sequence_length);
+  }
+  if (!settings.packing) {
+    plan.first_piece.resize(plan.pieces.size() + 1);
+    std::iota(plan.first_piece.begin(), plan.first_piece.end(), 0);
+    return plan;
+  }
+  std::vector<int64_t> lengths;
+  lengths.reserve(plan.pieces.size());
+  for (const Piece& piece : plan.pieces) lengths.push_back(piece.length);
+  const std::vector<int64_t> bins = best_fit_decreasing(lengths, settings.sequence_length);
+
+  // A counting sort by bin keeps the order of the entries within each.
+  const int64_t num_bins = *std::max_element(bins.begin(), bins.end()) + 1;
+  plan.first_piece.assign(static_cast<size_t>(num_bins) + 1, 0);
+  for (const int64_t bin : bins) ++plan.first_piece[static_cast<size_t>(bin) + 1];
+  std::partial_sum(plan.first_piece.begin(), plan.first_piece.end(), plan.first_piece.begin());
+  std::vector<int64_t> next(plan.first_piece.begin(), plan.first_piece.end() - 1);
+  std::vector<Piece> sorted(plan.pieces.size());
+  for (size_t i = 0; i < bins.size(); ++i) {
+    sorted[static_cast<size_t>(next[static_cast<size_t>(bins[i])]++)] = plan.pieces[i];
+  }
+  plan.pieces = std::move(sorted);
+  return plan;
+}
+
+PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t index, int64_t sequence_length,
+                        int32_t pad_id) {
+  if (index < 0 || index >= plan.num_sequences()) {
+    throw_error(ErrorKind::usage, "sequence {} was asked for; there are {}", index, plan.num_sequences());
+  }
+  const size_t length = static_cast<size_t>(sequence_length);
+  PackedSequence sequence;
+  sequence.ids.reserve(length);
+  sequence.targets.reserve(length);
+  sequence.offsets.push_back(0);
+  const size_t last = static_cast<size_t>(plan.first_piece[static_cast<size_t>(index) + 1]);
+  for (size_t p = static_cast<size_t>(plan.first_piece[static_cast<size_t>(index)]); p < last; ++p) {
+    const Piece& piece = plan.pieces[p];
+    const Corpus::View document = corpus.document(piece.document);
+    const size_t begin = static_cast<size_t>(piece.begin);
+    const size_t end = begin + static_cast<size_t>(piece.length);
+    for (size_t i = begin; i < end; ++i) {
+      const bool counts = i + 1 < end && document.counted[i + 1] != 0;
+      sequence.ids.push_back(document.ids[i]);
+      sequence.targets.push_back(counts ? document.ids[i + 1] : -1);
+      if (counts) ++sequence.counted;
+    }
+    sequence.offsets.push_back(static_cast<int32_t>(sequence.ids.size()));
+    sequence.sample_ids.push_back(piece.document);
+  }
+  if (sequence.ids.size() < length) {
+    sequence.ids.resize(length, pad_id);
+    sequence.targets.resize(length, -1);
+    sequence.offsets.push_back(static_cast<int32_t>(length));
+    sequence.sample_ids.push_back(-1);
+  }
+  return sequence;
+}
+
+std::vector<int32_t> positions(const PackedSequence& sequence) {
+  std::vector<int32_t> places(sequence.ids.size());
+  for (size_t j = 0; j + 1 < sequence.offsets.size(); ++j) {
+    std::iota(places.begin() + sequence.offsets[j], places.begin() + sequence.offsets[j + 1], 0);
+  }
+  return places;
+}
+
+}  // namespace ingot::data

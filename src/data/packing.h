@@ -1,0 +1,77 @@
+// Packing: documents laid side by side in sequences of one fixed length. The plan is a pre-pass over lengths alone; the
+// sequences are put together from it when they are wanted.
+// Letters: S sequence length, n tokens of a document.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "data/corpus.h"
+
+namespace ingot::data {
+
+// What happens to a document of more than S tokens that may not be split.
+enum class TooLong {
+  truncate,  // its first S tokens are kept
+  skip,      // it is left out
+  stop,      // it is an error
+};
+// truncate, skip or stop. Errors: usage, listing the words.
+TooLong parse_too_long(std::string_view word);
+
+struct PackingSettings {
+  int64_t sequence_length = 0;  // S
+  bool packing = true;          // false: one piece a sequence, the rest padding
+  TooLong too_long = TooLong::truncate;
+};
+
+// Tokens begin .. begin + length of a document: one sub-sequence.
+struct Piece {
+  int64_t document = 0;
+  int64_t begin = 0;
+  int64_t length = 0;
+};
+
+struct PackingPlan {
+  std::vector<Piece> pieces;            // in the order of the sequences
+  std::vector<int64_t> first_piece{0};  // sequence s is pieces first_piece[s] .. first_piece[s + 1]
+  int64_t num_truncated = 0;            // documents cut at S
+  int64_t num_skipped = 0;              // documents left out for being longer than S
+  int64_t num_without_target = 0;       // pieces left out because no token in them counts (after truncation, say)
+  int64_t num_tokens = 0;               // in the pieces
+
+  int64_t num_sequences() const { return static_cast<int64_t>(first_piece.size()) - 1; }
+};
+
+// Best fit decreasing: pieces go, longest first (of equal ones the earlier first), each into the fullest bin that still
+// has room for it (of equal ones the oldest), or a new bin. Returns each piece's bin; bins are numbered in the order
+// of their opening. O(n log n) and the same on every machine. Errors: internal for a length outside [1, capacity].
+std::vector<int64_t> best_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity);
+
+// Lays out the documents named by `entries` (indices into the corpus; one may come several times). A splittable
+// document of more than S tokens becomes pieces of S tokens and a rest. Within a sequence pieces lie in the order of
+// `entries`. Errors: usage for S < 2; corrupt for a document that is too long (too_long stop) and when nothing is left.
+PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries, const PackingSettings& settings);
+
+// One unit of work. Sub-sequence j is tokens offsets[j] .. offsets[j + 1]; attention stays inside it and positions
+// restart at 0 in it. What is left behind the last piece is one more sub-sequence of padding.
+struct PackedSequence {
+  std::vector<int32_t> ids;         // [S]
+  std::vector<int32_t> targets;     // [S]: the token that comes next, -1 where the loss does not count it: at masked
+                                    // tokens, at the last token of a sub-sequence and in padding
+  std::vector<int32_t> offsets;     // [sub-sequences + 1], from 0 to S
+  std::vector<int64_t> sample_ids;  // [sub-sequences]: the document in the corpus; -1 for padding
+  int64_t counted = 0;              // targets that are not -1
+};
+
+// Sequence `index` of the plan. `pad_id` fills the padding and is never a target. Errors: usage for an index outside
+// the plan.
+PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t index, int64_t sequence_length,
+                        int32_t pad_id);
+
+// [S]: each token's place in its sub-sequence.
+std::vector<int32_t> positions(const PackedSequence& sequence);
+
+}  // namespace ingot::data

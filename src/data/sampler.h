@@ -1,0 +1,49 @@
+// The order of training: which packed sequences form step t, as a pure function of (their number, seed, epoch, t).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ingot::data {
+
+// A bijection of [0, n), named by a seed and a stream, computed one value at a time in O(1) memory: a balanced Feistel
+// network whose round function is Philox (Luby and Rackoff 1988), over the smallest even power of two that is >= n and
+// >= 256, with values outside [0, n) walked on until they fall inside (Black and Rogaway, CT-RSA 2002).
+class Permutation {
+ public:
+  // Errors: usage for n < 1.
+  Permutation(int64_t n, uint64_t seed, uint64_t stream);
+
+  int64_t size() const { return n_; }
+  int64_t operator()(int64_t index) const;  // REQUIRES 0 <= index < n
+
+ private:
+  int64_t n_;
+  uint64_t seed_, stream_;
+  int half_bits_;
+};
+
+// Sequences are numbered across epochs without a seam: step t takes the global indices t * G .. t * G + G - 1, index i
+// lies in epoch i / N, and each epoch is a Permutation of its own. So every sequence comes once an epoch, wherever a
+// run resumes and however the batch is cut.
+class Sampler {
+ public:
+  // Errors: usage for a number of sequences N or a global batch G below 1.
+  Sampler(int64_t num_sequences, uint64_t seed, int64_t global_batch);
+
+  // The G sequences of `step` (from 0), in the order of their units of work. Errors: usage for a negative step.
+  std::vector<int64_t> step_samples(int64_t step) const;
+
+  int64_t num_sequences() const { return num_sequences_; }
+  int64_t global_batch() const { return global_batch_; }
+  int64_t epoch_of(int64_t step) const;  // of the step's first sequence, from 0
+  // The least number of steps that shows every sequence `epochs` times: ceil(epochs * N / G).
+  int64_t steps_for_epochs(double epochs) const;
+
+ private:
+  int64_t num_sequences_;
+  uint64_t seed_;
+  int64_t global_batch_;
+};
+
+}  // namespace ingot::data

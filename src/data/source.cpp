@@ -1,0 +1,101 @@
+#include "data/source.h"
+
+#include "base/error.h"
+#include "text/unicode.h"
+
+namespace ingot::data {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+enum class Kind { lines, text, unknown };
+
+Kind kind_by_name(const fs::path& path) {
+  fs::path bare = path.filename();
+  if (bare.extension() == ".gz" || bare.extension() == ".zst") bare = bare.stem();
+  const std::string suffix = bare.extension().string();
+  if (suffix == ".jsonl" || suffix == ".ndjson" || suffix == ".json") return Kind::lines;
+  if (suffix == ".txt" || suffix == ".md") return Kind::text;
+  return Kind::unknown;
+}
+
+}  // namespace
+
+OnError parse_on_error(std::string_view word) {
+  if (word == "stop") return OnError::stop;
+  if (word == "skip") return OnError::skip;
+  throw_error(ErrorKind::usage, "on_error '{}' is not known; it may be stop or skip", word);
+}
+
+DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_error)
+    : lines_(ByteStream(path)), format_(format), on_error_(on_error) {
+  Kind kind = kind_by_name(path);
+  const char first = lines_.peek();
+  if (kind == Kind::unknown && first == '{') kind = Kind::lines;
+  if (kind == Kind::unknown && format == Format::text) kind = Kind::text;
+  if (kind == Kind::unknown && first != '\0') {
+    throw_hint(ErrorKind::usage, "name it .jsonl (one JSON object a line) or .txt, or give the format: text",
+               "{}: neither its name nor its first byte tells what kind of data it is", path.string());
+  }
+  plain_ = kind == Kind::text;
+  if (plain_ && format != Format::automatic && format != Format::text) {
+    throw_hint(ErrorKind::usage, "give the format auto or text, or a file of JSON lines",
+               "{}: is plain text, but the format asked for is {}", path.string(), name(format));
+  }
+  if (!plain_ && first == '[') {
+    throw_hint(ErrorKind::unsupported, "make JSON lines of it: jq -c '.[]' in.json > out.jsonl",
+               "{}: is one JSON array; JSON lines are read, one object a line", path.string());
+  }
+}
+
+bool DocumentReader::next(Document& document) {
+  const bool found = plain_ ? next_text(document) : next_record(document);
+  if (found) ++num_documents_;
+  if (!found && num_documents_ == 0) throw_empty();
+  return found;
+}
+
+bool DocumentReader::next_text(Document& document) {
+  std::string text = lines_.rest();
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return false;
+  if (!text::is_valid_utf8(text)) {
+    throw_hint(ErrorKind::corrupt, "convert it: iconv -f ISO-8859-1 -t UTF-8 in.txt > out.txt",
+               "{}: the text is not UTF-8", lines_.path().string());
+  }
+  format_ = Format::text;
+  document = Document{};
+  document.text = std::move(text);
+  return true;
+}
+
+bool DocumentReader::next_record(Document& document) {
+  while (lines_.next(line_)) {
+    if (line_.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      document = parse_record(line_, format_);
+      document.line = lines_.line_number();
+      return true;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::corrupt) throw;
+      const std::string where =
+          fmt::format("{} line {}: {}", lines_.path().string(), lines_.line_number(), error.message());
+      if (on_error_ == OnError::stop) {
+        throw Error(ErrorKind::corrupt, where,
+                    error.hint().empty() ? "mend the line, or leave bad lines out with on_error: skip" : error.hint());
+      }
+      if (num_skipped_++ == 0) first_skipped_ = where;
+    }
+  }
+  return false;
+}
+
+void DocumentReader::throw_empty() const {
+  const std::string hint = "give a file with at least one document";
+  if (num_skipped_ == 0)
+    throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: it is empty", lines_.path().string());
+  throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: all {} lines are bad, the first: {}",
+             lines_.path().string(), num_skipped_, first_skipped_);
+}
+
+}  // namespace ingot::data

@@ -1,0 +1,57 @@
+// Reading documents from data files: JSON lines and plain text, compressed or not.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "data/byte_stream.h"
+#include "data/document.h"
+
+namespace ingot::data {
+
+// A data file and how often each of its documents comes in an epoch: 1 once, 2 twice, 0.5 every other one.
+struct Source {
+  std::filesystem::path path;
+  double weight = 1;
+};
+
+enum class OnError { stop, skip };
+// stop or skip. Errors: usage, listing the words.
+OnError parse_on_error(std::string_view word);
+
+// The documents of one file, in its order. By name (without .gz or .zst): .jsonl, .ndjson and .json are JSON lines,
+// .txt and .md are one document of plain text. Under any other name a file is JSON lines when its first byte that is
+// not white space is '{', and else plain text if `format` says text. Blank lines of JSON lines are passed over.
+class DocumentReader {
+ public:
+  // Errors: as ByteStream; usage when the file's kind and `format` do not go together.
+  DocumentReader(const std::filesystem::path& path, Format format, OnError on_error);
+
+  // False at the end. Errors: corrupt, naming file and line and what is wrong with it (on_error stop); corrupt for a
+  // file without any document, and for a plain text that is not UTF-8.
+  bool next(Document& document);
+
+  const std::filesystem::path& path() const { return lines_.path(); }
+  Format format() const { return format_; }                            // automatic until the first document was given
+  int64_t num_documents() const { return num_documents_; }             // given so far
+  int64_t num_skipped() const { return num_skipped_; }                 // bad lines left out (on_error skip)
+  const std::string& first_skipped() const { return first_skipped_; }  // why the first of them was; empty without
+
+ private:
+  bool next_record(Document& document);
+  bool next_text(Document& document);
+  [[noreturn]] void throw_empty() const;
+
+  LineReader lines_;
+  Format format_;
+  OnError on_error_;
+  bool plain_ = false;
+  std::string line_;
+  int64_t num_documents_ = 0;
+  int64_t num_skipped_ = 0;
+  std::string first_skipped_;
+};
+
+}  // namespace ingot::data

@@ -1,0 +1,172 @@
+#include "data/tokenized.h"
+
+#include <array>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ingot::data {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t documents_at_once = 1024;
+constexpr int64_t template_date = 1721952000;  // 26 July 2024 UTC, the day that Llama 3's templates fall back to
+
+int32_t end_token(const text::Tokenizer& tokenizer) {
+  const auto eos = tokenizer.eos_id();
+  if (!eos) {
+    throw_hint(ErrorKind::unsupported, "name one as eos_token in the model's tokenizer_config.json",
+               "the tokenizer has no end-of-text token (EOS) to end a document with");
+  }
+  return *eos;
+}
+
+void append(TokenizedDocument& result, std::span<const int32_t> ids, bool counted) {
+  result.ids.insert(result.ids.end(), ids.begin(), ids.end());
+  result.counted.resize(result.ids.size(), counted ? 1 : 0);
+}
+
+// What people wrote, at the start of a document: BOS where the tokenizer wants it, and no EOS yet.
+std::vector<int32_t> encode_start(std::string_view text, const text::Tokenizer& tokenizer) {
+  const std::vector<int32_t> framed = tokenizer.encode("a", {.add_special_tokens = true, .parse_special = false});
+  std::vector<int32_t> ids = tokenizer.encode(text, {.add_special_tokens = false, .parse_special = false});
+  if (!framed.empty() && framed.front() == tokenizer.bos_id()) ids.insert(ids.begin(), framed.front());
+  return ids;
+}
+
+TokenizedDocument tokenize_answer(std::string_view prompt, std::string_view answer, const text::Tokenizer& tokenizer) {
+  TokenizedDocument result;
+  append(result, encode_start(prompt, tokenizer), false);
+  append(result, tokenizer.encode(answer, {.add_special_tokens = false, .parse_special = false}), true);
+  append(result, std::array{end_token(tokenizer)}, true);
+  return result;
+}
+
+// The prompt of the Stanford Alpaca data set (README of that project), with and without an input.
+std::string alpaca_prompt(const Document& document) {
+  if (document.input.empty()) {
+    return "Below is an instruction that describes a task. Write a response that appropriately completes the "
+           "request.\n\n### Instruction:\n" +
+           document.prompt + "\n\n### Response:\n";
+  }
+  return "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+         "response that appropriately completes the request.\n\n### Instruction:\n" +
+         document.prompt + "\n\n### Input:\n" + document.input + "\n\n### Response:\n";
+}
+
+std::string text_of(const text::Tokenizer& tokenizer, std::optional<int32_t> id) {
+  return id ? tokenizer.token_text(*id) : std::string();
+}
+
+TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const text::Tokenizer& tokenizer,
+                                const text::ChatTemplate& chat_template) {
+  text::ChatOptions options;
+  options.bos_token = text_of(tokenizer, tokenizer.bos_id());
+  options.eos_token = text_of(tokenizer, tokenizer.eos_id());
+  options.now = template_date;
+  text::ChatSpans spans;
+  try {
+    spans = chat_template.render_spans(messages, tools, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    throw Error(ErrorKind::corrupt, error.message(), error.hint());  // the fault lies in the data, not in the command
+  }
+  const text::EncodeOptions encoding = {.add_special_tokens = false, .parse_special = true};
+  const std::string_view whole = spans.text;
+  TokenizedDocument result;
+  size_t done = 0;
+  for (const auto& [begin, end] : spans.assistant) {
+    append(result, tokenizer.encode(whole.substr(done, begin - done), encoding), false);
+    append(result, tokenizer.encode(whole.substr(begin, end - begin), encoding), true);
+    done = end;
+  }
+  append(result, tokenizer.encode(whole.substr(done), encoding), false);
+  return result;
+}
+
+Json as_chat(const Document& document) {
+  const std::string question = document.input.empty() ? document.prompt : document.prompt + "\n\n" + document.input;
+  return Json::array({Json::object({{"role", "user"}, {"content", question}}),
+                      Json::object({{"role", "assistant"}, {"content", document.answer}})});
+}
+
+// "data.jsonl line 7: what is wrong".
+Error placed(const Error& error, const std::filesystem::path& path, int64_t line) {
+  const std::string where = line > 0 ? fmt::format("{} line {}", path.string(), line) : path.string();
+  return {error.kind(), fmt::format("{}: {}", where, error.message()), error.hint()};
+}
+
+}  // namespace
+
+TokenizedDocument tokenize(const Document& document, const text::Tokenizer& tokenizer,
+                           const text::ChatTemplate* chat_template) {
+  if (document.format == Format::chat) {
+    if (chat_template == nullptr) {
+      throw_hint(ErrorKind::usage,
+                 "use a model with a chat template, or data as {\"prompt\", \"completion\"} or {\"text\"}",
+                 "the data is a chat, but the model has no chat template");
+    }
+    return tokenize_chat(Json::parse(document.messages), document.tools.empty() ? Json() : Json::parse(document.tools),
+                         tokenizer, *chat_template);
+  }
+  if (document.format == Format::instruction) {
+    return chat_template != nullptr ? tokenize_chat(as_chat(document), Json(), tokenizer, *chat_template)
+                                    : tokenize_answer(alpaca_prompt(document), document.answer, tokenizer);
+  }
+  if (document.format == Format::completion) return tokenize_answer(document.prompt, document.answer, tokenizer);
+  TokenizedDocument result;
+  append(result, encode_start(document.text, tokenizer), true);
+  append(result, std::array{end_token(tokenizer)}, true);
+  result.splittable = true;
+  return result;
+}
+
+TokenizeReport tokenize_all(Corpus& corpus, DocumentReader& reader, const text::Tokenizer& tokenizer,
+                            const text::ChatTemplate* chat_template, OnError on_error, ThreadPool& pool) {
+  TokenizeReport report;
+  int64_t num_refused = 0;
+  std::string first_refused;
+  std::vector<Document> documents;
+  std::vector<std::variant<TokenizedDocument, Error>> results;
+  for (bool more = true; more;) {
+    documents.clear();
+    for (Document document; std::ssize(documents) < documents_at_once && (more = reader.next(document));) {
+      documents.push_back(std::move(document));
+    }
+    results.assign(documents.size(), TokenizedDocument{});
+    pool.parallel_for(0, std::ssize(documents), 1, [&](int64_t begin, int64_t end) {
+      for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        try {
+          results[i] = tokenize(documents[i], tokenizer, chat_template);
+        } catch (const Error& error) {
+          results[i] = placed(error, reader.path(), documents[i].line);
+        }
+      }
+    });
+    for (const auto& result : results) {
+      if (const Error* error = std::get_if<Error>(&result)) {
+        if (on_error == OnError::stop || error->kind() != ErrorKind::corrupt) throw Error(*error);
+        if (num_refused++ == 0) first_refused = error->message();
+      } else {
+        corpus.add(std::get<TokenizedDocument>(result));
+        ++report.num_documents;
+      }
+    }
+  }
+  report.num_skipped = reader.num_skipped() + num_refused;
+  report.first_skipped = reader.num_skipped() > 0 ? reader.first_skipped() : first_refused;
+  if (report.num_documents == 0) {
+    throw_error(ErrorKind::corrupt, "{}: holds no usable documents: all {} are refused, the first: {}",
+                reader.path().string(), num_refused, first_refused);
+  }
+  return report;
+}
+
+}  // namespace ingot::data

@@ -1,0 +1,162 @@
+#include "data/tokenized.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/data/byte_tokenizer.h"
+#include "tests/data/temp_folder.h"
+
+namespace ingot::data {
+namespace {
+
+Document record(const std::string& json) {
+  Format format = Format::automatic;
+  return parse_record(json, format);
+}
+
+struct Shown {
+  std::string all, counted;  // decoded; the counted tokens alone
+};
+
+Shown show(const TokenizedDocument& document, const text::Tokenizer& tokenizer) {
+  EXPECT_EQ(document.ids.size(), document.counted.size());
+  std::vector<int32_t> counted;
+  for (size_t i = 0; i < document.ids.size(); ++i) {
+    if (document.counted[i] != 0) counted.push_back(document.ids[i]);
+  }
+  return {tokenizer.decode(document.ids), tokenizer.decode(counted)};
+}
+
+int64_t number_of(const TokenizedDocument& document, int32_t id) {
+  return std::count(document.ids.begin(), document.ids.end(), id);
+}
+
+TEST(Tokenized, a_text_counts_whole_with_bos_and_eos_once) {
+  for (const bool add_eos : {false, true}) {
+    const auto tokenizer = byte_tokenizer(true, add_eos);
+    const TokenizedDocument document = tokenize(record(R"({"text": "Hi </s><|im_end|>"})"), *tokenizer, nullptr);
+    EXPECT_EQ(show(document, *tokenizer).all, "<s>Hi </s><|im_end|></s>");
+    EXPECT_TRUE(document.splittable);
+    EXPECT_EQ(number_of(document, bos), 1);
+    EXPECT_EQ(number_of(document, eos), 1) << "what people wrote is not a special token";
+    EXPECT_EQ(number_of(document, im_end), 0);
+    EXPECT_EQ(std::count(document.counted.begin(), document.counted.end(), 1), std::ssize(document.ids));
+  }
+  const auto bare = byte_tokenizer(false);
+  EXPECT_EQ(show(tokenize(record(R"({"text": "Hi"})"), *bare, nullptr), *bare).all, "Hi</s>");
+}
+
+TEST(Tokenized, a_completion_masks_its_prompt) {
+  const auto tokenizer = byte_tokenizer();
+  const TokenizedDocument document =
+      tokenize(record(R"({"prompt": "1+1=<s>", "completion": "2</s>"})"), *tokenizer, nullptr);
+  EXPECT_EQ(show(document, *tokenizer).all, "<s>1+1=<s>2</s></s>");
+  EXPECT_EQ(show(document, *tokenizer).counted, "2</s></s>");
+  EXPECT_EQ(number_of(document, bos), 1);
+  EXPECT_EQ(number_of(document, eos), 1);
+  EXPECT_EQ(document.ids.back(), eos);
+  EXPECT_FALSE(document.splittable);
+}
+
+TEST(Tokenized, an_instruction_without_template_is_an_alpaca_prompt) {
+  const auto tokenizer = byte_tokenizer();
+  const Shown with = show(
+      tokenize(record(R"({"instruction": "Add", "input": "1 2", "output": "3"})"), *tokenizer, nullptr), *tokenizer);
+  EXPECT_EQ(with.all,
+            "<s>Below is an instruction that describes a task, paired with an input that provides further context. "
+            "Write a response that appropriately completes the request.\n\n### Instruction:\nAdd\n\n### "
+            "Input:\n1 2\n\n### Response:\n3</s>");
+  EXPECT_EQ(with.counted, "3</s>");
+  const Shown without = show(
+      tokenize(record(R"({"instruction": "Greet", "input": "", "output": "hi"})"), *tokenizer, nullptr), *tokenizer);
+  EXPECT_EQ(without.all,
+            "<s>Below is an instruction that describes a task. Write a response that appropriately completes the "
+            "request.\n\n### Instruction:\nGreet\n\n### Response:\nhi</s>");
+  EXPECT_EQ(without.counted, "hi</s>");
+}
+
+TEST(Tokenized, an_instruction_with_template_is_a_chat) {
+  const auto tokenizer = byte_tokenizer();
+  const auto chat = chat_template();
+  const Shown shown =
+      show(tokenize(record(R"({"instruction": "Add", "input": "1 2", "output": "3"})"), *tokenizer, &chat), *tokenizer);
+  EXPECT_EQ(shown.all, "<s><|im_start|>user\nAdd\n\n1 2<|im_end|>\n<|im_start|>assistant\n3<|im_end|>\n");
+  EXPECT_EQ(shown.counted, "3<|im_end|>");
+}
+
+TEST(Tokenized, a_chat_counts_what_the_assistant_says_and_its_end_of_turn) {
+  const auto tokenizer = byte_tokenizer();
+  const auto chat = chat_template();
+  const TokenizedDocument document =
+      tokenize(record(R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "q1"}, )"
+                      R"({"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"}, )"
+                      R"({"role": "assistant", "content": "a2"}], "tools": [{"name": "f"}, {"name": "g"}]})"),
+               *tokenizer, &chat);
+  const Shown shown = show(document, *tokenizer);
+  EXPECT_EQ(shown.counted, "a1<|im_end|>a2<|im_end|>");
+  EXPECT_EQ(shown.all.find("<s>tools:2<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nq1<|im_end|>\n"), 0U);
+  EXPECT_EQ(number_of(document, bos), 1) << "the template wrote it, the tokenizer must not add another";
+  EXPECT_EQ(number_of(document, im_start), 5);
+  EXPECT_EQ(number_of(document, im_end), 5);
+  EXPECT_FALSE(document.splittable);
+}
+
+TEST(Tokenized, what_is_missing_is_an_error) {
+  const auto tokenizer = byte_tokenizer();
+  const auto endless = byte_tokenizer(true, false, false);
+  const Document chat = record(R"({"messages": [{"role": "assistant", "content": "a"}]})");
+  expect_error(error_of([&] { tokenize(chat, *tokenizer, nullptr); }), ErrorKind::usage, {"no chat template"});
+  const Document text = record(R"({"text": "a"})");
+  expect_error(error_of([&] { tokenize(text, *endless, nullptr); }), ErrorKind::unsupported, {"EOS", "eos_token"});
+}
+
+TEST(Tokenized, all_documents_in_order_for_any_number_of_threads) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 2500; ++i) lines += "{\"text\": \"document " + std::to_string(i) + "\"}\n";
+  const auto path = folder.file("a.jsonl", lines);
+  const auto tokenizer = byte_tokenizer();
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    DocumentReader reader(path, Format::automatic, OnError::stop);
+    Corpus corpus;
+    const TokenizeReport report = tokenize_all(corpus, reader, *tokenizer, nullptr, OnError::stop, pool);
+    EXPECT_EQ(report.num_documents, 2500);
+    ASSERT_EQ(corpus.num_documents(), 2500);
+    for (int i = 0; i < 2500; ++i) {
+      const auto ids = corpus.document(i).ids;
+      ASSERT_EQ(tokenizer->decode(ids), "<s>document " + std::to_string(i) + "</s>");
+    }
+  }
+}
+
+TEST(Tokenized, a_refused_chat_is_a_bad_line) {
+  const TempFolder folder;
+  const std::string good = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  const std::string bad = R"({"messages": [{"role": "clown", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  const auto tokenizer = byte_tokenizer();
+  const auto chat = chat_template();
+  ThreadPool pool(2);
+  Corpus corpus;
+  const auto read = [&](const std::filesystem::path& path, OnError on_error) {
+    DocumentReader reader(path, Format::automatic, on_error);
+    return tokenize_all(corpus, reader, *tokenizer, &chat, on_error, pool);
+  };
+  const auto mixed = folder.file("a.jsonl", good + "\n" + bad + "\nnonsense\n" + good + "\n");
+  const auto first_bad = folder.file("b.jsonl", good + "\n" + bad + "\n");
+  expect_error(error_of([&] { read(first_bad, OnError::stop); }), ErrorKind::corrupt, {"b.jsonl line 2", "no clowns"});
+  corpus = Corpus();
+  const TokenizeReport report = read(mixed, OnError::skip);
+  EXPECT_EQ(report.num_documents, 2);
+  EXPECT_EQ(report.num_skipped, 2);
+  EXPECT_NE(report.first_skipped.find("a.jsonl line 3"), std::string::npos) << report.first_skipped;
+  EXPECT_EQ(corpus.num_documents(), 2);
+  const auto none = folder.file("c.jsonl", bad + "\n");
+  expect_error(error_of([&] { read(none, OnError::skip); }), ErrorKind::corrupt, {"c.jsonl", "no usable", "no clowns"});
+}
+
+}  // namespace
+}  // namespace ingot::data
