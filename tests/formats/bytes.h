@@ -1,0 +1,72 @@
+// Building blocks of the format tests: bytes by hand, expected errors, a folder of one's own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace ingot::formats::testing {
+
+inline std::span<const std::byte> as_span(const std::string& bytes) { return std::as_bytes(std::span(bytes)); }
+
+inline std::string as_string(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The bytes of a number as they lie in a little-endian file.
+template <class T>
+std::string raw(T value) {
+  std::string out(sizeof(T), '\0');
+  std::memcpy(out.data(), &value, sizeof(T));
+  return out;
+}
+
+// "01 ff" -> two bytes.
+inline std::string hex(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i + 1 < text.size(); i += 3) out += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+  return out;
+}
+
+inline std::filesystem::path golden(const std::string& name) {
+  return std::filesystem::path(INGOT_TEST_DATA) / "formats" / name;
+}
+
+// A folder that is removed at the end.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "ingot_formats_XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// `action` throws ingot::Error of this kind, with `part` in its message.
+template <class Action>
+void expect_error(ErrorKind kind, const std::string& part, Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(name(error.kind()), std::string(name(kind))) << error.message();
+    EXPECT_NE(error.message().find(part), std::string::npos) << error.message() << "\ndoes not say: " << part;
+    return;
+  }
+  ADD_FAILURE() << "no error that says: " << part;
+}
+
+}  // namespace ingot::formats::testing
