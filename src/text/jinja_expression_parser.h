@@ -159,9 +159,8 @@ class ExpressionParser {
   }
 
   ExprPtr parse_compare() {
-    ExprPtr first = parse_sum();
-    ExprPtr expr;
-    while (true) {
+    ExprPtr expr = parse_sum();
+    for (bool first = true;; first = false) {
       std::string op;
       if (peek().kind == Token::op &&
           (is_op("==") || is_op("!=") || is_op("<") || is_op("<=") || is_op(">") || is_op(">="))) {
@@ -173,11 +172,12 @@ class ExpressionParser {
         take();
         op = "not in";
       } else {
-        return expr ? std::move(expr) : std::move(first);
+        return expr;
       }
-      if (!expr) {
-        expr = make(Expr::Kind::compare, first->line);
-        adopt(*expr, std::move(first));
+      if (first) {
+        ExprPtr comparison = make(Expr::Kind::compare, expr->line);
+        adopt(*comparison, std::move(expr));
+        expr = std::move(comparison);
       }
       expr->operators.push_back(std::move(op));
       adopt(*expr, parse_sum());

@@ -160,7 +160,8 @@ Value map(const Call& call) {
     const auto values = call.bind({"attribute", "default"}, 1);
     for (const Value& item : iterate(call.context, call.value)) {
       Value value = attribute_of(call.context, item, values[0]);
-      out.push_back(is<Undefined>(value) && given(values[1]) ? values[1] : std::move(value));
+      if (is<Undefined>(value) && given(values[1])) value = values[1];
+      out.push_back(std::move(value));
     }
     return call.context.new_list(std::move(out));
   }
@@ -224,7 +225,7 @@ std::optional<double> parse_float(const std::string& text) {
 
 Value to_int(const Call& call) {
   const auto values = call.bind({"default", "base"});
-  const Value fallback = given(values[0]) ? values[0] : Value(int64_t{0});
+  Value fallback = given(values[0]) ? values[0] : Value(int64_t{0});
   const int base =
       given(values[1]) ? static_cast<int>(std::clamp<int64_t>(to_integer(call.context, values[1], "base"), 2, 36)) : 10;
   double number = 0;

@@ -65,13 +65,14 @@ class Reader {
 
 // Calls `each` on the component, or on every part of it when it is a Sequence.
 template <class Each>
-void for_each_part(const json& value, const std::string& where, const char* list_key, Each each) {
+void for_each_part(const json& value, const std::string& where, const char* list_key, Each each, int depth = 0) {
   if (value.is_null()) return;
+  if (depth > 8) throw_error(ErrorKind::corrupt, "{}: sequences are too deeply nested", where);
   const Reader reader(value, where);
   if (reader.string("type") != "Sequence") return each(reader);
   size_t index = 0;
   for (const json& part : reader.array(list_key)) {
-    for_each_part(part, fmt::format("{}.{}[{}]", where, list_key, index++), list_key, each);
+    for_each_part(part, fmt::format("{}.{}[{}]", where, list_key, index++), list_key, each, depth + 1);
   }
 }
 

@@ -8,7 +8,7 @@
 namespace ingot::text {
 namespace {
 
-constexpr int32_t max_id = 10'000'000;
+constexpr int32_t max_id = (1 << 22) - 1;
 
 // The byte of a token like <0x0A>.
 std::optional<char> fallback_byte(std::string_view text) {

@@ -48,7 +48,7 @@ struct TokenizerParts {
   std::optional<int32_t> bos_id, eos_id, unk_id, pad_id;
 
   // Adds a token, or changes the one with this id. `plain` tokens are text even in a byte-level vocabulary.
-  // The decode rules must be set before. Errors: corrupt for ids below 0 or above ten million.
+  // The decode rules must be set before. Errors: corrupt for ids below 0 or from 2^22 on.
   void set_token(int32_t id, std::string text, bool plain);
   // Registers an added token (with set_token, `plain` as there) with the matcher it belongs to. The normalizer must be
   // set before.
