@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -126,21 +127,37 @@ std::string read_file(const fs::path& path, uint64_t limit) {
   }
 }
 
-FileWriter::FileWriter(fs::path path) : path_(std::move(path)), partial_(path_) {
+FileWriter::FileWriter(fs::path path, WriteMode mode) : path_(std::move(path)), partial_(path_), mode_(mode) {
   partial_ += ".partial";
-  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int how = mode_ == WriteMode::resume ? O_APPEND : O_TRUNC;
+  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
   if (fd_ < 0) {
     const int code = errno;
     if (is_out_of_space(code)) throw_write(path_, code, 0, 0);
     throw_hint(ErrorKind::unavailable, "check that the folder exists and may be written to",
                "{}: cannot be created: {}", path_.string(), system_words(code));
   }
+  if (mode_ == WriteMode::fresh) return;
+  Descriptor guard(fd_);
+  struct stat info{};
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 || ::fstat(fd_, &info) != 0) {
+    throw_hint(ErrorKind::unavailable, "wait for it to end", "{}: another process is writing this file",
+               path_.string());
+  }
+  offset_ = static_cast<uint64_t>(info.st_size);
+  guard.fd = -1;
+}
+
+void FileWriter::restart() {
+  if (offset_ == 0) return;
+  if (::ftruncate(fd_, 0) != 0 || ::lseek(fd_, 0, SEEK_SET) != 0) throw_write(path_, errno, 0, 0);
+  offset_ = 0;
 }
 
 FileWriter::~FileWriter() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(partial_.c_str());
+  if (mode_ == WriteMode::fresh || offset_ == 0) ::unlink(partial_.c_str());
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
@@ -158,13 +175,9 @@ void FileWriter::publish() {
   if (fd_ < 0) throw_error(ErrorKind::internal, "{}: published twice", path_.string());
   // Pipes and devices have nothing to flush; they say EINVAL or ENOTSUP.
   if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP) throw_write(path_, errno, offset_, 0);
-  const int closed = ::close(std::exchange(fd_, -1));
-  const int close_code = errno;
-  if (closed != 0 || ::rename(partial_.c_str(), path_.c_str()) != 0) {
-    const int code = closed != 0 ? close_code : errno;
-    ::unlink(partial_.c_str());
-    throw_write(path_, code, offset_, 0);
-  }
+  // Renamed while still open, so that a lock on it is held until it has its name.
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) throw_write(path_, errno, offset_, 0);
+  ::close(std::exchange(fd_, -1));
   sync_folder(path_.parent_path().empty() ? fs::path(".") : path_.parent_path());
 }
 

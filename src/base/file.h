@@ -36,21 +36,28 @@ std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64
 // An output file. Bytes go to PATH.partial; `publish` flushes, fsyncs, renames it to PATH and fsyncs the folder.
 // Destroyed without `publish`, it removes the partial file. Errors: resource for a full disk (naming path and what was
 // to be written), unavailable for a read-only or missing folder.
+// `resume` is for downloads: it goes on behind what an earlier writer left in PATH.partial, keeps it when destroyed,
+// and holds a lock on it: a second writer is refused (unavailable).
+enum class WriteMode { fresh, resume };
+
 class FileWriter {
  public:
-  explicit FileWriter(std::filesystem::path path);
+  explicit FileWriter(std::filesystem::path path, WriteMode mode = WriteMode::fresh);
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
   ~FileWriter();
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  uint64_t offset() const { return offset_; }  // bytes written so far
+  uint64_t offset() const { return offset_; }  // length of the partial file
+  const std::filesystem::path& partial() const { return partial_; }
+  void restart();  // empties the partial file
   void publish();
 
  private:
   std::filesystem::path path_;
   std::filesystem::path partial_;
+  WriteMode mode_;
   int fd_ = -1;
   uint64_t offset_ = 0;
 };

@@ -144,6 +144,25 @@ TEST(File, FullDiskInTheMiddleKeepsTheOldOne) {
   EXPECT_FALSE(fs::exists(path.string() + ".partial"));
 }
 
+TEST(File, ResumeGoesOnAndKeepsThePartialFile) {
+  const Scratch scratch;
+  {
+    FileWriter first(scratch / "a", WriteMode::resume);
+    first.write("one ");
+    EXPECT_EQ(error_of([&] { FileWriter(scratch / "a", WriteMode::resume); }).kind(), ErrorKind::unavailable);
+  }
+  FileWriter second(scratch / "a", WriteMode::resume);
+  EXPECT_EQ(second.offset(), 4U);
+  second.write("two");
+  EXPECT_EQ(read_file(second.partial()), "one two");
+  second.restart();
+  EXPECT_EQ(second.offset(), 0U);
+  second.write("three");
+  second.publish();
+  EXPECT_EQ(read_file(scratch / "a"), "three");
+  EXPECT_FALSE(fs::exists(scratch / "a.partial"));
+}
+
 // A path below a file, and a folder of the kernel's: root may not write there either.
 TEST(File, FolderThatCannotBeWritten) {
   const Scratch scratch;

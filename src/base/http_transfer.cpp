@@ -1,0 +1,229 @@
+#include "base/http_transfer.h"
+
+#include <curl/curl.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace ingot {
+namespace {
+
+struct CloseEasy {
+  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
+};
+struct CloseList {
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+
+std::string lowered(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return out;
+}
+
+uint64_t number_at(std::string_view text) {
+  uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+// State of one transfer, seen by libcurl's callbacks. C code lies between them and us, so exceptions are kept and
+// re-thrown.
+struct Transfer {
+  const HttpRequest& request;
+  CURL* handle;
+  long status = 0;
+  std::string etag;
+  std::string modified;
+  std::string content_range;
+  uint64_t content_length = 0;
+  bool started = false;
+  bool stopped = false;
+  bool bad_range = false;
+  std::string error_body;
+  std::exception_ptr failure;
+
+  bool good() const { return status == 200 || status == 206; }
+
+  void header(std::string_view line) {
+    if (line.starts_with("HTTP/")) {  // a new answer, after a redirect or a 100
+      etag.clear();
+      modified.clear();
+      content_range.clear();
+      content_length = 0;
+      return;
+    }
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return;
+    const std::string key = lowered(line.substr(0, colon));
+    const std::string_view value = trim(line.substr(colon + 1));
+    if (key == "etag") etag = value;
+    if (key == "last-modified") modified = value;
+    if (key == "content-range") content_range = value;
+    if (key == "content-length") content_length = number_at(value);
+  }
+
+  // Returns whether the body is wanted.
+  bool start() {
+    curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+    started = true;
+    if (!good()) return true;  // its first bytes go into the message
+    uint64_t first = 0;
+    uint64_t total = content_length;
+    if (status == 206) {  // "bytes FIRST-LAST/TOTAL"
+      const bool bytes = content_range.starts_with("bytes ");
+      first = bytes ? number_at(std::string_view(content_range).substr(6)) : 0;
+      const size_t slash = content_range.find('/');
+      total = slash == std::string::npos ? 0 : number_at(std::string_view(content_range).substr(slash + 1));
+      bad_range = !bytes || first != request.offset;
+      if (bad_range) return false;
+    }
+    // If-Range takes strong validators only.
+    const std::string validator = !etag.empty() && !etag.starts_with("W/") ? etag : modified;
+    request.on_start(first, validator, total);
+    return true;
+  }
+
+  bool body(std::span<const std::byte> bytes) {
+    if (!started && !start()) return false;
+    if (good()) {
+      request.on_bytes(bytes);
+    } else if (error_body.size() < 200) {
+      error_body.append(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 200));
+    }
+    return true;
+  }
+};
+
+size_t on_header(char* data, size_t size, size_t count, void* user) {
+  static_cast<Transfer*>(user)->header(trim({data, size * count}));
+  return size * count;
+}
+
+size_t on_body(char* data, size_t size, size_t count, void* user) {
+  auto* transfer = static_cast<Transfer*>(user);
+  try {
+    return transfer->body(std::as_bytes(std::span(data, size * count))) ? size * count : 0;
+  } catch (...) {
+    transfer->failure = std::current_exception();
+    return 0;
+  }
+}
+
+int on_tick(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  auto* transfer = static_cast<Transfer*>(user);
+  try {
+    transfer->stopped = !transfer->request.keep_going();
+    return transfer->stopped ? 1 : 0;
+  } catch (...) {
+    transfer->failure = std::current_exception();
+    return 1;
+  }
+}
+
+bool worth_another_try(CURLcode code) {
+  switch (code) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM: return true;
+    default: return false;
+  }
+}
+
+bool worth_another_try(long status) { return status == 408 || status == 425 || status == 429 || status >= 500; }
+
+HttpResult judge(const Transfer& transfer, CURLcode code, const char* details) {
+  HttpResult result;
+  if (transfer.stopped) return {HttpOutcome::stopped, "stopped", 0};
+  if (transfer.bad_range || transfer.status == 416) return {HttpOutcome::stale_range, "the file has changed", 0};
+  if (code != CURLE_OK && (transfer.good() || transfer.status == 0)) {
+    result.reason = *details != 0 ? details : curl_easy_strerror(code);
+    result.outcome = worth_another_try(code) ? HttpOutcome::retry : HttpOutcome::failed;
+    return result;
+  }
+  if (transfer.good()) return {HttpOutcome::done, "", 0};
+  curl_off_t wait = 0;
+  curl_easy_getinfo(transfer.handle, CURLINFO_RETRY_AFTER, &wait);
+  result.retry_after_s = static_cast<double>(wait);
+  result.reason = fmt::format("the server answered {}", transfer.status);
+  const std::string body(trim(std::string_view(transfer.error_body).substr(0, 200)));
+  const bool readable =
+      std::none_of(body.begin(), body.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+  if (!body.empty() && readable && is_utf8(body) && !body.starts_with('<')) result.reason += ": " + body;
+  result.outcome = worth_another_try(transfer.status)                 ? HttpOutcome::retry
+                   : transfer.status == 404 || transfer.status == 410 ? HttpOutcome::missing
+                                                                      : HttpOutcome::failed;
+  return result;
+}
+
+}  // namespace
+
+HttpResult http_get(const HttpRequest& request) {
+  static std::once_flag once;
+  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  const std::unique_ptr<CURL, CloseEasy> easy(curl_easy_init());
+  if (!easy) throw_error(ErrorKind::unavailable, "libcurl cannot be started");
+
+  Transfer transfer{.request = request, .handle = easy.get()};
+  std::vector<std::string> lines = request.headers;
+  if (request.offset > 0) {
+    lines.push_back(fmt::format("Range: bytes={}-", request.offset));
+    if (!request.validator.empty()) lines.push_back("If-Range: " + request.validator);
+  }
+  std::unique_ptr<curl_slist, CloseList> list;
+  for (const std::string& line : lines) {
+    curl_slist* longer = curl_slist_append(list.get(), line.c_str());
+    if (longer == nullptr) throw_error(ErrorKind::resource, "out of memory for HTTP headers");
+    static_cast<void>(list.release());
+    list.reset(longer);
+  }
+
+  std::array<char, CURL_ERROR_SIZE> details{};
+  CURL* handle = easy.get();
+  curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
+  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https") ? "https" : "http,https");
+  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
+  curl_easy_setopt(handle, CURLOPT_MAXREDIRS, 10L);
+  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(handle, CURLOPT_USERAGENT, "ingot/0.1");
+  curl_easy_setopt(handle, CURLOPT_HTTPHEADER, list.get());
+  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout_s * 1000));
+  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, std::max(1L, std::lround(request.stall_timeout_s)));
+  curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
+  curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, &on_header);
+  curl_easy_setopt(handle, CURLOPT_HEADERDATA, &transfer);
+  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &on_body);
+  curl_easy_setopt(handle, CURLOPT_WRITEDATA, &transfer);
+  curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, &on_tick);
+  curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &transfer);
+  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {
+    const char* file = std::getenv(name);
+    if (file != nullptr && *file != 0) curl_easy_setopt(handle, CURLOPT_CAINFO, file);
+  }
+  const char* folder = std::getenv("SSL_CERT_DIR");
+  if (folder != nullptr && *folder != 0) curl_easy_setopt(handle, CURLOPT_CAPATH, folder);
+
+  const CURLcode code = curl_easy_perform(handle);
+  if (transfer.failure) std::rethrow_exception(transfer.failure);
+  // An empty file has no body, so nothing has asked for the status yet.
+  if (!transfer.started && code == CURLE_OK) transfer.start();
+  return judge(transfer, code, details.data());
+}
+
+}  // namespace ingot
