@@ -1,0 +1,285 @@
+#include "infer/engine.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "infer/scheduler.h"
+#include "ops/elementwise.h"
+
+namespace ingot::infer {
+
+namespace {
+
+models::PassShape pass_shape(const EngineSettings& settings, int threads) {
+  models::PassShape shape;
+  shape.tokens = settings.batch_tokens;
+  shape.longest = settings.context;
+  shape.logit_rows = std::min(settings.sequences, settings.batch_tokens);
+  shape.adapter_rank = settings.adapter_rank;
+  shape.activation = settings.activation;
+  shape.decoded = settings.decoded;
+  shape.threads = threads;
+  return shape;
+}
+
+int64_t pages_per_sequence(const EngineSettings& settings) {
+  return (settings.context + settings.page_tokens - 1) / settings.page_tokens;
+}
+
+int64_t num_pages(const EngineSettings& settings) {
+  return settings.pages ? settings.pages : settings.sequences * pages_per_sequence(settings);
+}
+
+EngineSettings checked(EngineSettings settings, const models::Model& model) {
+  const int64_t most = model.spec().context;
+  if (settings.context == 0) settings.context = most;
+  if (settings.context < 1 || settings.context > most) {
+    throw_error(ErrorKind::usage, "a context of {} tokens; the model was made for {}", settings.context, most);
+  }
+  if (settings.batch_tokens < 1 || settings.sequences < 1 || settings.page_tokens < 1) {
+    throw_error(ErrorKind::usage, "an engine needs at least one sequence, one token a batch and one token a page");
+  }
+  if (num_pages(settings) < pages_per_sequence(settings)) {
+    throw_error(ErrorKind::usage, "{} pages of {} tokens cannot hold one sequence of {}", settings.pages,
+                settings.page_tokens, settings.context);
+  }
+  return settings;
+}
+
+}  // namespace
+
+const char* name(Finish finish) {
+  switch (finish) {
+    case Finish::stop: return "stop";
+    case Finish::length: return "length";
+    case Finish::cancelled: return "cancelled";
+  }
+  return "?";
+}
+
+EngineBytes engine_bytes(const models::Model& model, const EngineSettings& settings, int threads) {
+  const models::PassShape shape = pass_shape(settings, threads);
+  const size_t activation = size_of(settings.activation);
+  const size_t tokens = static_cast<size_t>(settings.batch_tokens);
+  const size_t sequences = static_cast<size_t>(settings.sequences);
+  const int64_t pages = num_pages(settings);
+  EngineBytes bytes;
+  bytes.kv = spec::kv_bytes(model.spec(), pages, settings.page_tokens, static_cast<int64_t>(activation));
+  bytes.scratch = model.forward_bytes(shape);
+  // ids, positions, slots; offsets, lengths, page tables; normed states of all tokens and of those asked; logits.
+  bytes.batch = 3 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
+                Arena::footprint(sequences * 4) +
+                Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
+                Arena::footprint(tokens * static_cast<size_t>(model.spec().hidden) * activation) +
+                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.spec().hidden) * activation) +
+                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.spec().vocab) * 4);
+  return bytes;
+}
+
+struct Engine::State {
+  struct Sequence {
+    SequenceState state;
+    Request request;
+    std::vector<int32_t> ids;  // prompt and output
+    int64_t produced = 0;
+    bool cancelled = false;
+  };
+
+  Device& device;
+  const models::Model& model;
+  EngineSettings settings;
+  Arena scratch;
+  Arena kv;
+  Arena batch;
+  ops::Context context;
+  PagePool pool;
+  Scheduler scheduler;
+  nn::KvCache cache;
+  std::map<int64_t, Sequence> sequences;  // by id: in order of arrival
+  int64_t next_id = 1;
+
+  State(Device& d, const ops::Registry& registry, ThreadPool& threads, const models::Model& m, EngineSettings s)
+      : device(d),
+        model(m),
+        settings(s),
+        context{d, registry, scratch, &threads},
+        pool(num_pages(s), s.page_tokens),
+        scheduler(pool, s.batch_tokens, s.sequences) {
+    const EngineBytes bytes = engine_bytes(m, s, threads.threads());
+    scratch = Arena(d, bytes.scratch, "scratch");
+    kv = Arena(d, bytes.kv, "KV cache");
+    batch = Arena(d, bytes.batch, "batch");
+    const spec::ModelSpec& spec = m.spec();
+    const Shape shape{num_pages(s), s.page_tokens, spec.kv_heads * spec.head_dim};
+    for (int64_t layer = 0; layer < spec.layers; ++layer) {
+      const Tensor k = kv.take(s.activation, shape);
+      cache.layers.push_back({k, kv.take(s.activation, shape)});
+    }
+  }
+
+  Tensor upload(const std::vector<int32_t>& values, Shape shape) {
+    const Tensor tensor = batch.take(DType::i32, shape);
+    device.copy_from_host(tensor.data, values.data(), tensor.bytes());
+    return tensor;
+  }
+
+  Sequence& of(const Piece& piece) { return sequences.at(piece.sequence->id); }
+
+  // Logits of the last token of every piece that ends its sequence; one row a piece, in order.
+  std::vector<float> compute(const std::vector<Piece>& pieces);
+  void settle(Sequence& sequence, const Choice& choice, std::vector<Output>& outputs);
+};
+
+Engine::Engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
+               EngineSettings settings)
+    : state_(std::make_unique<State>(device, registry, threads, model, checked(settings, model))) {}
+
+Engine::~Engine() = default;
+
+int64_t Engine::submit(Request request) {
+  State& s = *state_;
+  const int64_t length = static_cast<int64_t>(request.prompt.size());
+  if (length == 0) throw_error(ErrorKind::usage, "the prompt has no tokens");
+  if (request.max_tokens < 1) throw_error(ErrorKind::usage, "max_tokens is {}; at least 1", request.max_tokens);
+  check(request.sampling);
+  if (length >= s.settings.context) {
+    throw_hint(ErrorKind::usage, "shorten the prompt or raise the context",
+               "the prompt has {} tokens; the context of {} leaves no room for an answer", length, s.settings.context);
+  }
+  for (int32_t id : request.prompt) {
+    if (id < 0 || id >= s.model.spec().vocab) {
+      throw_error(ErrorKind::usage, "token id {} is outside the vocabulary of {}", id, s.model.spec().vocab);
+    }
+  }
+  const int64_t id = s.next_id++;
+  State::Sequence& sequence = s.sequences[id];
+  sequence.ids = request.prompt;
+  sequence.request = std::move(request);
+  sequence.state.id = id;
+  sequence.state.tokens = length;
+  s.scheduler.add(&sequence.state);
+  return id;
+}
+
+void Engine::cancel(int64_t request) {
+  const auto found = state_->sequences.find(request);
+  if (found != state_->sequences.end()) found->second.cancelled = true;
+}
+
+bool Engine::idle() const { return state_->sequences.empty(); }
+
+std::vector<float> Engine::State::compute(const std::vector<Piece>& pieces) {
+  const int64_t most_pages = pages_per_sequence(settings);
+  std::vector<int32_t> ids, positions, slots, offsets{0}, lengths, tables;
+  std::vector<nn::AdapterSegment> adapters, asked_adapters;
+  std::vector<int64_t> asked;  // rows whose logits are wanted
+  for (const Piece& piece : pieces) {
+    const Sequence& sequence = of(piece);
+    const int64_t first = static_cast<int64_t>(ids.size());
+    for (int64_t t = piece.begin; t < piece.end; ++t) {
+      ids.push_back(sequence.ids[static_cast<size_t>(t)]);
+      positions.push_back(static_cast<int32_t>(t));
+      const int32_t page = piece.sequence->table[static_cast<size_t>(t / settings.page_tokens)];
+      slots.push_back(static_cast<int32_t>(page * settings.page_tokens + t % settings.page_tokens));
+    }
+    offsets.push_back(static_cast<int32_t>(ids.size()));
+    lengths.push_back(static_cast<int32_t>(piece.end));
+    std::vector<int32_t> table = piece.sequence->table;
+    table.resize(static_cast<size_t>(most_pages), 0);
+    tables.insert(tables.end(), table.begin(), table.end());
+    const nn::Adapter* adapter = sequence.request.adapter;
+    if (adapter) adapters.push_back({first, static_cast<int64_t>(ids.size()), adapter});
+    if (piece.end == piece.sequence->tokens) {
+      const int64_t row = static_cast<int64_t>(asked.size());
+      if (adapter) asked_adapters.push_back({row, row + 1, adapter});
+      asked.push_back(static_cast<int64_t>(ids.size()) - 1);
+    }
+  }
+
+  const Arena::Scope scope(batch);
+  const int64_t tokens = static_cast<int64_t>(ids.size());
+  const int64_t count = static_cast<int64_t>(pieces.size());
+  nn::TokenBatch flat;
+  flat.ids = upload(ids, Shape{tokens});
+  flat.positions = upload(positions, Shape{tokens});
+  flat.offsets = upload(offsets, Shape{count + 1});
+  cache.slots = upload(slots, Shape{tokens});
+  cache.layout.query_offsets = flat.offsets;
+  cache.layout.lengths = upload(lengths, Shape{count});
+  cache.layout.tables = upload(tables, Shape{count, most_pages});
+
+  nn::Pass pass{context, flat, settings.activation, std::move(adapters), &cache};
+  const Tensor normed = batch.take(settings.activation, Shape{tokens, model.spec().hidden});
+  model.forward(pass, normed);
+  if (asked.empty()) return {};
+
+  const int64_t rows = static_cast<int64_t>(asked.size());
+  const Tensor chosen = batch.take(settings.activation, Shape{rows, model.spec().hidden});
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t from = asked[static_cast<size_t>(row)];
+    ops::scale(context, chosen.slice(row, row + 1), normed.slice(from, from + 1), 1);
+  }
+  const Tensor logits = batch.take(DType::f32, Shape{rows, model.spec().vocab});
+  nn::Pass head{context, flat, settings.activation, std::move(asked_adapters)};
+  model.logits(head, logits, chosen);
+  std::vector<float> host(static_cast<size_t>(logits.elements()));
+  device.copy_to_host(host.data(), logits.data, logits.bytes());
+  return host;
+}
+
+void Engine::State::settle(Sequence& sequence, const Choice& choice, std::vector<Output>& outputs) {
+  Output output{sequence.state.id, choice, std::nullopt};
+  const std::vector<int32_t>& stops = sequence.request.stop_ids;
+  if (std::find(stops.begin(), stops.end(), choice.id) != stops.end()) {
+    output.token.reset();
+    output.finish = Finish::stop;
+  } else {
+    sequence.ids.push_back(choice.id);
+    ++sequence.produced;
+    ++sequence.state.tokens;
+    if (sequence.produced == sequence.request.max_tokens || sequence.state.tokens >= settings.context) {
+      output.finish = Finish::length;
+    }
+  }
+  outputs.push_back(output);
+}
+
+std::vector<Output> Engine::step() {
+  State& s = *state_;
+  std::vector<Output> outputs;
+  for (auto& [id, sequence] : s.sequences) {
+    if (sequence.cancelled) outputs.push_back({id, std::nullopt, Finish::cancelled});
+  }
+  const auto end_finished = [&] {
+    for (const Output& output : outputs) {
+      if (!output.finish) continue;
+      s.scheduler.remove(&s.sequences.at(output.request).state);
+      s.sequences.erase(output.request);
+    }
+  };
+  if (!outputs.empty()) {
+    end_finished();
+    return outputs;
+  }
+  // A batch may only fill prompts; go on until something is to be told.
+  while (outputs.empty() && !s.sequences.empty()) {
+    const std::vector<Piece> pieces = s.scheduler.next();
+    if (pieces.empty()) throw_error(ErrorKind::internal, "the KV cache is too small for any waiting sequence");
+    const std::vector<float> logits = s.compute(pieces);
+    Scheduler::done(pieces);
+    size_t row = 0;
+    const size_t vocab = static_cast<size_t>(s.model.spec().vocab);
+    for (const Piece& piece : pieces) {
+      if (piece.end != piece.sequence->tokens) continue;
+      State::Sequence& sequence = s.of(piece);
+      const std::span<const float> scores(logits.data() + row++ * vocab, vocab);
+      s.settle(sequence, choose(scores, sequence.request.sampling, sequence.ids, piece.end), outputs);
+    }
+  }
+  end_finished();
+  return outputs;
+}
+
+}  // namespace ingot::infer

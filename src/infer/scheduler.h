@@ -1,0 +1,61 @@
+// Which tokens of which sequences the next batch holds: per-token (Orca) continuous batching with prompts filled in
+// pieces, bounded by tokens and by free pages. No tensors and no model, so that it can be tested alone.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "infer/page_pool.h"
+
+namespace ingot::infer {
+
+// What the scheduler knows of a sequence.
+struct SequenceState {
+  int64_t id = 0;
+  int64_t tokens = 0;          // known so far: prompt and output
+  int64_t cached = 0;          // of them, in the KV cache
+  std::vector<int32_t> table;  // its pages
+};
+
+// Tokens [begin, end) of a sequence go into the batch; when end is all it has, its next token can be chosen.
+struct Piece {
+  SequenceState* sequence = nullptr;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+class Scheduler {
+ public:
+  // `batch_tokens`: most tokens in a batch; `sequences`: most running at once.
+  Scheduler(PagePool& pool, int64_t batch_tokens, int64_t sequences);
+
+  // The sequence waits for its turn (first come, first served). The pointer stays valid until `remove`.
+  void add(SequenceState* sequence);
+  // It ends: its pages are free again.
+  void remove(SequenceState* sequence);
+
+  // The next batch; empty when nothing waits or runs. Running sequences first, in order of arrival: one token each when
+  // decoding, a piece when still filling; then waiting ones while tokens, places and pages last. When pages run out the
+  // sequence that came last gives its pages back and waits again at the front, to be filled anew (recompute).
+  std::vector<Piece> next();
+
+  // After the batch ran: its tokens are in the cache.
+  static void done(const std::vector<Piece>& batch);
+
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t preemptions() const { return preemptions_; }
+
+ private:
+  bool make_room(SequenceState* sequence, int64_t tokens, std::vector<Piece>& batch);
+
+  PagePool& pool_;
+  int64_t batch_tokens_;
+  int64_t most_running_;
+  std::deque<SequenceState*> waiting_;
+  std::vector<SequenceState*> running_;  // in order of arrival
+  int64_t preemptions_ = 0;
+};
+
+}  // namespace ingot::infer

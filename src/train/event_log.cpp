@@ -1,0 +1,137 @@
+#include "train/event_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace ingot::train {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The lines to keep of an earlier process's file: whole ones, of steps up to `keep_through`.
+std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) {
+  if (!std::filesystem::exists(path)) return {};
+  const std::string all = read_file(path);
+  std::string kept;
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = all.find('\n', begin);
+    if (end == std::string::npos) break;
+    const std::string_view line(all.data() + begin, end - begin);
+    begin = end + 1;
+    const Json event = Json::parse(line, nullptr, false);
+    if (event.is_discarded() || !event.is_object()) continue;
+    const auto step = event.find("step");
+    if (step != event.end() && step->is_number_integer() && step->get<int64_t>() > keep_through) continue;
+    kept.append(line).push_back('\n');
+  }
+  return kept;
+}
+
+}  // namespace
+
+struct EventLog::File {
+  std::filesystem::path path;
+  int descriptor = -1;
+
+  void write(const Json& event) {
+    const std::string line = event.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    for (size_t done = 0; done < line.size();) {
+      const ssize_t n = ::write(descriptor, line.data() + done, line.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) {
+        const ErrorKind kind = errno == ENOSPC || errno == EDQUOT ? ErrorKind::resource : ErrorKind::unavailable;
+        throw_error(kind, "{}: cannot write: {}", path.string(), std::strerror(errno));
+      }
+      done += static_cast<size_t>(n);
+    }
+  }
+};
+
+EventLog::EventLog(std::filesystem::path path, int64_t keep_through) : file_(std::make_unique<File>()) {
+  const std::string kept = kept_lines(path, keep_through);
+  write_file(path, kept);
+  file_->descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file_->descriptor < 0) {
+    throw_error(ErrorKind::unavailable, "{}: cannot open: {}", path.string(), std::strerror(errno));
+  }
+  file_->path = std::move(path);
+}
+
+EventLog::~EventLog() {
+  if (file_->descriptor >= 0) ::close(file_->descriptor);
+}
+
+void EventLog::on_start(const StartEvent& e) {
+  file_->write({{"type", "start"},
+                {"name", e.name},
+                {"first_step", e.first_step},
+                {"steps", e.steps},
+                {"parameters", e.parameters},
+                {"trained", e.trained},
+                {"device", e.device},
+                {"precision", e.precision},
+                {"peak_tflops", e.peak_flops / 1e12},
+                {"gemm_tflops", e.gemm_flops / 1e12},
+                {"resumed", e.resumed}});
+}
+
+void EventLog::on_step(const StepEvent& e) {
+  file_->write({{"type", "step"},
+                {"step", e.step},
+                {"loss", e.loss},
+                {"lr", e.lr},
+                {"grad_norm", e.grad_norm},
+                {"tokens", e.tokens},
+                {"tokens_per_s", e.tokens_per_s},
+                {"tflops", e.tflops},
+                {"mfu", e.mfu},
+                {"mfu_full_square", e.mfu_full_square},
+                {"hfu", e.hfu},
+                {"gemm_share", e.gemm_share},
+                {"step_s", e.step_s},
+                {"memory_bytes", e.memory_bytes},
+                {"skipped", e.skipped}});
+}
+
+void EventLog::on_eval(const EvalEvent& e) {
+  file_->write({{"type", "eval"},
+                {"step", e.step},
+                {"loss", e.loss},
+                {"perplexity", e.perplexity},
+                {"tokens", e.tokens},
+                {"seconds", e.seconds}});
+}
+
+void EventLog::on_sample(const SampleEvent& e) {
+  file_->write({{"type", "sample"}, {"step", e.step}, {"prompt", e.prompt}, {"text", e.text}});
+}
+
+void EventLog::on_checkpoint(const CheckpointEvent& e) {
+  file_->write({{"type", "checkpoint"},
+                {"step", e.step},
+                {"path", e.path.string()},
+                {"bytes", e.bytes},
+                {"seconds", e.seconds}});
+}
+
+void EventLog::on_warning(const WarningEvent& e) {
+  file_->write({{"type", "warning"}, {"step", e.step}, {"message", e.message}});
+}
+
+void EventLog::on_end(const EndEvent& e) {
+  file_->write({{"type", "end"},
+                {"step", e.step},
+                {"reason", e.reason},
+                {"seconds", e.seconds},
+                {"tokens", e.tokens},
+                {"peak_memory_bytes", e.peak_memory_bytes}});
+}
+
+}  // namespace ingot::train

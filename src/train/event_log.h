@@ -1,0 +1,32 @@
+// events.jsonl: one JSON object a line, with a `type` (the contract's "Run directory").
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "train/events.h"
+
+namespace ingot::train {
+
+// Appends to the file, a line an event, each flushed. When a run resumes, lines of steps after `keep_through` are
+// dropped first (they will be made again), so that the file reads as one run. Errors: unavailable / resource naming the
+// file.
+class EventLog : public Observer {
+ public:
+  EventLog(std::filesystem::path path, int64_t keep_through);
+  ~EventLog() override;
+
+  void on_start(const StartEvent& event) override;
+  void on_step(const StepEvent& event) override;
+  void on_eval(const EvalEvent& event) override;
+  void on_sample(const SampleEvent& event) override;
+  void on_checkpoint(const CheckpointEvent& event) override;
+  void on_warning(const WarningEvent& event) override;
+  void on_end(const EndEvent& event) override;
+
+ private:
+  struct File;
+  std::unique_ptr<File> file_;
+};
+
+}  // namespace ingot::train

@@ -1,0 +1,88 @@
+// What a run tells while it goes: typed events, handed to an observer. `app` wires observers to the log, the progress
+// bar, events.jsonl, samples, and later TensorBoard and MLPerf.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace ingot::train {
+
+struct StartEvent {
+  std::string name;        // of the run
+  int64_t first_step = 1;  // the first step this process runs
+  int64_t steps = 0;       // of the whole run
+  int64_t parameters = 0;  // of the model
+  int64_t trained = 0;     // of them, or of the adapter, trained
+  std::string device;
+  std::string precision;
+  double peak_flops = 0;  // of the precision's products: measured on a CPU, the datasheet's on a GPU
+  double gemm_flops = 0;  // what matrix products reach here; 0 when it was not measured
+  bool resumed = false;
+};
+
+struct StepEvent {
+  int64_t step = 0;
+  double loss = 0;
+  double lr = 0;
+  double grad_norm = 0;
+  int64_t tokens = 0;  // so far, over all steps of the run
+  double tokens_per_s = 0;
+  double tflops = 0;  // useful, causal (spec/flops.h)
+  double mfu = 0;     // causal
+  double mfu_full_square = 0;
+  double hfu = 0;         // with what was recomputed
+  double gemm_share = 0;  // useful FLOP/s over gemm_flops; 0 when that was not measured
+  double step_s = 0;
+  uint64_t memory_bytes = 0;  // of the process (peak so far on a CPU), or of the device
+  bool skipped = false;       // the gradient was not finite
+};
+
+struct EvalEvent {
+  int64_t step = 0;
+  double loss = 0;
+  double perplexity = 0;
+  int64_t tokens = 0;  // counted
+  double seconds = 0;
+};
+
+struct SampleEvent {
+  int64_t step = 0;
+  std::string prompt;
+  std::string text;
+};
+
+struct CheckpointEvent {
+  int64_t step = 0;
+  std::filesystem::path path;
+  uint64_t bytes = 0;
+  double seconds = 0;
+};
+
+struct WarningEvent {
+  int64_t step = 0;
+  std::string message;
+};
+
+struct EndEvent {
+  int64_t step = 0;    // the last that was done
+  std::string reason;  // "done", "stopped" or "failed"
+  double seconds = 0;
+  int64_t tokens = 0;  // of this process
+  uint64_t peak_memory_bytes = 0;
+};
+
+// Called on the thread that trains, in order.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_start(const StartEvent&) {}
+  virtual void on_step(const StepEvent&) {}
+  virtual void on_eval(const EvalEvent&) {}
+  virtual void on_sample(const SampleEvent&) {}
+  virtual void on_checkpoint(const CheckpointEvent&) {}
+  virtual void on_warning(const WarningEvent&) {}
+  virtual void on_end(const EndEvent&) {}
+};
+
+}  // namespace ingot::train

@@ -1,0 +1,31 @@
+// Gradient sinks of one process (nn/gradient_sink.h).
+#pragma once
+
+#include <vector>
+
+#include "nn/gradient_sink.h"
+#include "train/trained.h"
+
+namespace ingot::train {
+
+// Adds the units' contributions in fp32 in the order they come, which is the order of the units for every tensor: the
+// bits do not depend on how units are grouped into micro-batches.
+class Fp32Sink : public nn::GradientSink {
+ public:
+  explicit Fp32Sink(Trained& trained) : trained_(trained), touched_(trained.tensors().size(), false) {}
+
+  // Before the first unit of a step: the next contribution to each tensor is assigned.
+  void begin_step() { touched_.assign(touched_.size(), false); }
+
+  // Whether every tensor got a contribution since begin_step. One that did not holds an old gradient.
+  bool complete() const;
+
+  Slot open(int trainable, int64_t unit) override;
+  void close(int trainable, int64_t unit) override;
+
+ private:
+  Trained& trained_;
+  std::vector<bool> touched_;
+};
+
+}  // namespace ingot::train

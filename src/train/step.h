@@ -1,0 +1,97 @@
+// One optimizer step: micro-batches over units, gradient norm, clipping, AdamW.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "data/packing.h"
+#include "models/model.h"
+#include "train/sink.h"
+#include "train/trained.h"
+
+namespace ingot::train {
+
+struct OptimizerSettings {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  double clip_grad_norm = 1;  // 0: no clipping
+};
+
+struct StepSettings {
+  DType activation = DType::f32;
+  spec::Recompute recompute = spec::Recompute::none;
+  int64_t sequence_length = 0;
+  int64_t micro = 1;  // units in a micro-batch
+  int64_t unit = 1;   // packed sequences in a unit of work (`determinism_unit`)
+  OptimizerSettings optimizer;
+  uint64_t seed = 0;  // of dropout
+};
+
+struct StepResult {
+  double loss = 0;             // sum over counted tokens / their number
+  double grad_norm = 0;        // of the mean gradient, before clipping
+  int64_t tokens = 0;          // in all sequences of the step
+  int64_t counted = 0;         // tokens that count in the loss
+  double squared_lengths = 0;  // sum over sub-sequences of length^2, for FLOPs
+  bool skipped = false;        // the gradient was not finite: nothing was updated
+};
+
+// Memory of a step besides weights and optimizer state, by kind.
+struct StepBytes {
+  size_t saved = 0;
+  size_t scratch = 0;
+  size_t batch = 0;
+};
+
+// Owns the memory of steps, made once. One thread at a time. The references outlive it.
+class Step {
+ public:
+  static StepBytes bytes(const models::Model& model, const StepSettings& settings, int64_t lowest_layer,
+                         int64_t adapter_rank, bool decoded, int threads);
+
+  Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model, Trained& trained,
+       StepSettings settings, bool decoded);
+
+  // Trains on `sequences`, a whole number of units, in order; samples[i] is the number that names sequence i in the
+  // data set. `step` counts from 1; `lr` is its learning rate. ErrorKind::internal when a trained tensor got no
+  // gradient.
+  StepResult run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
+                 std::span<const int64_t> samples);
+
+  struct Loss {
+    double sum = 0;  // over counted tokens
+    int64_t counted = 0;
+  };
+  // Without training, at most a micro-batch at a time.
+  Loss evaluate(std::span<const data::PackedSequence> sequences);
+
+  ops::Context& context() { return context_; }
+
+ private:
+  struct Batch {
+    nn::TokenBatch tokens;
+    Tensor targets;
+    Tensor rows;  // dropout rows
+    std::vector<int64_t> unit_offsets;
+    Tensor losses;
+  };
+  Batch stage(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
+  nn::Pass pass_over(const Batch& batch);
+  double sum_losses(const Tensor& losses) const;
+  double gradient_norm();
+  void update(int64_t step, double lr, double gradient_scale);
+
+  Device& device_;
+  models::Model& model_;
+  Trained& trained_;
+  StepSettings settings_;
+  Arena scratch_;
+  Arena saved_;
+  Arena batch_;
+  ops::Context context_;
+  Fp32Sink sink_;
+};
+
+}  // namespace ingot::train

@@ -1,0 +1,78 @@
+// The parameters that a run trains: all of the model's (full fine-tuning, pretraining) or an adapter's.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/pass.h"
+#include "spec/lora.h"
+#include "tensor/weight_set.h"
+
+namespace ingot::train {
+
+// One trained tensor and the optimizer's state of it. Everything is flat over n elements except `gradient`'s shape.
+struct TrainedTensor {
+  std::string name;  // "model.norm.weight"; for adapters "model.layers.0.self_attn.q_proj.lora_A.weight"
+  Shape shape;
+  bool decay = false;  // weight decay applies
+  Tensor master;       // f32 or bf16: what the optimizer updates
+  Tensor moment1;
+  Tensor moment2;
+  Tensor gradient;  // f32
+  Tensor weight;    // what the model computes with; the same memory as master when the types agree
+};
+
+struct OptimizerTypes {
+  DType state = DType::f32;   // both moments: f32 or bf16
+  DType master = DType::f32;  // f32 or bf16
+};
+
+// Bytes by kind, for `--dry-run` and for allocation.
+struct TrainedBytes {
+  size_t master = 0;  // 0 where master and weight are the same memory
+  size_t moments = 0;
+  size_t gradients = 0;
+  size_t adapter = 0;  // the adapter's weights that the model computes with
+};
+
+TrainedBytes trained_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, DType activation,
+                           OptimizerTypes types);
+
+// Owns the trained tensors, their state and gradients; made once, before the first step.
+class Trained {
+ public:
+  // Full training: every parameter. `weights` are writable and of type `activation` (matrices) and f32 (vectors).
+  Trained(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
+          OptimizerTypes types);
+  // LoRA: A uniform in +-1/sqrt(in) (PEFT's Kaiming initialisation with a = sqrt(5)) from `seed`, B zero.
+  Trained(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora, DType activation,
+          OptimizerTypes types, uint64_t seed);
+
+  std::vector<TrainedTensor>& tensors() { return tensors_; }
+  const std::vector<TrainedTensor>& tensors() const { return tensors_; }
+  int64_t num_parameters() const;
+
+  // For Model::set_trained.
+  const std::vector<int>& place_of_parameter() const { return place_of_parameter_; }
+  int64_t lowest_layer() const { return lowest_layer_; }
+  // LoRA's adapter over the trained weights; null in full training.
+  const nn::Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
+  nn::Adapter* adapter() { return adapter_ ? &*adapter_ : nullptr; }
+
+  // After masters were written (a checkpoint was read): the weights the model computes with follow them.
+  void refresh_weights(ops::Context& context);
+
+ private:
+  void allocate_state(OptimizerTypes types);
+
+  std::vector<TrainedTensor> tensors_;
+  std::vector<int> place_of_parameter_;
+  int64_t lowest_layer_ = 0;
+  std::optional<nn::Adapter> adapter_;
+  Arena adapter_arena_;
+  Arena optimizer_arena_;
+  Arena gradient_arena_;
+};
+
+}  // namespace ingot::train
