@@ -68,6 +68,7 @@ class Step {
   Loss evaluate(std::span<const data::PackedSequence> sequences);
 
   ops::Context& context() { return context_; }
+  const StepSettings& settings() const { return settings_; }
 
  private:
   struct Batch {

@@ -15,41 +15,42 @@ namespace ingot::train {
 
 struct TrainerSettings {
   std::string name;
-  int64_t steps = 0;             // of the whole run
-  int64_t global_batch = 1;      // packed sequences a step
+  int64_t steps = 0;         // of the whole run
+  int64_t global_batch = 1;  // packed sequences a step
   uint64_t data_seed = 0;
   Schedule schedule;
   int64_t eval_every = 0;        // steps; 0: only before the first and after the last step
   int64_t checkpoint_every = 0;  // steps; 0: only after the last one
   int64_t checkpoints_kept = 2;
   std::filesystem::path run_dir;
-  std::string identity;          // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
+  std::string identity;  // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
   double peak_flops = 0;
   double gemm_flops = 0;
 };
 
 class Trainer {
  public:
-  // Everything referred to outlives the trainer. `eval` may be null. `lora` is what was trained with, for counting FLOPs.
+  // Everything referred to outlives the trainer. `eval` may be null. `lora` is what was trained with, for counting
+  // FLOPs.
   Trainer(Step& step, models::Model& model, Trained& trained, const std::optional<spec::LoraSpec>& lora,
           const data::Dataset& train, const data::Dataset* eval, TrainerSettings settings, Observer& observer);
 
-  // Continues from the newest checkpoint of the run directory: reads weights and optimizer state. Returns its step, or 0 when
-  // there is none. ErrorKind::corrupt when it is damaged (an older one is not taken by itself), usage when it is of another
-  // run than `identity` says, naming what differs.
+  // Continues from the newest checkpoint of the run directory: reads weights and optimizer state. Returns its step, or
+  // 0 when there is none. ErrorKind::corrupt when it is damaged (an older one is not taken by itself), usage when it is
+  // of another run than `identity` says, naming what differs.
   int64_t resume();
 
   enum class End { done, stopped };
-  // Runs to the last step, or until `stop` says so after a step; then a checkpoint is written and the run can be resumed.
-  // `on_eval(step)` is called after each evaluation, before its samples are wanted.
+  // Runs to the last step, or until `stop` says so after a step; then a checkpoint is written and the run can be
+  // resumed. `on_eval(step)` is called after each evaluation, before its samples are wanted.
   End run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval);
 
   // Mean held-out loss and perplexity now.
   EvalEvent evaluate(int64_t step);
 
  private:
-  void write_checkpoint(int64_t step);
-  StepEvent measure(const StepResult& result, int64_t step, double seconds) const;
+  void checkpoint();
+  StepEvent measure(const StepResult& result, int64_t step, double lr, double seconds) const;
 
   Step& step_;
   models::Model& model_;
@@ -59,6 +60,7 @@ class Trainer {
   const data::Dataset* eval_;
   TrainerSettings settings_;
   Observer& observer_;
+  std::vector<spec::LoraParam> adapters_;
   int64_t done_ = 0;    // steps behind us
   int64_t tokens_ = 0;  // of them
 };

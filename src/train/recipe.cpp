@@ -1,0 +1,227 @@
+#include "train/recipe.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+template <>
+struct ingot::EnumNames<ingot::train::InitFrom> {
+  static constexpr std::pair<train::InitFrom, const char*> names[] = {{train::InitFrom::pretrained, "pretrained"},
+                                                                      {train::InitFrom::random, "random"}};
+};
+template <>
+struct ingot::EnumNames<ingot::train::Precision> {
+  static constexpr std::pair<train::Precision, const char*> names[] = {{train::Precision::fp32, "fp32"},
+                                                                       {train::Precision::bf16, "bf16"}};
+};
+template <>
+struct ingot::EnumNames<ingot::train::Order> {
+  static constexpr std::pair<train::Order, const char*> names[] = {{train::Order::ingot, "ingot"}};
+};
+template <>
+struct ingot::EnumNames<ingot::train::Determinism> {
+  static constexpr std::pair<train::Determinism, const char*> names[] = {{train::Determinism::fast, "fast"}};
+};
+template <>
+struct ingot::EnumNames<ingot::train::ScheduleName> {
+  static constexpr std::pair<train::ScheduleName, const char*> names[] = {{train::ScheduleName::constant, "constant"},
+                                                                          {train::ScheduleName::linear, "linear"},
+                                                                          {train::ScheduleName::cosine, "cosine"}};
+};
+template <>
+struct ingot::EnumNames<ingot::spec::Recompute> {
+  static constexpr std::pair<spec::Recompute, const char*> names[] = {
+      {spec::Recompute::none, "none"}, {spec::Recompute::selective, "selective"}, {spec::Recompute::full, "full"}};
+};
+template <>
+struct ingot::EnumNames<ingot::data::Format> {
+  static constexpr std::pair<data::Format, const char*> names[] = {{data::Format::automatic, "auto"},
+                                                                   {data::Format::chat, "chat"},
+                                                                   {data::Format::instruction, "instruction"},
+                                                                   {data::Format::completion, "completion"},
+                                                                   {data::Format::text, "text"}};
+};
+template <>
+struct ingot::EnumNames<ingot::data::OnError> {
+  static constexpr std::pair<data::OnError, const char*> names[] = {{data::OnError::stop, "stop"},
+                                                                    {data::OnError::skip, "skip"}};
+};
+template <>
+struct ingot::EnumNames<ingot::data::TooLong> {
+  static constexpr std::pair<data::TooLong, const char*> names[] = {
+      {data::TooLong::truncate, "truncate"}, {data::TooLong::skip, "skip"}, {data::TooLong::stop, "stop"}};
+};
+
+namespace ingot::train {
+
+template <class Visitor>
+void describe(Visitor& v, AdapterRecipe& r) {
+  v.field("rank", r.rank, "size of the low-rank matrices, or auto: from the amount of data", {.min = 1, .max = 4096});
+  v.field("alpha", r.alpha, "the adapter is multiplied by alpha / rank; auto: twice the rank", {.above = 0});
+  v.field("dropout", r.dropout, "of the adapter's input, in training", {.min = 0, .below = 1});
+  v.field("targets", r.targets, "linear layers to adapt, as PEFT's target_modules; all-linear leaves the head out");
+  v.field("rslora", r.rslora, "divide alpha by the square root of the rank instead");
+}
+
+template <class Visitor>
+void describe(Visitor& v, SourceRecipe& r) {
+  v.field("path", r.path, "a JSONL or text file, plain, .gz or .zst", {.required = true});
+  v.field("weight", r.weight, "how often its documents come in an epoch", {.above = 0});
+}
+
+template <class Visitor>
+void describe(Visitor& v, DataRecipe& r) {
+  v.field("train", r.train, "what to train on: a file, or a list of {path, weight}", {.required = true});
+  v.field("eval", r.eval, "held-out data, evaluated before, during and after");
+  v.field("format", r.format, "auto tells from the first record");
+  v.field("on_error", r.on_error, "what a bad line does: stop the run, or be skipped and counted");
+  v.field("sequence_length", r.sequence_length, "tokens of a packed sequence", {.min = 2, .max = 1 << 22});
+  v.field("packing", r.packing, "several documents in a sequence, each seeing itself only; false: one, then padding");
+  v.field("too_long", r.too_long, "a chat or instruction longer than a sequence");
+  v.field("order", r.order, "who decides the order of samples");
+  v.field("seed", r.seed, "of the order");
+}
+
+template <class Visitor>
+void describe(Visitor& v, OptimizerRecipe& r) {
+  v.field("name", r.name, "adamw");
+  v.field("lr", r.lr, "learning rate at its highest", {.min = 0, .max = 10});
+  v.field("betas", r.betas, "decay rates of the two moments", {.min = 0, .below = 1});
+  v.field("eps", r.eps, "added to the root of the second moment", {.above = 0});
+  v.field("weight_decay", r.weight_decay, "of matrices; norms and biases have none", {.min = 0, .max = 10});
+  v.field("clip_grad_norm", r.clip_grad_norm, "largest norm of the gradient; 0: no clipping", {.min = 0});
+  v.field("state_dtype", r.state_dtype, "of the moments");
+  v.field("master", r.master, "of the weights that the optimizer updates");
+}
+
+template <class Visitor>
+void describe(Visitor& v, ScheduleRecipe& r) {
+  v.field("name", r.name, "after the warm-up: constant, linear or cosine down to min_lr");
+  v.field("warmup_steps", r.warmup_steps, "steps of linear rise", {.min = 0});
+  v.field("min_lr", r.min_lr, "learning rate of the last step", {.min = 0});
+}
+
+template <class Visitor>
+void describe(Visitor& v, BatchRecipe& r) {
+  v.field("global", r.global, "packed sequences a step", {.min = 1});
+  v.field("micro", r.micro,
+          "packed sequences computed at once, or auto: as many as fit in memory; never changes results", {.min = 1});
+}
+
+template <class Visitor>
+void describe(Visitor& v, ParallelRecipe& r) {
+  v.field("dp", r.dp, "data-parallel ranks", {.min = 1});
+  v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1});
+  v.field("pp", r.pp, "pipeline stages", {.min = 1});
+  v.field("zero", r.zero, "what ranks share: 0 nothing, 1 optimizer state, 2 gradients too", {.min = 0, .max = 3});
+}
+
+template <class Visitor>
+void describe(Visitor& v, EvalRecipe& r) {
+  v.field("every", r.every, "steps between evaluations; 0: before the first and after the last only", {.min = 0});
+  v.field("prompts", r.prompts, "continued at every evaluation, to be read");
+  v.field("sample_tokens", r.sample_tokens, "length of those samples", {.min = 1});
+}
+
+template <class Visitor>
+void describe(Visitor& v, CheckpointRecipe& r) {
+  v.field("every", r.every, "steps between checkpoints; one is always written at the last step", {.min = 0});
+  v.field("keep", r.keep, "newest checkpoints kept", {.min = 1});
+}
+
+template <class Visitor>
+void describe(Visitor& v, Recipe& r) {
+  v.field("version", r.version, "of the recipe's format", {.min = 1, .max = 1});
+  v.field("name", r.name, "of the run: its folder in run_dir", {.required = true});
+  v.field("model", r.model, "a Hugging Face folder, a .gguf file or a registered name", {.required = true});
+  v.field("init", r.init, "weights from the model, or random ones of its shape");
+  v.field("adapter", r.adapter, "LoRA; without it every weight is trained");
+  v.section("data", r.data, "what is read, and how it is cut");
+  v.section("optimizer", r.optimizer, "how weights move");
+  v.section("schedule", r.schedule, "how the learning rate moves");
+  v.field("steps", r.steps, "length of the run in steps (or epochs, or tokens)", {.min = 1});
+  v.field("epochs", r.epochs, "length in passes over the data", {.above = 0});
+  v.field("tokens", r.tokens, "length in tokens", {.min = 1});
+  v.section("batch", r.batch, "how much is computed at once");
+  v.field("precision", r.precision, "of weights and activations; sums are fp32");
+  v.field("weights", r.weights, "of a LoRA run's frozen base: auto (as precision) or stored (as in the file)");
+  v.field("determinism", r.determinism, "fast: bit for bit the same on one device, whatever the micro-batch");
+  v.field("determinism_unit", r.determinism_unit, "packed sequences in a unit of work", {.min = 1});
+  v.section("parallel", r.parallel, "how the run is spread over devices");
+  v.field("recompute", r.recompute, "what backward computes again instead of keeping it");
+  v.section("eval", r.eval, "evaluation during the run");
+  v.section("checkpoint", r.checkpoint, "what is kept on disk");
+  v.field("device", r.device, "cpu, cuda:0, hip:0 or auto");
+  v.field("threads", r.threads, "of the CPU; auto: one a core", {.min = 1, .max = 1024});
+  v.field("run_dir", r.run_dir, "where run folders are made");
+  v.field("seed", r.seed, "of initialisation and dropout");
+}
+
+namespace {
+
+void check(const Recipe& r, const std::string& path) {
+  const auto fail = [&](std::string hint, std::string message) {
+    throw Error(ErrorKind::usage, path + ": " + message, std::move(hint));
+  };
+  const int lengths = r.steps.has_value() + r.epochs.has_value() + r.tokens.has_value();
+  if (lengths != 1) {
+    fail("give exactly one of steps, epochs and tokens",
+         lengths == 0 ? "the run has no length" : "the run has more than one length");
+  }
+  if (r.name.empty() || r.name.find('/') != std::string::npos || r.name.starts_with(".")) {
+    fail("use letters, digits, - and _", fmt::format("name '{}' cannot be a folder's name", r.name));
+  }
+  if (r.data.train.values.empty()) fail("name a file", "data.train is empty");
+  if (r.optimizer.name != "adamw") {
+    fail("adamw is what there is", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));
+  }
+  if (r.optimizer.betas.size() != 2) fail("for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
+  if (r.schedule.min_lr > r.optimizer.lr) fail("lower it", "schedule.min_lr is above optimizer.lr");
+  if (r.weights != "auto" && r.weights != "stored") {
+    fail("auto or stored", fmt::format("weights '{}' is not known", r.weights));
+  }
+  if (r.weights == "stored" && !r.adapter) {
+    fail("weights: auto", "weights: stored keeps the base frozen, but without an adapter the base is trained");
+  }
+  if (r.init == InitFrom::random && r.adapter) {
+    fail("init: pretrained", "an adapter on random weights: there would be nothing to adapt");
+  }
+  if (r.batch.global % r.determinism_unit != 0) {
+    fail("make it a multiple",
+         fmt::format("batch.global {} is not whole units of determinism_unit {}", r.batch.global, r.determinism_unit));
+  }
+  if (!r.batch.micro.is_auto() && *r.batch.micro.value % r.determinism_unit != 0) {
+    fail("make it a multiple", fmt::format("batch.micro {} is not whole units of determinism_unit {}",
+                                           *r.batch.micro.value, r.determinism_unit));
+  }
+  if (r.parallel.dp != 1 || r.parallel.tp != 1 || r.parallel.pp != 1 || r.parallel.zero != 0) {
+    fail("dp 1, tp 1, pp 1, zero 0", "this build runs on one device; parallel asks for more");
+  }
+}
+
+}  // namespace
+
+DType dtype_of(Precision precision) { return precision == Precision::fp32 ? DType::f32 : DType::bf16; }
+
+Recipe read_recipe(const std::filesystem::path& path, std::span<const std::string> overrides) {
+  ConfigNode node = ConfigNode::from_file(path);
+  static constexpr const char* lengths[] = {"steps", "epochs", "tokens"};
+  for (const std::string& override : overrides) {
+    const std::string key = node.apply_override(override);
+    for (const char* length : lengths) {
+      if (key != length) continue;
+      for (const char* other : lengths) {
+        if (key != other) node.erase(other);
+      }
+    }
+  }
+  Recipe recipe = read_config<Recipe>(node);
+  check(recipe, path.string());
+  return recipe;
+}
+
+std::string write_recipe(const Recipe& recipe) { return write_config(recipe); }
+
+std::string recipe_schema() { return config_schema<Recipe>("Ingot recipe"); }
+
+}  // namespace ingot::train

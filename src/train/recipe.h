@@ -1,0 +1,126 @@
+// The recipe of a training run: what `ingot pretrain` and `ingot finetune` read (the contract's "Recipes").
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "data/packing.h"
+#include "data/source.h"
+#include "spec/sizes.h"
+#include "tensor/dtype.h"
+#include "train/schedule.h"
+
+namespace ingot::train {
+
+enum class InitFrom { pretrained, random };
+enum class Precision { fp32, bf16 };
+enum class Order { ingot };
+enum class Determinism { fast };
+
+struct AdapterRecipe {
+  AutoOr<int64_t> rank{16};
+  AutoOr<double> alpha;  // auto: twice the rank
+  double dropout = 0;
+  std::vector<std::string> targets = {"all-linear"};
+  bool rslora = false;
+};
+
+struct SourceRecipe {
+  std::string path;
+  double weight = 1;
+  static SourceRecipe from_text(const std::string& path) { return {path, 1}; }
+};
+
+struct DataRecipe {
+  OneOrMany<SourceRecipe> train;
+  OneOrMany<SourceRecipe> eval;
+  data::Format format = data::Format::automatic;
+  data::OnError on_error = data::OnError::stop;
+  int64_t sequence_length = 1024;
+  bool packing = true;
+  data::TooLong too_long = data::TooLong::truncate;
+  Order order = Order::ingot;
+  int64_t seed = 17;
+};
+
+struct OptimizerRecipe {
+  std::string name = "adamw";
+  double lr = 2e-4;
+  std::vector<double> betas = {0.9, 0.95};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double clip_grad_norm = 1;
+  Precision state_dtype = Precision::fp32;
+  Precision master = Precision::fp32;
+};
+
+struct ScheduleRecipe {
+  ScheduleName name = ScheduleName::cosine;
+  int64_t warmup_steps = 0;
+  double min_lr = 0;
+};
+
+struct BatchRecipe {
+  int64_t global = 8;
+  AutoOr<int64_t> micro;
+};
+
+struct ParallelRecipe {
+  int64_t dp = 1, tp = 1, pp = 1, zero = 0;
+};
+
+struct EvalRecipe {
+  int64_t every = 0;
+  std::vector<std::string> prompts;
+  int64_t sample_tokens = 48;
+};
+
+struct CheckpointRecipe {
+  int64_t every = 0;
+  int64_t keep = 2;
+};
+
+struct Recipe {
+  int64_t version = 1;
+  std::string name;
+  std::string model;
+  InitFrom init = InitFrom::pretrained;
+  std::optional<AdapterRecipe> adapter;
+  DataRecipe data;
+  OptimizerRecipe optimizer;
+  ScheduleRecipe schedule;
+  std::optional<int64_t> steps;
+  std::optional<double> epochs;
+  std::optional<int64_t> tokens;
+  BatchRecipe batch;
+  Precision precision = Precision::bf16;
+  std::string weights = "auto";  // auto: as `precision`; stored: as in the file (a LoRA run's frozen base)
+  Determinism determinism = Determinism::fast;
+  int64_t determinism_unit = 1;
+  ParallelRecipe parallel;
+  spec::Recompute recompute = spec::Recompute::none;
+  EvalRecipe eval;
+  CheckpointRecipe checkpoint;
+  std::string device = "auto";
+  AutoOr<int64_t> threads;
+  std::string run_dir = "runs";
+  int64_t seed = 17;
+};
+
+DType dtype_of(Precision precision);
+
+// Reads a recipe file and applies `overrides` ("optimizer.lr=1e-4"); an override of steps, epochs or tokens clears the
+// other two. Errors: usage, with file, line and key, for anything that does not fit, and for settings that contradict
+// each other.
+Recipe read_recipe(const std::filesystem::path& path, std::span<const std::string> overrides);
+
+// The resolved recipe, commented YAML that reads back as the same recipe.
+std::string write_recipe(const Recipe& recipe);
+
+// JSON Schema (draft 2020-12) of recipes.
+std::string recipe_schema();
+
+}  // namespace ingot::train

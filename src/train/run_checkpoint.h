@@ -1,0 +1,27 @@
+// A training run's checkpoint: trained weights, optimizer state and progress (checkpoint/native.h keeps the files).
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "train/trained.h"
+
+namespace ingot::train {
+
+struct RunProgress {
+  int64_t step = 0;    // steps done
+  int64_t tokens = 0;  // in them
+};
+
+// Writes folder/step-N, complete or absent, and removes all but the newest `keep`. Returns its bytes. Errors: resource
+// for a full disk, unavailable for a folder that cannot be written; earlier checkpoints stay.
+uint64_t write_run_checkpoint(const std::filesystem::path& folder, RunProgress progress, const std::string& identity,
+                              const Trained& trained, int64_t keep);
+
+// Reads the newest one into `trained` (masters and moments); nothing when there is none. Errors: corrupt, naming file
+// and what is wrong; usage when `identity` (JSON) is another, naming the first key that differs.
+std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
+                                               Trained& trained);
+
+}  // namespace ingot::train

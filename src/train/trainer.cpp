@@ -1,0 +1,151 @@
+#include "train/trainer.h"
+
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "data/loader.h"
+#include "spec/flops.h"
+#include "train/run_checkpoint.h"
+
+namespace ingot::train {
+
+Trainer::Trainer(Step& step, models::Model& model, Trained& trained, const std::optional<spec::LoraSpec>& lora,
+                 const data::Dataset& train, const data::Dataset* eval, TrainerSettings settings, Observer& observer)
+    : step_(step),
+      model_(model),
+      trained_(trained),
+      lora_(lora),
+      train_(train),
+      eval_(eval),
+      settings_(std::move(settings)),
+      observer_(observer) {
+  if (lora_) adapters_ = spec::lora_parameters(model.spec(), *lora_);
+}
+
+int64_t Trainer::resume() {
+  const std::optional<RunProgress> progress =
+      read_run_checkpoint(settings_.run_dir / "checkpoints", settings_.identity, trained_);
+  if (!progress) return 0;
+  trained_.refresh_weights(step_.context());
+  done_ = progress->step;
+  tokens_ = progress->tokens;
+  return done_;
+}
+
+EvalEvent Trainer::evaluate(int64_t step) {
+  const double begin = steady_seconds();
+  Step::Loss total;
+  for (int64_t i = 0; i < eval_->num_sequences(); ++i) {
+    const data::PackedSequence sequence = eval_->get(i);
+    const Step::Loss one = step_.evaluate({&sequence, 1});
+    total.sum += one.sum;
+    total.counted += one.counted;
+  }
+  EvalEvent event;
+  event.step = step;
+  event.loss = total.sum / static_cast<double>(total.counted);
+  event.perplexity = std::exp(event.loss);
+  event.tokens = total.counted;
+  event.seconds = steady_seconds() - begin;
+  return event;
+}
+
+StepEvent Trainer::measure(const StepResult& result, int64_t step, double lr, double seconds) const {
+  const spec::ModelSpec& model = model_.spec();
+  const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
+  // Full-square counting is of the packed sequence as a whole, as the stacks do that count this way.
+  const double length = static_cast<double>(train_.sequence_length());
+  const spec::AttentionSquares whole{squares.tokens, squares.tokens * length};
+  const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
+    return lora_ ? spec::lora_training_flops(model, adapters_, s, count) : spec::training_flops(model, s, count);
+  };
+  const double useful = flops(squares, spec::AttentionCount::causal);
+  double executed = useful;
+  if (step_.settings().recompute == spec::Recompute::full) {
+    executed += spec::recompute_flops(model, squares, spec::AttentionCount::causal);
+  }
+  StepEvent event;
+  event.step = step;
+  event.loss = result.loss;
+  event.lr = lr;
+  event.grad_norm = result.grad_norm;
+  event.tokens = tokens_;
+  event.tokens_per_s = static_cast<double>(result.tokens) / seconds;
+  event.tflops = useful / seconds / 1e12;
+  const auto share = [&](double work, double rate) { return rate > 0 ? work / seconds / rate : 0; };
+  event.mfu = share(useful, settings_.peak_flops);
+  event.mfu_full_square = share(flops(whole, spec::AttentionCount::full_square), settings_.peak_flops);
+  event.hfu = share(executed, settings_.peak_flops);
+  event.gemm_share = share(useful, settings_.gemm_flops);
+  event.step_s = seconds;
+  event.memory_bytes = peak_resident_bytes();
+  event.skipped = result.skipped;
+  return event;
+}
+
+void Trainer::checkpoint() {
+  const double begin = steady_seconds();
+  CheckpointEvent event;
+  event.step = done_;
+  event.path = settings_.run_dir / "checkpoints" / fmt::format("step-{}", done_);
+  event.bytes = write_run_checkpoint(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_,
+                                     settings_.checkpoints_kept);
+  event.seconds = steady_seconds() - begin;
+  observer_.on_checkpoint(event);
+}
+
+Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
+  const double begin = steady_seconds();
+  const int64_t tokens_before = tokens_;
+  const auto evaluate_now = [&] {
+    if (!eval_) return;
+    observer_.on_eval(evaluate(done_));
+    on_eval(done_);
+  };
+  const auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
+
+  if (done_ == 0) evaluate_now();
+  End end = End::done;
+  int64_t written = done_ > 0 ? done_ : -1;
+  if (done_ < settings_.steps) {
+    const data::Sampler sampler(train_.num_sequences(), settings_.data_seed, settings_.global_batch);
+    data::Loader loader(train_, sampler, done_);
+    while (done_ < settings_.steps) {
+      if (stop()) {
+        end = End::stopped;
+        break;
+      }
+      const double from = steady_seconds();
+      const data::HostBatch batch = loader.next();
+      const int64_t step = done_ + 1;
+      const double lr = settings_.schedule.at(step);
+      const StepResult result = step_.run(step, lr, batch.units, batch.samples);
+      done_ = step;
+      tokens_ += result.tokens;
+      observer_.on_step(measure(result, step, lr, steady_seconds() - from));
+      if (result.skipped) {
+        observer_.on_warning({step, result.counted == 0
+                                        ? std::string("no token of this step counts: nothing was updated")
+                                        : std::string("the gradient is not finite: nothing was updated")});
+      }
+      if (due(settings_.eval_every) || done_ == settings_.steps) evaluate_now();
+      if (due(settings_.checkpoint_every)) {
+        checkpoint();
+        written = done_;
+      }
+    }
+  }
+  if (written != done_) checkpoint();
+  EndEvent event;
+  event.step = done_;
+  event.reason = end == End::done ? "done" : "stopped";
+  event.seconds = steady_seconds() - begin;
+  event.tokens = tokens_ - tokens_before;
+  event.peak_memory_bytes = peak_resident_bytes();
+  observer_.on_end(event);
+  return end;
+}
+
+}  // namespace ingot::train
