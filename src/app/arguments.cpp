@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+
+#include "app/command.h"
+#include "base/error.h"
+
+namespace ingot::app {
+
+namespace {
+
+// Writes all of it or throws: a full disk or a closed pipe must not look like success.
+void write_out(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw_error(ErrorKind::unavailable, "cannot write to standard output: {}", std::strerror(errno));
+  }
+}
+
+class CliArguments : public Arguments {
+ public:
+  explicit CliArguments(CLI::App& app) : app_(app) {}
+
+  void positional(const char* name, std::string& value, const char* help, bool required) override {
+    app_.add_option(name, value, help)->required(required);
+  }
+  void positional(const char* name, std::vector<std::string>& values, const char* help, bool required) override {
+    app_.add_option(name, values, help)->required(required);
+  }
+  void option(const char* name, std::string& value, const char* help, bool required) override {
+    app_.add_option(dashed(name), value, help)->required(required);
+  }
+  void option(const char* name, std::optional<std::string>& value, const char* help) override {
+    app_.add_option(dashed(name), value, help);
+  }
+  void option(const char* name, std::vector<std::string>& values, const char* help) override {
+    app_.add_option(dashed(name), values, help)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+  void option(const char* name, int64_t& value, const char* help) override {
+    app_.add_option(dashed(name), value, help)->capture_default_str();
+  }
+  void option(const char* name, std::optional<int64_t>& value, const char* help) override {
+    app_.add_option(dashed(name), value, help);
+  }
+  void option(const char* name, double& value, const char* help) override {
+    app_.add_option(dashed(name), value, help)->capture_default_str();
+  }
+  void option(const char* name, std::optional<double>& value, const char* help) override {
+    app_.add_option(dashed(name), value, help);
+  }
+  void flag(const char* name, bool& value, const char* help) override { app_.add_flag(dashed(name), value, help); }
+  void example(const char* text) override { app_.footer(std::string("Example:\n  ") + text); }
+
+ private:
+  static std::string dashed(const char* name) { return std::string("--") + name; }
+  CLI::App& app_;
+};
+
+struct Declared {
+  std::unique_ptr<Command> command;
+  CLI::App* app;
+  bool json = false;
+};
+
+void declare(CLI::App& parent, std::unique_ptr<Command> command, std::vector<std::unique_ptr<Declared>>& declared) {
+  CLI::App* app = parent.add_subcommand(command->name(), command->summary());
+  std::vector<std::unique_ptr<Command>> children = command->children();
+  auto entry = std::make_unique<Declared>();
+  entry->app = app;
+  CliArguments arguments(*app);
+  command->declare(arguments);
+  if (command->reports()) app->add_flag("--json", entry->json, "one JSON object on standard output");
+  if (!children.empty()) app->require_subcommand(1);
+  entry->command = std::move(command);
+  declared.push_back(std::move(entry));
+  for (std::unique_ptr<Command>& child : children) declare(*app, std::move(child), declared);
+}
+
+int report(const Error& error) {
+  std::string text = fmt::format("ingot: {}\n", error.message());
+  if (!error.hint().empty()) text += fmt::format("  {}\n", error.hint());
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  return exit_code(error.kind());
+}
+
+}  // namespace
+
+void Output::print(std::string_view text) const {
+  if (!json_) write_out(text);
+}
+
+void Output::print_json(const std::string& text) const {
+  if (json_) write_out(text + "\n");
+}
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("Ingot pretrains, fine-tunes and serves language models on CPUs and GPUs.", "ingot");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", INGOT_VERSION);
+  std::vector<std::unique_ptr<Declared>> declared;
+  for (std::unique_ptr<Command>& command : all_commands()) declare(app, std::move(command), declared);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help, --version
+    return app.exit(done);
+  } catch (const CLI::ParseError& error) {
+    return report(Error(ErrorKind::usage, error.what(), "ingot --help, or ingot COMMAND --help, shows what there is"));
+  }
+  try {
+    for (auto entry = declared.rbegin(); entry != declared.rend(); ++entry) {
+      if ((*entry)->app->parsed()) return (*entry)->command->run(Output((*entry)->json));
+    }
+    return 0;
+  } catch (const Error& error) {
+    return report(error);
+  } catch (const std::bad_alloc&) {
+    return report(Error(ErrorKind::resource, "out of memory"));
+  } catch (const std::exception& error) {
+    return report(Error(ErrorKind::internal, error.what(), "this is a mistake in Ingot; please report it"));
+  }
+}
+
+}  // namespace ingot::app

@@ -1,0 +1,25 @@
+// The machine as a command uses it: a device, its ops, the threads.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "ops/registry.h"
+#include "tensor/device.h"
+
+namespace ingot::app {
+
+struct Runtime {
+  std::unique_ptr<Device> device;
+  ops::Registry registry;
+  std::unique_ptr<ThreadPool> threads;
+};
+
+// `device`: "auto" or "cpu". `threads`: as many as the machine has when absent. The environment variable INGOT_OPS
+// restricts implementations (ops::Registry::restrict_to). Errors: usage for a device that is not known; unavailable for
+// one that this build or machine does not have, saying why.
+Runtime open_runtime(const std::string& device, std::optional<int64_t> threads);
+
+}  // namespace ingot::app
