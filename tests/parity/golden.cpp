@@ -1,0 +1,133 @@
+#include "tests/parity/golden.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/half.h"
+
+namespace ingot::parity {
+
+std::filesystem::path golden_folder(const std::string& shape) {
+  return std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;
+}
+
+std::vector<float> floats(const formats::SafetensorsFile& file, const std::string& name) {
+  const formats::TensorEntry& entry = file.at(name);
+  if (entry.dtype == "F32") {
+    std::vector<float> values(entry.bytes.size() / 4);
+    std::memcpy(values.data(), entry.bytes.data(), entry.bytes.size());
+    return values;
+  }
+  std::vector<float> values(entry.bytes.size() / 2);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, entry.bytes.data() + 2 * i, 2);
+    values[i] = bf16_to_float(bits);
+  }
+  return values;
+}
+
+std::vector<int32_t> integers(const formats::SafetensorsFile& file, const std::string& name) {
+  const formats::TensorEntry& entry = file.at(name);
+  std::vector<int32_t> values(entry.bytes.size() / 4);
+  std::memcpy(values.data(), entry.bytes.data(), entry.bytes.size());
+  return values;
+}
+
+std::vector<float> floats(const Tensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = tensor.dtype == DType::f32 ? tensor.as<float>()[i] : bf16_to_float(tensor.as<uint16_t>()[i]);
+  }
+  return values;
+}
+
+double relative_error(const std::vector<float>& found, const std::vector<float>& expected) {
+  if (found.size() != expected.size()) return INFINITY;
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double e = expected[i];
+    error += (found[i] - e) * (found[i] - e);
+    size += e * e;
+  }
+  return std::sqrt(error / size);
+}
+
+Machine::Machine(int count) : device(cpu::make_device()), threads(count) { cpu::register_ops(registry); }
+
+data::PackedSequence golden_sequence(const std::string& shape) {
+  const formats::SafetensorsFile state(golden_folder(shape) / "state.safetensors");
+  data::PackedSequence sequence;
+  sequence.ids = integers(state, "ids");
+  sequence.targets = integers(state, "targets");
+  for (int32_t& target : sequence.targets) {
+    target = target < 0 ? -1 : target;
+    sequence.counted += target >= 0;
+  }
+  sequence.offsets = integers(state, "cu_seqlens");
+  return sequence;
+}
+
+std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& shape, BenchSettings settings) {
+  auto bench = std::make_unique<Bench>();
+  const checkpoint::LoadOptions options{.device = *machine.device,
+                                        .compute = settings.activation,
+                                        .as_stored = false,
+                                        .writable = !settings.lora,
+                                        .pool = &machine.threads};
+  bench->loaded = checkpoint::load_model(checkpoint::open_model(golden_folder(shape).string()), options);
+  bench->model = models::make_model(bench->loaded.spec, bench->loaded.weights, *machine.device);
+  if (settings.lora) {
+    spec::LoraSpec lora;
+    lora.rank = 4;
+    lora.alpha = 8;
+    lora.targets = {"all-linear"};
+    bench->trained.emplace(*machine.device, bench->loaded.spec, lora, settings.activation, train::OptimizerTypes{}, 1);
+    const formats::SafetensorsFile file(golden_folder(shape) / "lora" / "adapter_model.safetensors");
+    for (train::TrainedTensor& t : bench->trained->tensors()) {
+      const std::vector<float> values = floats(file, "base_model.model." + t.name);
+      machine.device->copy_from_host(t.master.data, values.data(), t.master.bytes());
+    }
+  } else {
+    bench->trained.emplace(*machine.device, bench->loaded.spec, bench->loaded.weights, settings.activation,
+                           train::OptimizerTypes{});
+  }
+  train::StepSettings step;
+  step.activation = settings.activation;
+  step.recompute = settings.recompute;
+  step.sequence_length = static_cast<int64_t>(golden_sequence(shape).ids.size());
+  step.micro = settings.micro;
+  step.optimizer.weight_decay = 0.1;
+  bench->step.emplace(*machine.device, machine.registry, machine.threads, *bench->model, *bench->trained, step, false);
+  bench->trained->refresh_weights(bench->step->context());
+  return bench;
+}
+
+std::vector<float> logits(Machine& machine, Bench& bench, const std::string& shape, DType activation) {
+  const data::PackedSequence sequence = golden_sequence(shape);
+  const std::vector<int32_t> positions = data::positions(sequence);
+  const int64_t tokens = static_cast<int64_t>(sequence.ids.size());
+  const spec::ModelSpec& spec = bench.loaded.spec;
+  const nn::TokenBatch batch{view_of(sequence.ids, *machine.device), view_of(positions, *machine.device),
+                             view_of(sequence.offsets, *machine.device)};
+  nn::Pass pass{bench.step->context(), batch, activation, {}};
+  if (bench.trained->adapter()) pass.adapters.push_back({0, tokens, bench.trained->adapter()});
+  const Buffer normed(*machine.device, static_cast<size_t>(tokens * spec.hidden) * size_of(activation));
+  const Buffer scores(*machine.device, static_cast<size_t>(tokens * spec.vocab) * 4);
+  const Tensor hidden = normed.view(activation, Shape{tokens, spec.hidden});
+  const Tensor out = scores.view(DType::f32, Shape{tokens, spec.vocab});
+  bench.model->forward(pass, hidden);
+  bench.model->logits(pass, out, hidden);
+  return floats(out);
+}
+
+int64_t chain_length(const spec::ModelSpec& model, int64_t tokens) {
+  const int64_t longest =
+      std::max({model.hidden, model.heads * model.head_dim, model.ffn, model.vocab, tokens, model.head_dim});
+  return longest * 7 * model.layers;  // seven products a block, forward or backward
+}
+
+}  // namespace ingot::parity

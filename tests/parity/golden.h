@@ -1,0 +1,65 @@
+// What the parity tests share: a golden folder opened (tools/reference/make_llama_golden.py), a model run on it.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "checkpoint/load.h"
+#include "data/packing.h"
+#include "formats/safetensors.h"
+#include "models/model.h"
+#include "ops/registry.h"
+#include "train/step.h"
+
+namespace ingot::parity {
+
+std::filesystem::path golden_folder(const std::string& shape);  // tests/golden/llama/SHAPE
+
+// A tensor of a golden file as floats, from F32 or BF16.
+std::vector<float> floats(const formats::SafetensorsFile& file, const std::string& name);
+std::vector<int32_t> integers(const formats::SafetensorsFile& file, const std::string& name);
+std::vector<float> floats(const Tensor& tensor);  // f32 or bf16 on the CPU
+
+// |a - b| / |b| in the Euclidean norm: the whole tensor's error as a share of its size.
+double relative_error(const std::vector<float>& found, const std::vector<float>& expected);
+
+// The CPU with every op.
+struct Machine {
+  std::unique_ptr<Device> device;
+  ops::Registry registry;
+  ThreadPool threads;
+  explicit Machine(int count = 2);
+};
+
+// The packed sequence of state.safetensors as one unit.
+data::PackedSequence golden_sequence(const std::string& shape);
+
+// A model of a golden folder in `type`, with memory for steps on its sequence.
+struct Bench {
+  checkpoint::LoadedModel loaded;
+  std::unique_ptr<models::Model> model;
+  std::optional<train::Trained> trained;
+  std::optional<train::Step> step;
+};
+struct BenchSettings {
+  DType activation = DType::f32;
+  bool lora = false;  // the adapter of the golden folder, its weights included
+  spec::Recompute recompute = spec::Recompute::none;
+  int64_t micro = 1;
+};
+std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& shape, BenchSettings settings);
+
+// Logits [T * V] of the golden sequence.
+std::vector<float> logits(Machine& machine, Bench& bench, const std::string& shape, DType activation);
+
+// Most fp32 terms summed one after another on the way from ids to a gradient: the longest reduction of a layer times
+// how many follow each other. What tolerance() is asked with.
+int64_t chain_length(const spec::ModelSpec& model, int64_t tokens);
+
+}  // namespace ingot::parity

@@ -1,0 +1,139 @@
+// Tiny random llamas against transformers and peft: logits, loss, every gradient, ten AdamW steps, ten LoRA steps.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "tensor/tolerance.h"
+#include "tests/parity/golden.h"
+
+namespace ingot::parity {
+namespace {
+
+class Llama : public testing::TestWithParam<std::string> {
+ protected:
+  formats::SafetensorsFile golden(const std::string& file) const {
+    return formats::SafetensorsFile(golden_folder(GetParam()) / file);
+  }
+  nlohmann::json facts() const { return nlohmann::json::parse(read_file(golden_folder(GetParam()) / "golden.json")); }
+  double bound(const Bench& bench) const { return tolerance(DType::f32, chain_length(bench.loaded.spec, 32)); }
+  // Runs the ten steps of the golden file and compares losses, norms and weights.
+  void ten_steps(Bench& bench, const formats::SafetensorsFile& expected, const std::string& prefix) {
+    const data::PackedSequence sequence = golden_sequence(GetParam());
+    const std::vector<float> losses = floats(expected, "losses");
+    const std::vector<float> norms = floats(expected, "grad_norms");
+    const int64_t sample = 0;
+    for (size_t s = 0; s < losses.size(); ++s) {
+      const train::StepResult result = bench.step->run(static_cast<int64_t>(s) + 1, 1e-3, {&sequence, 1}, {&sample, 1});
+      EXPECT_NEAR(result.loss / losses[s], 1, bound(bench)) << "step " << s + 1;
+      EXPECT_NEAR(result.grad_norm / norms[s], 1, bound(bench)) << "step " << s + 1;
+    }
+    for (const train::TrainedTensor& t : bench.trained->tensors()) {
+      EXPECT_LT(relative_error(floats(t.master), floats(expected, "weight." + prefix + t.name)), bound(bench))
+          << t.name;
+    }
+  }
+
+  Machine machine_;
+};
+
+TEST_P(Llama, Logits) {
+  const auto bench = make_bench(machine_, GetParam(), {});
+  const std::vector<float> found = logits(machine_, *bench, GetParam(), DType::f32);
+  EXPECT_LT(relative_error(found, floats(golden("state.safetensors"), "logits")), bound(*bench));
+}
+
+TEST_P(Llama, LossAndEveryGradient) {
+  const formats::SafetensorsFile state = golden("state.safetensors");
+  for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+    const auto bench = make_bench(machine_, GetParam(), {.recompute = recompute});
+    const data::PackedSequence sequence = golden_sequence(GetParam());
+    const int64_t sample = 0;
+    const train::StepResult result = bench->step->run(1, 0, {&sequence, 1}, {&sample, 1});
+    EXPECT_NEAR(result.loss / facts().at("loss").get<double>(), 1, bound(*bench));
+    for (const train::TrainedTensor& t : bench->trained->tensors()) {
+      std::vector<float> mean = floats(t.gradient);
+      for (float& g : mean) g /= static_cast<float>(result.counted);
+      EXPECT_LT(relative_error(mean, floats(state, "grad." + t.name)), bound(*bench))
+          << t.name << ", recompute " << spec::name(recompute);
+    }
+  }
+}
+
+TEST_P(Llama, TenAdamwSteps) {
+  const auto bench = make_bench(machine_, GetParam(), {});
+  ten_steps(*bench, golden("adamw.safetensors"), "");
+}
+
+TEST_P(Llama, LoraLogitsAndGradients) {
+  const formats::SafetensorsFile expected = golden("lora.safetensors");
+  const auto bench = make_bench(machine_, GetParam(), {.lora = true});
+  EXPECT_LT(relative_error(logits(machine_, *bench, GetParam(), DType::f32), floats(expected, "logits")),
+            bound(*bench));
+  const data::PackedSequence sequence = golden_sequence(GetParam());
+  const int64_t sample = 0;
+  const train::StepResult result = bench->step->run(1, 0, {&sequence, 1}, {&sample, 1});
+  EXPECT_NEAR(result.loss / facts().at("lora_loss").get<double>(), 1, bound(*bench));
+  for (const train::TrainedTensor& t : bench->trained->tensors()) {
+    std::vector<float> mean = floats(t.gradient);
+    for (float& g : mean) g /= static_cast<float>(result.counted);
+    EXPECT_LT(relative_error(mean, floats(expected, "grad.base_model.model." + t.name)), bound(*bench)) << t.name;
+  }
+}
+
+TEST_P(Llama, TenLoraSteps) {
+  const auto bench = make_bench(machine_, GetParam(), {.lora = true});
+  ten_steps(*bench, golden("lora.safetensors"), "base_model.model.");
+}
+
+// Our bf16 may err from fp32 at most 1.5 times as much as transformers' own bf16 does.
+TEST_P(Llama, Bf16IsAsGoodAsTransformers) {
+  const formats::SafetensorsFile state = golden("state.safetensors");
+  const std::vector<float> exact = floats(state, "logits");
+  const auto bench = make_bench(machine_, GetParam(), {.activation = DType::bf16, .lora = false});
+  const double ours = relative_error(logits(machine_, *bench, GetParam(), DType::bf16), exact);
+  const double theirs = relative_error(floats(state, "logits_bf16"), exact);
+  EXPECT_LT(ours, 1.5 * theirs);
+  EXPECT_GT(ours, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Llama, testing::Values("a", "b", "c"), [](const auto& info) { return info.param; });
+
+// What a step computes does not depend on the micro-batch, on recomputing or on threads: bit for bit.
+TEST(Invariance, MicroBatchRecomputeThreads) {
+  const auto run = [](int threads, int64_t micro, spec::Recompute recompute, DType type, bool lora) {
+    Machine machine(threads);
+    const auto bench = make_bench(machine, "a", {type, lora, recompute, micro});
+    std::vector<data::PackedSequence> sequences(5, golden_sequence("a"));
+    std::vector<int64_t> samples;
+    for (size_t i = 0; i < sequences.size(); ++i) {  // five different ones
+      samples.push_back(static_cast<int64_t>(i));
+      for (int32_t& id : sequences[i].ids) id = static_cast<int32_t>((id + 7 * static_cast<int32_t>(i)) % 131);
+    }
+    std::vector<double> results;
+    for (int64_t step = 1; step <= 3; ++step) {
+      const train::StepResult result = bench->step->run(step, 1e-2, sequences, samples);
+      results.push_back(result.loss);
+      results.push_back(result.grad_norm);
+    }
+    std::vector<std::vector<float>> weights;
+    for (const train::TrainedTensor& t : bench->trained->tensors()) weights.push_back(floats(t.master));
+    return std::pair(results, weights);
+  };
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const bool lora : {false, true}) {
+      const auto expected = run(1, 1, spec::Recompute::none, type, lora);
+      for (const spec::Recompute recompute :
+           {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+        for (const auto& [threads, micro] : {std::pair{2, int64_t{1}}, {1, 2}, {3, 5}}) {
+          EXPECT_EQ(run(threads, micro, recompute, type, lora), expected)
+              << name(type) << (lora ? " LoRA" : " full") << ", threads " << threads << ", micro " << micro
+              << ", recompute " << spec::name(recompute);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::parity
