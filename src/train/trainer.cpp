@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/memory.h"
+#include "base/machine.h"
 #include "data/loader.h"
 #include "spec/flops.h"
 #include "train/run_checkpoint.h"
@@ -80,7 +80,7 @@ StepEvent Trainer::measure(const StepResult& result, int64_t step, double lr, do
   event.hfu = share(executed, settings_.peak_flops);
   event.gemm_share = share(useful, settings_.gemm_flops);
   event.step_s = seconds;
-  event.memory_bytes = peak_resident_bytes();
+  event.memory_bytes = memory_use().peak;
   event.skipped = result.skipped;
   return event;
 }
@@ -143,7 +143,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   event.reason = end == End::done ? "done" : "stopped";
   event.seconds = steady_seconds() - begin;
   event.tokens = tokens_ - tokens_before;
-  event.peak_memory_bytes = peak_resident_bytes();
+  event.peak_memory_bytes = memory_use().peak;
   observer_.on_end(event);
   return end;
 }

@@ -1,0 +1,118 @@
+#include "infer/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/philox.h"
+
+namespace ingot::infer {
+namespace {
+
+SequenceState sequence(int64_t id, int64_t tokens) {
+  SequenceState state;
+  state.id = id;
+  state.tokens = tokens;
+  return state;
+}
+
+std::vector<std::array<int64_t, 3>> summary(const std::vector<Piece>& batch) {
+  std::vector<std::array<int64_t, 3>> all;
+  for (const Piece& piece : batch) all.push_back({piece.sequence->id, piece.begin, piece.end});
+  return all;
+}
+
+TEST(Scheduler, FillsAPromptInPiecesThenDecodes) {
+  PagePool pool(10, 4);
+  Scheduler scheduler(pool, 8, 2);
+  SequenceState a = sequence(1, 11);
+  scheduler.add(&a);
+  std::vector<Piece> batch = scheduler.next();
+  EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 0, 8}}));
+  Scheduler::done(batch);
+  batch = scheduler.next();
+  EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 8, 11}}));
+  Scheduler::done(batch);
+  a.tokens = 12;
+  batch = scheduler.next();
+  EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 11, 12}}));
+  EXPECT_EQ(pool.free_pages(), 7);
+  scheduler.remove(&a);
+  EXPECT_EQ(pool.free_pages(), 10);
+  EXPECT_TRUE(scheduler.next().empty());
+}
+
+TEST(Scheduler, ANewcomerJoinsARunningBatch) {
+  PagePool pool(100, 4);
+  Scheduler scheduler(pool, 8, 2);
+  SequenceState a = sequence(1, 3), b = sequence(2, 20), c = sequence(3, 2);
+  scheduler.add(&a);
+  Scheduler::done(scheduler.next());
+  a.tokens = 4;
+  scheduler.add(&b);
+  scheduler.add(&c);  // two may run at once: it waits
+  const std::vector<Piece> batch = scheduler.next();
+  EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 3, 4}, {2, 0, 7}}));
+  EXPECT_EQ(scheduler.waiting(), 1);
+}
+
+TEST(Scheduler, TheLastComerGivesItsPagesBack) {
+  PagePool pool(3, 2);
+  Scheduler scheduler(pool, 8, 2);
+  SequenceState a = sequence(1, 2), b = sequence(2, 4);
+  scheduler.add(&a);
+  scheduler.add(&b);
+  Scheduler::done(scheduler.next());
+  EXPECT_EQ(pool.free_pages(), 0);
+  a.tokens = 3;  // needs a second page
+  b.tokens = 5;
+  const std::vector<Piece> batch = scheduler.next();
+  EXPECT_EQ(summary(batch).front(), (std::array<int64_t, 3>{1, 2, 3}));
+  EXPECT_EQ(scheduler.preemptions(), 1);
+  EXPECT_EQ(b.cached, 0);
+}
+
+// Whatever comes, pages are never shared, never lost, and everybody gets done.
+TEST(Scheduler, RandomLoadIsServedWhole) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    RandomStream random(seed, 1);
+    PagePool pool(12, 4);
+    Scheduler scheduler(pool, 16, 4);
+    std::vector<SequenceState> all;
+    std::vector<int64_t> length;
+    for (int64_t i = 0; i < 12; ++i) {
+      all.push_back(sequence(i, 1 + static_cast<int64_t>(random.below(20))));
+      length.push_back(all.back().tokens + 1 + static_cast<int64_t>(random.below(20)));
+    }
+    for (SequenceState& s : all) scheduler.add(&s);
+    int steps = 0;
+    for (size_t done = 0; done < all.size() && steps < 10000; ++steps) {
+      const std::vector<Piece> batch = scheduler.next();
+      ASSERT_FALSE(batch.empty());
+      int64_t tokens = 0;
+      std::set<int32_t> pages;
+      for (const SequenceState& s : all) {
+        for (int32_t page : s.table) EXPECT_TRUE(pages.insert(page).second) << "page given twice";
+      }
+      for (const Piece& piece : batch) {
+        EXPECT_EQ(piece.begin, piece.sequence->cached);
+        EXPECT_GE(static_cast<int64_t>(piece.sequence->table.size()) * 4, piece.end);
+        tokens += piece.end - piece.begin;
+      }
+      EXPECT_LE(tokens, 16);
+      Scheduler::done(batch);
+      for (const Piece& piece : batch) {
+        if (piece.end != piece.sequence->tokens) continue;
+        if (++piece.sequence->tokens > length[static_cast<size_t>(piece.sequence->id)]) {
+          scheduler.remove(piece.sequence);
+          ++done;
+        }
+      }
+    }
+    EXPECT_LT(steps, 10000);
+    EXPECT_EQ(pool.free_pages(), 12);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::infer
