@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/gguf_config.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/row_codec.h"
 #include "checkpoint/row_order.h"
@@ -40,7 +41,7 @@ bool is_ignorable(const StoredTensor& tensor, const spec::ModelSpec& model, bool
 
 void check_no_others(const TensorStore& store, const spec::ModelSpec& model,
                      const std::vector<spec::ParamSpec>& table) {
-  const bool gguf = false;
+  const bool gguf = store.gguf() != nullptr;
   std::set<std::string_view> known;
   for (const spec::ParamSpec& p : table) known.insert(gguf ? p.gguf_name : p.name);
   for (const StoredTensor& tensor : store.tensors()) {
@@ -52,7 +53,7 @@ void check_no_others(const TensorStore& store, const spec::ModelSpec& model,
 }
 
 Move plan_move(const TensorStore& store, const spec::ParamSpec& p, const LoadOptions& options) {
-  const bool gguf = false;
+  const bool gguf = store.gguf() != nullptr;
   const std::string& name = gguf ? p.gguf_name : p.name;
   const StoredTensor* tensor = store.find(name);
   if (tensor == nullptr) {
@@ -154,7 +155,7 @@ spec::ModelSpec read_hf_spec(const std::filesystem::path& folder) {
 
 spec::ModelSpec read_model_spec(const ModelSource& source) {
   if (source.kind == SourceKind::hugging_face) return read_hf_spec(source.path);
-  throw_error(ErrorKind::unsupported, "{}: GGUF files cannot be loaded yet", source.path.string());
+  return gguf_model(TensorStore(source));
 }
 
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
@@ -162,6 +163,8 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
   model.name = source.name;
   if (source.kind == SourceKind::hugging_face) model.spec = read_hf_spec(source.path);
   const auto store = std::make_shared<const TensorStore>(source);
+
+  if (store->gguf() != nullptr) model.spec = gguf_model(*store);
 
   const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
   check_no_others(*store, model.spec, table);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "tensor/block_quant.h"
 
 namespace ingot::checkpoint {
 
@@ -34,7 +35,7 @@ void decode_row(Storage storage, const void* row, int64_t n, float* out) {
     case Storage::f32: std::memcpy(out, row, static_cast<size_t>(n) * sizeof(float)); return;
     case Storage::bf16: decode_16(row, n, out, bf16_to_float); return;
     case Storage::f16: decode_16(row, n, out, f16_to_float); return;
-    default: throw_error(ErrorKind::internal, "rows of {} cannot be read", name(storage));
+    default: block_codec(storage).decode(static_cast<const std::byte*>(row), n, out); return;
   }
 }
 
@@ -43,8 +44,11 @@ void encode_row(Storage storage, const float* values, int64_t n, void* row) {
     case Storage::f32: std::memcpy(row, values, static_cast<size_t>(n) * sizeof(float)); return;
     case Storage::bf16: encode_16(values, n, row, float_to_bf16); return;
     case Storage::f16: encode_16(values, n, row, float_to_f16); return;
-    default: throw_error(ErrorKind::internal, "rows of {} cannot be written", name(storage));
+    default: break;
   }
+  const BlockCodec& codec = block_codec(storage);
+  if (codec.encode == nullptr) throw_error(ErrorKind::internal, "rows of {} cannot be written", name(storage));
+  codec.encode(values, n, static_cast<std::byte*>(row));
 }
 
 Storage storage_of(DType dtype) {

@@ -12,8 +12,8 @@ namespace ingot::checkpoint {
 // out[0..n) = the values of `n` elements stored at `row` (any alignment); n is whole blocks. Exact.
 void decode_row(Storage storage, const void* row, int64_t n, float* out);
 
-// Stores values[0..n) at `row`: f32 exactly, bf16 and f16 to nearest even, q8_0 as GGUF's reference quantiser does.
-// ErrorKind::internal for other types.
+// Stores values[0..n) at `row`: f32 exactly, bf16 and f16 to nearest even, q8_0, q4_0 and q4_1 as GGUF's reference
+// quantiser does. Errors: those of encode_q8_0; internal for other types.
 void encode_row(Storage storage, const float* values, int64_t n, void* row);
 
 // f32, bf16 or f16; internal error for other types.

@@ -37,7 +37,13 @@ TensorStore::TensorStore(const ModelSource& source) : path_(source.path) {
       }
     }
   } else {
-    throw_error(ErrorKind::unsupported, "{}: GGUF files cannot be loaded yet", source.path.string());
+    gguf_ = std::make_unique<formats::GgufSet>(source.path);
+    for (const formats::GgufFile& file : gguf_->files()) {
+      for (const formats::GgufTensor& tensor : file.tensors()) {
+        const std::string type(formats::info(tensor.type).name);
+        tensors_.push_back({tensor.name, type, storage_from_file(type), tensor.shape(), tensor.bytes, file.source()});
+      }
+    }
   }
   std::sort(tensors_.begin(), tensors_.end(),
             [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/model_source.h"
+#include "formats/gguf.h"
 #include "formats/safetensors_set.h"
 #include "tensor/weight.h"
 
@@ -33,7 +34,7 @@ struct StoredTensor {
 // Owns the file maps; not movable, shared by what points into them.
 class TensorStore {
  public:
-  // Errors: those of SafetensorsSet; not_found for a folder without weights.
+  // Errors: those of SafetensorsSet and GgufSet; not_found for a folder without weights.
   explicit TensorStore(const ModelSource& source);
   TensorStore(const TensorStore&) = delete;
   TensorStore& operator=(const TensorStore&) = delete;
@@ -42,11 +43,13 @@ class TensorStore {
   const StoredTensor* find(std::string_view name) const;                 // null when there is none
   // Errors: not_found, naming file and tensor.
   const StoredTensor& at(std::string_view name) const;
+  const formats::GgufSet* gguf() const { return gguf_.get(); }  // null for safetensors
   const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;
   std::unique_ptr<formats::SafetensorsSet> safetensors_;
+  std::unique_ptr<formats::GgufSet> gguf_;
   std::vector<StoredTensor> tensors_;
 };
 
