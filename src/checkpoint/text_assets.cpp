@@ -1,0 +1,167 @@
+#include "checkpoint/text_assets.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/json_object.h"
+#include "formats/gguf.h"
+
+namespace ingot::checkpoint {
+
+namespace fs = std::filesystem;
+using formats::GgufMetadata;
+using nlohmann::json;
+
+namespace {
+
+// A token in tokenizer_config.json: its text, or an object with its "content".
+void read_token(const JsonObject& settings, const char* key, std::optional<std::string>& token) {
+  const json* value = settings.find(key);
+  if (value == nullptr || token) return;
+  token = value->is_object() ? settings.object(key)->string("content") : settings.string(key);
+}
+
+void set_ids(const std::vector<int64_t>& ids, std::vector<int32_t>& out) {
+  for (int64_t id : ids) {
+    if (id >= 0 && id <= INT32_MAX) out.push_back(static_cast<int32_t>(id));
+  }
+}
+
+void read_generation(const fs::path& folder, TextAssets& assets) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    if (!fs::exists(folder / name)) continue;
+    const json document = read_json(folder / name);
+    const JsonObject settings(document, (folder / name).string());
+    if (assets.eos.empty()) set_ids(settings.integers("eos_token_id"), assets.eos);
+    std::vector<int32_t> bos;
+    set_ids(settings.integers("bos_token_id"), bos);
+    if (!assets.bos && !bos.empty()) assets.bos = bos.front();
+    if (std::string_view(name) == "config.json") continue;
+    GenerationDefaults& generation = assets.generation;
+    generation.do_sample = settings.boolean("do_sample");
+    generation.temperature = settings.number("temperature");
+    generation.top_p = settings.number("top_p");
+    generation.top_k = settings.integer("top_k");
+    generation.repetition_penalty = settings.number("repetition_penalty");
+  }
+}
+
+TextAssets load_hf_text(const fs::path& folder) {
+  TextAssets assets;
+  const text::SpecialTokens special = hf_special_tokens(folder);
+  const fs::path path = folder / "tokenizer.json";
+  if (fs::exists(path)) {
+    assets.tokenizer = text::Tokenizer::from_json(read_file(path, uint64_t{1} << 30), path.string(), special);
+    assets.bos = assets.tokenizer->bos_id();
+  } else {
+    for (const char* other : {"tokenizer.model", "vocab.json"}) {
+      if (!fs::exists(folder / other)) continue;
+      throw_hint(ErrorKind::unsupported,
+                 "write it once with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
+                 "{}: there is no tokenizer.json, only {}, which is not read", folder.string(), other);
+    }
+  }
+  read_generation(folder, assets);
+  if (assets.tokenizer && assets.eos.empty() && assets.tokenizer->eos_id()) assets.eos = {*assets.tokenizer->eos_id()};
+  const auto text_of = [&](const std::optional<std::string>& named, std::optional<int32_t> id) {
+    if (named) return *named;
+    return assets.tokenizer && id ? assets.tokenizer->token_text(*id) : std::string();
+  };
+  assets.bos_text = text_of(special.bos, assets.bos);
+  assets.eos_text =
+      text_of(special.eos, assets.eos.empty() ? std::nullopt : std::optional<int32_t>(assets.eos.front()));
+  assets.chat_template = hf_chat_template(folder);
+  return assets;
+}
+
+TextAssets load_gguf_text(const fs::path& path) {
+  TextAssets assets;
+  const formats::GgufSet file(path);
+  const GgufMetadata& metadata = file.metadata();
+  if (!metadata.contains("tokenizer.ggml.tokens")) return assets;
+  assets.tokenizer = text::Tokenizer::from_vocabulary(gguf_vocabulary(metadata, path.string()));
+  assets.bos = assets.tokenizer->bos_id();
+  for (const char* key : {"eos", "eot", "eom"}) {
+    const int64_t id = metadata.integer(fmt::format("tokenizer.ggml.{}_token_id", key), -1);
+    set_ids({id}, assets.eos);
+  }
+  if (assets.bos) assets.bos_text = assets.tokenizer->token_text(*assets.bos);
+  if (const auto eos = assets.tokenizer->eos_id()) assets.eos_text = assets.tokenizer->token_text(*eos);
+  if (metadata.contains("tokenizer.chat_template")) assets.chat_template = metadata.text("tokenizer.chat_template");
+  return assets;
+}
+
+}  // namespace
+
+text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::string& source) {
+  text::VocabularySpec vocabulary;
+  vocabulary.name = source;
+  vocabulary.model = metadata.text("tokenizer.ggml.model");
+  vocabulary.pre = metadata.text("tokenizer.ggml.pre", "");
+  vocabulary.tokens = metadata.texts("tokenizer.ggml.tokens");
+  if (metadata.contains("tokenizer.ggml.token_type")) {
+    for (int64_t type : metadata.integers("tokenizer.ggml.token_type")) {
+      vocabulary.token_types.push_back(static_cast<int32_t>(std::clamp<int64_t>(type, 0, 1000)));
+    }
+  }
+  if (metadata.contains("tokenizer.ggml.merges")) vocabulary.merges = metadata.texts("tokenizer.ggml.merges");
+  const auto id = [&](const char* key) -> std::optional<int32_t> {
+    const int64_t value = metadata.integer(key, -1);
+    if (value < 0 || value > INT32_MAX) return std::nullopt;
+    return static_cast<int32_t>(value);
+  };
+  vocabulary.bos_id = id("tokenizer.ggml.bos_token_id");
+  vocabulary.eos_id = id("tokenizer.ggml.eos_token_id");
+  vocabulary.unk_id = id("tokenizer.ggml.unknown_token_id");
+  vocabulary.pad_id = id("tokenizer.ggml.padding_token_id");
+  const auto flag = [&](const char* key) -> std::optional<bool> {
+    if (!metadata.contains(key)) return std::nullopt;
+    return metadata.boolean(key);
+  };
+  vocabulary.add_bos = flag("tokenizer.ggml.add_bos_token");
+  vocabulary.add_eos = flag("tokenizer.ggml.add_eos_token");
+  return vocabulary;
+}
+
+text::SpecialTokens hf_special_tokens(const fs::path& folder) {
+  text::SpecialTokens special;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    if (!fs::exists(folder / name)) continue;
+    const json document = read_json(folder / name);
+    const JsonObject settings(document, (folder / name).string());
+    read_token(settings, "bos_token", special.bos);
+    read_token(settings, "eos_token", special.eos);
+    read_token(settings, "unk_token", special.unk);
+    read_token(settings, "pad_token", special.pad);
+    if (!special.add_bos) special.add_bos = settings.boolean("add_bos_token");
+    if (!special.add_eos) special.add_eos = settings.boolean("add_eos_token");
+  }
+  return special;
+}
+
+std::optional<std::string> hf_chat_template(const fs::path& folder) {
+  if (fs::exists(folder / "chat_template.jinja")) return read_file(folder / "chat_template.jinja", uint64_t{1} << 26);
+  const fs::path path = folder / "tokenizer_config.json";
+  if (!fs::exists(path)) return std::nullopt;
+  const json document = read_json(path);
+  const JsonObject settings(document, path.string());
+  const json* found = settings.find("chat_template");
+  if (found == nullptr) return std::nullopt;
+  if (!found->is_array()) return settings.string("chat_template");
+  for (const json& item : *found) {
+    const JsonObject named(item, path.string() + ": chat_template");
+    if (named.string("name") == "default") return named.string("template");
+  }
+  return std::nullopt;
+}
+
+TextAssets load_text(const ModelSource& source) {
+  TextAssets assets = source.kind == SourceKind::gguf ? load_gguf_text(source.path) : load_hf_text(source.path);
+  std::sort(assets.eos.begin(), assets.eos.end());
+  assets.eos.erase(std::unique(assets.eos.begin(), assets.eos.end()), assets.eos.end());
+  return assets;
+}
+
+}  // namespace ingot::checkpoint
