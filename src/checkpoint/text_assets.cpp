@@ -16,13 +16,6 @@ using nlohmann::json;
 
 namespace {
 
-// A token in tokenizer_config.json: its text, or an object with its "content".
-void read_token(const JsonObject& settings, const char* key, std::optional<std::string>& token) {
-  const json* value = settings.find(key);
-  if (value == nullptr || token) return;
-  token = value->is_object() ? settings.object(key)->string("content") : settings.string(key);
-}
-
 void set_ids(const std::vector<int64_t>& ids, std::vector<int32_t>& out) {
   for (int64_t id : ids) {
     if (id >= 0 && id <= INT32_MAX) out.push_back(static_cast<int32_t>(id));
@@ -50,7 +43,8 @@ void read_generation(const fs::path& folder, TextAssets& assets) {
 
 TextAssets load_hf_text(const fs::path& folder) {
   TextAssets assets;
-  const text::SpecialTokens special = hf_special_tokens(folder);
+  const text::TokenizerConfig config = hf_tokenizer_config(folder);
+  const text::SpecialTokens& special = config.special;
   const fs::path path = folder / "tokenizer.json";
   if (fs::exists(path)) {
     assets.tokenizer = text::Tokenizer::from_json(read_file(path, uint64_t{1} << 30), path.string(), special);
@@ -72,7 +66,7 @@ TextAssets load_hf_text(const fs::path& folder) {
   assets.bos_text = text_of(special.bos, assets.bos);
   assets.eos_text =
       text_of(special.eos, assets.eos.empty() ? std::nullopt : std::optional<int32_t>(assets.eos.front()));
-  assets.chat_template = hf_chat_template(folder);
+  assets.chat_template = config.chat_template;
   return assets;
 }
 
@@ -125,36 +119,24 @@ text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::st
   return vocabulary;
 }
 
-text::SpecialTokens hf_special_tokens(const fs::path& folder) {
-  text::SpecialTokens special;
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    if (!fs::exists(folder / name)) continue;
-    const json document = read_json(folder / name);
-    const JsonObject settings(document, (folder / name).string());
-    read_token(settings, "bos_token", special.bos);
-    read_token(settings, "eos_token", special.eos);
-    read_token(settings, "unk_token", special.unk);
-    read_token(settings, "pad_token", special.pad);
-    if (!special.add_bos) special.add_bos = settings.boolean("add_bos_token");
-    if (!special.add_eos) special.add_eos = settings.boolean("add_eos_token");
+text::TokenizerConfig hf_tokenizer_config(const fs::path& folder) {
+  text::TokenizerConfig config;
+  const auto read = [&](const char* name) {
+    const fs::path path = folder / name;
+    return text::parse_tokenizer_config(read_file(path, uint64_t{1} << 26), path.string());
+  };
+  if (fs::exists(folder / "tokenizer_config.json")) config = read("tokenizer_config.json");
+  if (fs::exists(folder / "special_tokens_map.json")) {
+    const text::SpecialTokens more = read("special_tokens_map.json").special;
+    text::SpecialTokens& special = config.special;
+    if (!special.bos) special.bos = more.bos;
+    if (!special.eos) special.eos = more.eos;
+    if (!special.unk) special.unk = more.unk;
+    if (!special.pad) special.pad = more.pad;
   }
-  return special;
-}
-
-std::optional<std::string> hf_chat_template(const fs::path& folder) {
-  if (fs::exists(folder / "chat_template.jinja")) return read_file(folder / "chat_template.jinja", uint64_t{1} << 26);
-  const fs::path path = folder / "tokenizer_config.json";
-  if (!fs::exists(path)) return std::nullopt;
-  const json document = read_json(path);
-  const JsonObject settings(document, path.string());
-  const json* found = settings.find("chat_template");
-  if (found == nullptr) return std::nullopt;
-  if (!found->is_array()) return settings.string("chat_template");
-  for (const json& item : *found) {
-    const JsonObject named(item, path.string() + ": chat_template");
-    if (named.string("name") == "default") return named.string("template");
-  }
-  return std::nullopt;
+  const fs::path separate = folder / "chat_template.jinja";
+  if (fs::exists(separate)) config.chat_template = read_file(separate, uint64_t{1} << 26);
+  return config;
 }
 
 TextAssets load_text(const ModelSource& source) {

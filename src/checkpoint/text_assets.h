@@ -10,6 +10,7 @@
 #include "checkpoint/model_source.h"
 #include "formats/gguf_metadata.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 
 namespace ingot::checkpoint {
 
@@ -42,8 +43,7 @@ TextAssets load_text(const ModelSource& source);
 // The keys tokenizer.ggml.* of a GGUF file; `source` names it. ErrorKind::not_found when it has no vocabulary.
 text::VocabularySpec gguf_vocabulary(const formats::GgufMetadata& metadata, const std::string& source);
 
-// Names and settings of special tokens in a Hugging Face folder.
-text::SpecialTokens hf_special_tokens(const std::filesystem::path& folder);
-std::optional<std::string> hf_chat_template(const std::filesystem::path& folder);
+// What tokenizer_config.json, special_tokens_map.json and chat_template.jinja of a folder say; all are optional.
+text::TokenizerConfig hf_tokenizer_config(const std::filesystem::path& folder);
 
 }  // namespace ingot::checkpoint

@@ -1,0 +1,22 @@
+// Byte-level BPE vocabularies between the two formats: tokenizer.json and the keys of GGUF files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "text/tokenizer.h"
+
+namespace ingot::checkpoint {
+
+// The text of a tokenizer.json that gives the same ids as the vocabulary of a GGUF file. Tokens of type unused (names
+// that pad a vocabulary) are left out. Errors: unsupported for a model or pre-tokenizer that is not known; corrupt.
+std::string tokenizer_json(const text::VocabularySpec& vocabulary);
+
+// The vocabulary of a tokenizer.json as a GGUF file has it, padded to `size` tokens with "[PAD<id>]" of type unused.
+// Errors: corrupt, also when there are more than `size` tokens; unsupported, by name, for what GGUF has no words for:
+// models other than byte-level BPE, and pre-tokenizers and normalizers outside the known names.
+text::VocabularySpec gguf_vocabulary_of(std::string_view tokenizer_json, const std::string& source,
+                                        const text::SpecialTokens& special, int64_t size);
+
+}  // namespace ingot::checkpoint
