@@ -136,10 +136,10 @@ const Splitting* find_splitting(const JsonObject& root, bool ignore_merges) {
   return nullptr;
 }
 
-// Whether the post-processor puts `token` in front of (or behind) the text.
-bool template_has(const JsonObject& root, const std::string& token, bool front) {
+// The token that the post-processor puts in front of (or behind) the text.
+std::optional<std::string> template_token(const JsonObject& root, bool front) {
   const json* post = root.find("post_processor");
-  if (post == nullptr) return false;
+  if (post == nullptr) return std::nullopt;
   std::vector<json> processors = {*post};
   if (post->value("type", "") == "Sequence") {
     const json list = post->value("processors", json::array());
@@ -149,10 +149,21 @@ bool template_has(const JsonObject& root, const std::string& token, bool front) 
     bool after = false;
     for (const json& item : processor.value("single", json::array())) {
       if (item.contains("Sequence")) after = true;
-      if (after != front && item.contains("SpecialToken") && item["SpecialToken"].value("id", "") == token) return true;
+      if (after != front && item.contains("SpecialToken")) return item["SpecialToken"].value("id", "");
     }
   }
-  return false;
+  return std::nullopt;
+}
+
+// The BOS (or EOS) of a vocabulary and whether it is added: what the settings say, else what the post-processor does.
+void read_edge(const JsonObject& root, bool front, std::optional<std::string> named, std::optional<bool> forced,
+               std::optional<std::string>& token, std::optional<bool>& add) {
+  const std::optional<std::string> added = template_token(root, front);
+  token = named ? named : added;
+  add = forced.value_or(added.has_value());
+  if (!added || !*add || token == added) return;
+  throw_hint(ErrorKind::unsupported, "a GGUF file can add the BOS or EOS token only",
+             "{}: the post-processor adds '{}', the settings name '{}'", root.where(), *added, *token);
 }
 
 std::string merge_text(const json& merge, const std::string& source) {
@@ -258,6 +269,11 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
   if (const json* added = root.find("added_tokens")) {
     for (const json& item : *added) {
       const JsonObject token(item, source + ": added_tokens");
+      for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
+        if (!token.boolean(flag).value_or(false)) continue;
+        throw_error(ErrorKind::unsupported, "{}: GGUF cannot say that token '{}' has \"{}\"", source,
+                    token.string("content").value_or(""), flag);
+      }
       set(token.string("content").value_or(""), item.value("id", json(nullptr)),
           token.boolean("special").value_or(false) ? type_control : type_user_defined);
     }
@@ -270,12 +286,13 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
     const auto found = token ? ids.find(*token) : ids.end();
     return found == ids.end() ? std::nullopt : std::optional<int32_t>(found->second);
   };
-  vocabulary.bos_id = id_of(special.bos);
-  vocabulary.eos_id = id_of(special.eos);
+  std::optional<std::string> bos, eos;
+  read_edge(root, true, special.bos, special.add_bos, bos, vocabulary.add_bos);
+  read_edge(root, false, special.eos, special.add_eos, eos, vocabulary.add_eos);
+  vocabulary.bos_id = id_of(bos);
+  vocabulary.eos_id = id_of(eos);
   vocabulary.unk_id = id_of(special.unk);
   vocabulary.pad_id = id_of(special.pad);
-  vocabulary.add_bos = special.add_bos.value_or(special.bos && template_has(root, *special.bos, true));
-  vocabulary.add_eos = special.add_eos.value_or(special.eos && template_has(root, *special.eos, false));
   return vocabulary;
 }
 
