@@ -10,4 +10,7 @@ namespace ingot::ops {
 // with `threads` threads and sequences of at most `longest` tokens.
 size_t attention_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads);
 
+// The part of it that each CPU thread has for itself: operand panels, a block of scores and sums.
+size_t attention_thread_bytes(int64_t head_dim);
+
 }  // namespace ingot::ops

@@ -1,31 +1,34 @@
 #include "ops/rms_norm.h"
 
-#include "ops/checks.h"
+#include "ops/check.h"
 #include "ops/registry.h"
 
 namespace ingot::ops {
 
 void rms_norm(Context& context, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
               float epsilon) {
-  const NamedTensors tensors = {{"y", y}, {"rstd", rstd}, {"x", x}, {"weight", weight}};
   const char* op = RmsNorm::name;
-  require(x.shape.rank() == 2 && is_activation(x.dtype), op, "x [T, H] of f32 or bf16", tensors);
-  require(is(y, x.dtype, x.shape), op, "y like x", tensors);
-  require(is(weight, DType::f32, Shape{x.shape[1]}), op, "weight [H] f32", tensors);
-  require(!rstd || is(rstd, DType::f32, Shape{x.shape[0]}), op, "rstd [T] f32 or absent", tensors);
+  check_rank(op, "x", x, 2);
+  check_dtype(op, "x", x, {DType::f32, DType::bf16});
+  check_place(op, "x", context, x);
+  check(op, "y", context, y, x.shape, {x.dtype});
+  check(op, "weight", context, weight, {x.shape[1]}, {DType::f32});
+  if (rstd) check(op, "rstd", context, rstd, {x.shape[0]}, {DType::f32});
+  if (x.elements() == 0) return;
   dispatch<RmsNorm>(context, y, rstd, x, weight, epsilon);
 }
 
 void rms_norm_backward(Context& context, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
                        const Tensor& weight, const Tensor& rstd, RmsNormBackwardAttributes attributes) {
-  const NamedTensors tensors = {{"dx", dx}, {"dweight", dweight}, {"dy", dy},
-                                {"x", x},   {"weight", weight},   {"rstd", rstd}};
   const char* op = RmsNormBackward::name;
-  require(x.shape.rank() == 2 && is_activation(x.dtype), op, "x [T, H] of f32 or bf16", tensors);
-  require(is(dy, x.dtype, x.shape) && is(dx, x.dtype, x.shape), op, "dy and dx like x", tensors);
-  require(is(weight, DType::f32, Shape{x.shape[1]}), op, "weight [H] f32", tensors);
-  require(!dweight || is(dweight, DType::f32, weight.shape), op, "dweight [H] f32 or absent", tensors);
-  require(is(rstd, DType::f32, Shape{x.shape[0]}), op, "rstd [T] f32", tensors);
+  check_rank(op, "x", x, 2);
+  check_dtype(op, "x", x, {DType::f32, DType::bf16});
+  check_place(op, "x", context, x);
+  check(op, "dx", context, dx, x.shape, {x.dtype});
+  check(op, "dy", context, dy, x.shape, {x.dtype});
+  check(op, "weight", context, weight, {x.shape[1]}, {DType::f32});
+  check(op, "rstd", context, rstd, {x.shape[0]}, {DType::f32});
+  if (dweight) check(op, "dweight", context, dweight, {x.shape[1]}, {DType::f32});
   dispatch<RmsNormBackward>(context, dx, dweight, dy, x, weight, rstd, attributes);
 }
 

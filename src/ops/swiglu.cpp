@@ -1,24 +1,30 @@
 #include "ops/swiglu.h"
 
-#include "ops/checks.h"
+#include "ops/check.h"
 #include "ops/registry.h"
 
 namespace ingot::ops {
 
 void swiglu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up) {
-  const NamedTensors tensors = {{"y", y}, {"gate", gate}, {"up", up}};
-  require(is_activation(gate.dtype), Swiglu::name, "gate of f32 or bf16", tensors);
-  require(is(y, gate.dtype, gate.shape) && is(up, gate.dtype, gate.shape), Swiglu::name, "y and up like gate", tensors);
+  const char* op = Swiglu::name;
+  check_dtype(op, "gate", gate, {DType::f32, DType::bf16});
+  check_place(op, "gate", context, gate);
+  check(op, "up", context, up, gate.shape, {gate.dtype});
+  check(op, "y", context, y, gate.shape, {gate.dtype});
+  if (gate.elements() == 0) return;
   dispatch<Swiglu>(context, y, gate, up);
 }
 
 void swiglu_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
                      const Tensor& up) {
-  const NamedTensors tensors = {{"dgate", dgate}, {"dup", dup}, {"dy", dy}, {"gate", gate}, {"up", up}};
   const char* op = SwigluBackward::name;
-  require(is_activation(gate.dtype), op, "gate of f32 or bf16", tensors);
-  require(is(up, gate.dtype, gate.shape) && is(dy, gate.dtype, gate.shape), op, "up and dy like gate", tensors);
-  require(is(dgate, gate.dtype, gate.shape) && is(dup, gate.dtype, gate.shape), op, "dgate and dup like gate", tensors);
+  check_dtype(op, "gate", gate, {DType::f32, DType::bf16});
+  check_place(op, "gate", context, gate);
+  check(op, "up", context, up, gate.shape, {gate.dtype});
+  check(op, "dy", context, dy, gate.shape, {gate.dtype});
+  check(op, "dgate", context, dgate, gate.shape, {gate.dtype});
+  check(op, "dup", context, dup, gate.shape, {gate.dtype});
+  if (gate.elements() == 0) return;
   dispatch<SwigluBackward>(context, dgate, dup, dy, gate, up);
 }
 

@@ -32,7 +32,7 @@ Fill fixed(std::vector<double> wanted) {
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
-    for (const auto& list : {elementwise_cases()}) {
+    for (const auto& list : {elementwise_cases(), rms_norm_cases(), rope_cases(), swiglu_cases(), attention_cases()}) {
       cases.insert(cases.end(), list.begin(), list.end());
     }
     return cases;

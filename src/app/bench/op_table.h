@@ -74,6 +74,10 @@ struct OpCase {
 const std::vector<OpCase>& op_cases();
 
 std::vector<OpCase> elementwise_cases();
+std::vector<OpCase> rms_norm_cases();
+std::vector<OpCase> rope_cases();
+std::vector<OpCase> swiglu_cases();
+std::vector<OpCase> attention_cases();
 
 enum class Outcome { passed, failed, declined };
 struct Verdict {

@@ -25,14 +25,13 @@ void register_ops(ops::Registry& registry, Levels levels);
 // Registers RUN<LEVEL::KERNELS>, an op's glue over the kernels of one level, for every level up to BEST, best first.
 // The remaining argument, if any, is the decline function.
 #define INGOT_ADD_LEVEL(registry, best, Op, run, level, kernels, ...) \
-  if ((best) >= Isa::level)                                           \
-  (registry).add<Op>(DeviceKind::cpu, #level, run<level::kernels> __VA_OPT__(, ) __VA_ARGS__)
+  if ((best) >= Isa::level) (registry).add<Op>(DeviceKind::cpu, #level, run<level::kernels> __VA_OPT__(, ) __VA_ARGS__)
 #if defined(INGOT_SIMD_X86)
-#define INGOT_ADD_LEVELS(registry, best, Op, run, kernels, ...)                                  \
-  do {                                                                                           \
-    INGOT_ADD_LEVEL(registry, best, Op, run, avx512, kernels __VA_OPT__(, ) __VA_ARGS__);        \
-    INGOT_ADD_LEVEL(registry, best, Op, run, avx2, kernels __VA_OPT__(, ) __VA_ARGS__);          \
-    INGOT_ADD_LEVEL(registry, best, Op, run, plain, kernels __VA_OPT__(, ) __VA_ARGS__);         \
+#define INGOT_ADD_LEVELS(registry, best, Op, run, kernels, ...)                           \
+  do {                                                                                    \
+    INGOT_ADD_LEVEL(registry, best, Op, run, avx512, kernels __VA_OPT__(, ) __VA_ARGS__); \
+    INGOT_ADD_LEVEL(registry, best, Op, run, avx2, kernels __VA_OPT__(, ) __VA_ARGS__);   \
+    INGOT_ADD_LEVEL(registry, best, Op, run, plain, kernels __VA_OPT__(, ) __VA_ARGS__);  \
   } while (false)
 #else
 #define INGOT_ADD_LEVELS(registry, best, Op, run, kernels, ...) \

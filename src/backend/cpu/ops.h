@@ -6,5 +6,10 @@
 namespace ingot::cpu {
 
 void register_elementwise(ops::Registry& registry, Levels levels);
+void register_rms_norm(ops::Registry& registry, Levels levels);
+void register_rope(ops::Registry& registry, Levels levels);
+void register_swiglu(ops::Registry& registry, Levels levels);
+void register_attention(ops::Registry& registry, Levels levels);
+void register_kv_store(ops::Registry& registry, Levels levels);
 
 }  // namespace ingot::cpu

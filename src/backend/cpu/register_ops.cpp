@@ -4,6 +4,11 @@ namespace ingot::cpu {
 
 void register_ops(ops::Registry& registry, Levels levels) {
   register_elementwise(registry, levels);
+  register_rms_norm(registry, levels);
+  register_rope(registry, levels);
+  register_swiglu(registry, levels);
+  register_attention(registry, levels);
+  register_kv_store(registry, levels);
 }
 
 void register_ops(ops::Registry& registry) { register_ops(registry, machine_levels()); }

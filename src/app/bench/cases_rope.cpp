@@ -1,0 +1,63 @@
+#include <complex>
+
+#include "app/bench/op_table.h"
+#include "base/error.h"
+#include "ops/rope.h"
+
+namespace ingot::bench {
+namespace {
+
+OpCase rope_case(DType dtype, int64_t rows, int64_t heads, int64_t pairs, int64_t last, bool inverse, bool in_place) {
+  OpCase c{.op = "rope",
+           .name = fmt::format("{} T={} heads={} D={} to {}{}{}", name(dtype), rows, heads, 2 * pairs, last,
+                               inverse ? " inverse" : "", in_place ? " in place" : "")};
+  const int64_t width = 2 * heads * pairs;
+  c.operands = {{"y", dtype, {rows, width}, Role::output},
+                {"x", dtype, {rows, width}},
+                {"positions", DType::i32, {rows}, Role::input, integers(0, last)},
+                {"frequencies", DType::f32, {pairs}}};
+  c.operands[0].alias = in_place ? 1 : -1;
+  c.operands[3].fill = [pairs](std::vector<double>& values, RandomStream&) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(pairs));
+    }
+  };
+  c.run = [heads, inverse](ops::Context& context, const Arguments& a) {
+    ops::rope(context, a[0], a[1], a[2], a[3], {.heads = heads, .inverse = inverse});
+  };
+  // A pair is a complex number, turned by e^(i angle).
+  c.reference = [pairs, inverse, width](Values& v, std::vector<double>&) {
+    const auto half = static_cast<size_t>(pairs);
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      if (i / half % 2 != 0) continue;
+      const auto position = static_cast<float>(v[2][i / static_cast<size_t>(width)]);
+      const float angle = position * static_cast<float>(v[3][i % half]);
+      const auto turned = std::complex<double>(v[1][i], v[1][i + half]) *
+                          std::polar(1.0, inverse ? -static_cast<double>(angle) : static_cast<double>(angle));
+      v[0][i] = turned.real();
+      v[0][i + half] = turned.imag();
+    }
+  };
+  c.flops = 3.0 * static_cast<double>(rows * width);
+  c.bytes = 2.0 * static_cast<double>(rows * width) * static_cast<double>(size_of(dtype));
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> rope_cases() {
+  std::vector<OpCase> cases;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t pairs : {1, 5, 8, 10, 32, 40, 64, 70, 128}) {
+      cases.push_back(rope_case(dtype, 7, 3, pairs, 131072, pairs == 10, pairs == 40));
+    }
+    cases.push_back(rope_case(dtype, 300, 2, 8, 2000, false, false));
+    cases.push_back(rope_case(dtype, 9, 1, 16, 100000000, false, false));
+    cases.push_back(rope_case(dtype, 0, 2, 8, 20, false, false));
+    cases.push_back(rope_case(dtype, 1024, 32, 32, 2047, false, true));
+    cases.back().timing_only = true;
+  }
+  return cases;
+}
+
+}  // namespace ingot::bench

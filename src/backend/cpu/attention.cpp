@@ -1,0 +1,180 @@
+#include "ops/attention.h"
+
+#include "backend/cpu/attention_plan.h"
+#include "backend/cpu/glue.h"
+#include "backend/cpu/ops.h"
+#include "backend/cpu/simd/attention.h"
+
+namespace ingot::cpu {
+namespace {
+
+using ops::Context;
+
+template <const AttentionKernels& K>
+void run_attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                   const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
+  const int64_t tokens = q.shape[0];
+  const int64_t d = attributes.head_dim;
+  const auto starts = sequence_offsets(ops::Attention::name, offsets, tokens);
+  std::vector<AttentionSlice> slices;
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    cut_queries(slices, attributes, static_cast<int64_t>(s), starts[s + 1] - starts[s], 0);
+  }
+  longest_first(slices);
+  run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
+    const AttentionSlice& slice = slices[static_cast<size_t>(i)];
+    const int64_t start = starts[static_cast<size_t>(slice.sequence)];
+    const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
+    AttentionForward task{};
+    task.bf16 = q.dtype == DType::bf16;
+    task.q_stride = attributes.heads * d;
+    task.kv_stride = attributes.kv_heads * d;
+    const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;
+    const int64_t first_key = start * task.kv_stride + kv_head * d;
+    task.q = address(q, first_row);
+    task.out = address(out, first_row);
+    task.lse = lse ? lse.as<float>() + slice.head * tokens + start + slice.begin : nullptr;
+    task.lse_stride = tokens;
+    task.k = address(k, first_key);
+    task.v = address(v, first_key);
+    task.page = 1;
+    task.queries = slice.end - slice.begin;
+    task.heads = slice.heads;
+    task.first = slice.begin;
+    task.head_dim = d;
+    task.scale = attributes.scale;
+    task.scratch = scratch;
+    K.forward(task);
+  });
+}
+
+template <const AttentionKernels& K>
+void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                  const ops::AttentionSaved& saved, const Tensor& offsets, ops::AttentionAttributes attributes) {
+  const int64_t tokens = dout.shape[0];
+  const int64_t d = attributes.head_dim;
+  const int64_t group = attributes.heads / attributes.kv_heads;
+  const auto starts = sequence_offsets(ops::AttentionBackward::name, offsets, tokens);
+  const Arena::Scope scope(context.scratch);
+  float* delta =
+      static_cast<float*>(context.scratch.take_bytes(static_cast<size_t>(tokens * attributes.heads) * sizeof(float)));
+  context.threads->parallel_for(0, tokens, row_grain(attributes.heads * d), [&](int64_t lo, int64_t hi) {
+    K.delta(dout.dtype == DType::bf16, dout.data, saved.out.data, delta, attributes.heads, d, tokens, lo, hi);
+  });
+
+  std::vector<AttentionSlice> slices;  // of keys for dk and dv (heads 0), of queries for dq
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    const int64_t length = starts[s + 1] - starts[s];
+    for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
+      for (int64_t begin = 0; begin < length; begin += attention_block) {
+        const int64_t end = std::min(begin + attention_block, length);
+        slices.push_back(
+            {static_cast<int64_t>(s), kv_head * group, 0, begin, end, 2 * (end - begin) * group * (length - begin)});
+      }
+    }
+    cut_queries(slices, attributes, static_cast<int64_t>(s), length, 0);
+  }
+  longest_first(slices);
+  run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
+    const AttentionSlice& slice = slices[static_cast<size_t>(i)];
+    const int64_t start = starts[static_cast<size_t>(slice.sequence)];
+    AttentionBackward task{};
+    task.bf16 = dout.dtype == DType::bf16;
+    task.q_stride = attributes.heads * d;
+    task.kv_stride = attributes.kv_heads * d;
+    task.row_stride = tokens;
+    const int64_t first_row = start * task.q_stride + slice.head * d;
+    const int64_t first_key = start * task.kv_stride + slice.head / group * d;
+    task.q = address(saved.q, first_row);
+    task.dout = address(dout, first_row);
+    task.dq = address(dq, first_row);
+    task.lse = saved.lse.as<float>() + slice.head * tokens + start;
+    task.delta = delta + slice.head * tokens + start;
+    task.k = address(saved.k, first_key);
+    task.v = address(saved.v, first_key);
+    task.dk = address(dk, first_key);
+    task.dv = address(dv, first_key);
+    task.length = starts[static_cast<size_t>(slice.sequence) + 1] - start;
+    task.begin = slice.begin;
+    task.end = slice.end;
+    task.head_dim = d;
+    task.scale = attributes.scale;
+    task.scratch = scratch;
+    task.heads = slice.heads == 0 ? group : slice.heads;
+    slice.heads == 0 ? K.backward_dkv(task) : K.backward_dq(task);
+  });
+}
+
+template <const AttentionKernels& K>
+void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
+               const ops::PagedLayout& layout, ops::AttentionAttributes attributes) {
+  check_layout(q, pages, layout);
+  const int64_t d = attributes.head_dim;
+  const int32_t* starts = layout.query_offsets.as<int32_t>();
+  const int32_t* lengths = layout.lengths.as<int32_t>();
+  std::vector<AttentionSlice> slices;
+  for (int64_t s = 0; s < layout.lengths.elements(); ++s) {
+    const int64_t queries = starts[s + 1] - starts[s];
+    cut_queries(slices, attributes, s, queries, lengths[s] - queries);
+  }
+  longest_first(slices);
+  run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
+    const AttentionSlice& slice = slices[static_cast<size_t>(i)];
+    const int64_t start = starts[slice.sequence];
+    const int64_t queries = starts[slice.sequence + 1] - start;
+    const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
+    AttentionForward task{};
+    task.bf16 = q.dtype == DType::bf16;
+    task.q_stride = attributes.heads * d;
+    task.kv_stride = attributes.kv_heads * d;
+    const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;
+    task.q = address(q, first_row);
+    task.out = address(out, first_row);
+    task.k = address(pages.k, kv_head * d);
+    task.v = address(pages.v, kv_head * d);
+    task.table = layout.tables.as<int32_t>() + slice.sequence * layout.tables.shape[1];
+    task.page = pages.k.shape[1];
+    task.queries = slice.end - slice.begin;
+    task.heads = slice.heads;
+    task.first = lengths[slice.sequence] - queries + slice.begin;
+    task.head_dim = d;
+    task.scale = attributes.scale;
+    task.scratch = scratch;
+    K.forward(task);
+  });
+}
+
+}  // namespace
+
+void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLayout& layout) {
+  const char* op = ops::PagedAttention::name;
+  const auto starts = sequence_offsets(op, layout.query_offsets, q.shape[0]);
+  const int64_t page = pages.k.shape[1];
+  const int64_t most_pages = layout.tables.shape[1];
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    const int64_t length = layout.lengths.as<int32_t>()[s];
+    const int64_t used = (length + page - 1) / page;
+    if (length < starts[s + 1] - starts[s] || used > most_pages) {
+      throw_error(ErrorKind::internal, "{}: sequence {} has {} keys for {} queries and {} pages of {}", op, s, length,
+                  starts[s + 1] - starts[s], most_pages, page);
+    }
+    const int32_t* table = layout.tables.as<int32_t>() + static_cast<int64_t>(s) * most_pages;
+    for (int64_t i = 0; i < used; ++i) {
+      if (table[i] < 0 || table[i] >= pages.k.shape[0]) {
+        throw_error(ErrorKind::internal, "{}: page {} of sequence {} is {}, of {} pages", op, i, s, table[i],
+                    pages.k.shape[0]);
+      }
+    }
+  }
+}
+
+void register_attention(ops::Registry& registry, Levels levels) {
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Attention, run_attention, attention_kernels);
+  registry.add<ops::Attention>(DeviceKind::cpu, "reference", reference_attention);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::AttentionBackward, run_backward, attention_kernels);
+  registry.add<ops::AttentionBackward>(DeviceKind::cpu, "reference", reference_attention_backward);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::PagedAttention, run_paged, attention_kernels);
+  registry.add<ops::PagedAttention>(DeviceKind::cpu, "reference", reference_paged_attention);
+}
+
+}  // namespace ingot::cpu

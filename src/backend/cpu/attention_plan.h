@@ -1,0 +1,89 @@
+// How attention is cut into blocks of work, the same for the plain and the paged kind.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <span>
+#include <vector>
+
+#include "backend/cpu/glue.h"
+#include "backend/cpu/simd/attention.h"
+#include "base/error.h"
+#include "ops/attention.h"
+#include "ops/attention_bytes.h"
+
+namespace ingot::cpu {
+
+// Some queries of some heads of a sequence: [begin, end) counted in the sequence, heads [head, head + heads).
+struct AttentionSlice {
+  int64_t sequence, head, heads, begin, end;
+  int64_t cost;  // keys times rows, to start with the longest
+};
+
+inline int64_t heads_a_call(const ops::AttentionAttributes& attributes) {
+  return std::min<int64_t>(attributes.heads / attributes.kv_heads, 16);
+}
+
+// Cuts the queries [0, queries) of a sequence, query i of which sees keys 0 .. first + i.
+inline void cut_queries(std::vector<AttentionSlice>& slices, const ops::AttentionAttributes& attributes,
+                        int64_t sequence, int64_t queries, int64_t first) {
+  const int64_t group = attributes.heads / attributes.kv_heads;
+  const int64_t most = heads_a_call(attributes);
+  const int64_t step = std::min<int64_t>(attention_rows / 2, attention_rows / most);
+  for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
+    for (int64_t at = 0; at < group; at += most) {
+      const int64_t heads = std::min(most, group - at);
+      for (int64_t begin = 0; begin < queries; begin += step) {
+        const int64_t end = std::min(begin + step, queries);
+        slices.push_back({sequence, kv_head * group + at, heads, begin, end, (first + end) * heads * (end - begin)});
+      }
+    }
+  }
+}
+
+inline void longest_first(std::vector<AttentionSlice>& slices) {
+  std::sort(slices.begin(), slices.end(),
+            [](const AttentionSlice& a, const AttentionSlice& b) { return a.cost > b.cost; });
+}
+
+// Calls body(i, scratch of the thread) for i in [0, count), each on whichever thread is free: bodies must not depend on
+// one another.
+template <class Body>
+void run_slices(ops::Context& context, int64_t count, int64_t head_dim, Body body) {
+  const Arena::Scope scope(context.scratch);
+  const auto slots = static_cast<int>(std::min<int64_t>(context.threads->threads(), count));
+  const size_t bytes = ops::attention_thread_bytes(head_dim);
+  auto* scratch = static_cast<std::byte*>(context.scratch.take_bytes(bytes * static_cast<size_t>(slots)));
+  std::atomic<int64_t> next{0};
+  context.threads->run(slots, [&](int slot) {
+    for (int64_t i = next++; i < count; i = next++) body(i, scratch + bytes * static_cast<size_t>(slot));
+  });
+}
+
+// Address of element `i` of an f32 or bf16 tensor.
+inline void* address(const Tensor& tensor, int64_t i) {
+  return static_cast<std::byte*>(tensor.data) + static_cast<size_t>(i) * size_of(tensor.dtype);
+}
+
+// The offsets of the sequences; ErrorKind::internal unless they rise from 0 to `tokens`.
+inline std::span<const int32_t> sequence_offsets(const char* op, const Tensor& offsets, int64_t tokens) {
+  const std::span<const int32_t> values(offsets.as<int32_t>(), static_cast<size_t>(offsets.shape[0]));
+  if (values.front() != 0 || values.back() != tokens || !std::is_sorted(values.begin(), values.end())) {
+    throw_error(ErrorKind::internal, "{}: {} sequence offsets do not rise from 0 to {} tokens ({} .. {})", op,
+                values.size(), tokens, values.front(), values.back());
+  }
+  return values;
+}
+
+// ErrorKind::internal unless every key of the layout lies in a page that exists.
+void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLayout& layout);
+
+void reference_attention(ops::Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                         const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes);
+void reference_attention_backward(ops::Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                  const Tensor& dout, const ops::AttentionSaved& saved, const Tensor& offsets,
+                                  ops::AttentionAttributes attributes);
+void reference_paged_attention(ops::Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
+                               const ops::PagedLayout& layout, ops::AttentionAttributes attributes);
+
+}  // namespace ingot::cpu

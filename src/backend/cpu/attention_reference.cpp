@@ -1,0 +1,121 @@
+// Attention as its definition says, in double: the last implementation of every list.
+#include "backend/cpu/attention_plan.h"
+
+namespace ingot::cpu {
+namespace {
+
+using ops::AttentionAttributes;
+
+double dot(const Tensor& a, int64_t at_a, const Tensor& b, int64_t at_b, int64_t n) {
+  double sum = 0;
+  for (int64_t j = 0; j < n; ++j) sum += element(a, at_a + j) * element(b, at_b + j);
+  return sum;
+}
+
+// out [D] of one query head of one token; `key_at(i)` is the first element of key and value i of `keys`. Returns lse.
+template <class KeyAt>
+double attend(const Tensor& out, const Tensor& q, int64_t at, const Tensor& k, const Tensor& v, int64_t keys,
+              const AttentionAttributes& attributes, KeyAt key_at) {
+  const int64_t d = attributes.head_dim;
+  std::vector<double> p(static_cast<size_t>(keys));
+  double top = -std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < keys; ++i) {
+    const double score = static_cast<double>(attributes.scale) * dot(q, at, k, key_at(i), d);
+    p[static_cast<size_t>(i)] = score;
+    top = std::max(top, score);
+  }
+  double sum = 0;
+  for (double& x : p) sum += (x = std::exp(x - top));
+  for (int64_t j = 0; j < d; ++j) {
+    double total = 0;
+    for (int64_t i = 0; i < keys; ++i) total += p[static_cast<size_t>(i)] * element(v, key_at(i) + j);
+    set_element(out, at + j, total / sum);
+  }
+  return top + std::log(sum);
+}
+
+}  // namespace
+
+void reference_attention(ops::Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                         const Tensor& v, const Tensor& offsets, AttentionAttributes attributes) {
+  const int64_t tokens = q.shape[0];
+  const int64_t d = attributes.head_dim;
+  const int64_t group = attributes.heads / attributes.kv_heads;
+  const auto starts = sequence_offsets(ops::Attention::name, offsets, tokens);
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    const int64_t start = starts[s];
+    context.threads->parallel_for(start, starts[s + 1], 1, [&](int64_t t, int64_t) {
+      for (int64_t h = 0; h < attributes.heads; ++h) {
+        const double log_sum = attend(out, q, (t * attributes.heads + h) * d, k, v, t - start + 1, attributes,
+                                      [&](int64_t i) { return ((start + i) * attributes.kv_heads + h / group) * d; });
+        if (lse) set_element(lse, h * tokens + t, log_sum);
+      }
+    });
+  }
+}
+
+void reference_attention_backward(ops::Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                  const Tensor& dout, const ops::AttentionSaved& saved, const Tensor& offsets,
+                                  AttentionAttributes attributes) {
+  const int64_t tokens = dout.shape[0];
+  const int64_t d = attributes.head_dim;
+  const int64_t heads = attributes.heads;
+  const int64_t kv_heads = attributes.kv_heads;
+  const int64_t group = heads / kv_heads;
+  const auto scale = static_cast<double>(attributes.scale);
+  const auto starts = sequence_offsets(ops::AttentionBackward::name, offsets, tokens);
+  context.threads->parallel_for(0, kv_heads, 1, [&](int64_t g, int64_t) {
+    for (size_t s = 0; s + 1 < starts.size(); ++s) {
+      const auto size = static_cast<size_t>((starts[s + 1] - starts[s]) * d);
+      std::vector<double> dk_sum(size);
+      std::vector<double> dv_sum(size);
+      std::vector<double> dq_sum(static_cast<size_t>(d));
+      for (int64_t h = g * group; h < (g + 1) * group; ++h) {
+        for (int64_t t = starts[s]; t < starts[s + 1]; ++t) {
+          const int64_t at = (t * heads + h) * d;
+          const double delta = dot(dout, at, saved.out, at, d);
+          std::fill(dq_sum.begin(), dq_sum.end(), 0.0);
+          for (int64_t i = starts[s]; i <= t; ++i) {
+            const int64_t key = (i * kv_heads + g) * d;
+            const double p = std::exp(scale * dot(saved.q, at, saved.k, key, d) - element(saved.lse, h * tokens + t));
+            const double slope = scale * p * (dot(dout, at, saved.v, key, d) - delta);
+            for (int64_t j = 0; j < d; ++j) {
+              const auto sum = static_cast<size_t>((i - starts[s]) * d + j);
+              dq_sum[static_cast<size_t>(j)] += slope * element(saved.k, key + j);
+              dk_sum[sum] += slope * element(saved.q, at + j);
+              dv_sum[sum] += p * element(dout, at + j);
+            }
+          }
+          for (int64_t j = 0; j < d; ++j) set_element(dq, at + j, dq_sum[static_cast<size_t>(j)]);
+        }
+      }
+      for (size_t i = 0; i < size; ++i) {
+        const int64_t row = starts[s] + static_cast<int64_t>(i) / d;
+        const int64_t at = (row * kv_heads + g) * d + static_cast<int64_t>(i) % d;
+        set_element(dk, at, dk_sum[i]);
+        set_element(dv, at, dv_sum[i]);
+      }
+    }
+  });
+}
+
+void reference_paged_attention(ops::Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
+                               const ops::PagedLayout& layout, AttentionAttributes attributes) {
+  check_layout(q, pages, layout);
+  const int64_t d = attributes.head_dim;
+  const int64_t group = attributes.heads / attributes.kv_heads;
+  const int64_t page = pages.k.shape[1];
+  const int32_t* starts = layout.query_offsets.as<int32_t>();
+  for (int64_t s = 0; s < layout.lengths.elements(); ++s) {
+    const int32_t* table = layout.tables.as<int32_t>() + s * layout.tables.shape[1];
+    const int64_t after = layout.lengths.as<int32_t>()[s] - starts[s + 1];  // keys that token t sees: after + t + 1
+    context.threads->parallel_for(starts[s], starts[s + 1], 1, [&](int64_t t, int64_t) {
+      for (int64_t h = 0; h < attributes.heads; ++h) {
+        attend(out, q, (t * attributes.heads + h) * d, pages.k, pages.v, after + t + 1, attributes,
+               [&](int64_t i) { return ((table[i / page] * page + i % page) * attributes.kv_heads + h / group) * d; });
+      }
+    });
+  }
+}
+
+}  // namespace ingot::cpu

@@ -1,0 +1,60 @@
+#include "ops/rope.h"
+
+#include "backend/cpu/glue.h"
+#include "backend/cpu/ops.h"
+#include "backend/cpu/simd/rope.h"
+
+namespace ingot::cpu {
+namespace {
+
+using ops::Context;
+
+template <const RopeKernels& K>
+void run(Context& context, const Tensor& y, const Tensor& x, const Tensor& positions, const Tensor& frequencies,
+         ops::RopeAttributes attributes) {
+  const int64_t n = x.shape[1];
+  const int64_t pairs = frequencies.shape[0];
+  context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
+    const int32_t* places = positions.as<int32_t>() + lo;
+    const float* rates = frequencies.as<float>();
+    if (x.dtype == DType::f32) {
+      K.rotate_f32(y.as<float>() + lo * n, x.as<float>() + lo * n, places, rates, hi - lo, attributes.heads, pairs,
+                   attributes.inverse);
+    } else {
+      K.rotate_bf16(bf16(y) + lo * n, bf16(x) + lo * n, places, rates, hi - lo, attributes.heads, pairs,
+                    attributes.inverse);
+    }
+  });
+}
+
+void reference(Context& context, const Tensor& y, const Tensor& x, const Tensor& positions, const Tensor& frequencies,
+               ops::RopeAttributes attributes) {
+  const int64_t n = x.shape[1];
+  const int64_t pairs = frequencies.shape[0];
+  context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
+    for (int64_t t = lo; t < hi; ++t) {
+      for (int64_t i = 0; i < pairs; ++i) {
+        // The angle is rounded to fp32, as the contract says; its sine is not.
+        const float angle = static_cast<float>(positions.as<int32_t>()[t]) * frequencies.as<float>()[i];
+        const double s = std::sin(static_cast<double>(angle)) * (attributes.inverse ? -1.0 : 1.0);
+        const double c = std::cos(static_cast<double>(angle));
+        for (int64_t h = 0; h < attributes.heads; ++h) {
+          const int64_t at = t * n + h * 2 * pairs + i;
+          const double low = element(x, at);
+          const double high = element(x, at + pairs);
+          set_element(y, at, low * c - high * s);
+          set_element(y, at + pairs, high * c + low * s);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void register_rope(ops::Registry& registry, Levels levels) {
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Rope, run, rope_kernels);
+  registry.add<ops::Rope>(DeviceKind::cpu, "reference", reference);
+}
+
+}  // namespace ingot::cpu

@@ -1,0 +1,76 @@
+// Kernels of attention, compiled once a level. One call is one block of work of one thread: raw pointers only.
+// Letters: R rows of a block (queries of several heads of one key/value head), B = attention_block keys, D head size.
+#pragma once
+
+#include <cstdint>
+
+namespace ingot::cpu {
+
+// Keys of a block. Blocks are counted from key 0 of a sequence, whatever is asked, so a token's bits depend on neither
+// the other sequences nor on how a prompt was cut into pieces.
+inline constexpr int64_t attention_block = 64;
+// Most rows (queries times heads) that one call computes.
+inline constexpr int64_t attention_rows = 96;
+
+// Some queries of some heads, all reading one key/value head. Strides count elements.
+struct AttentionForward {
+  bool bf16;          // q, k, v and out are bf16, else f32
+  const void* q;      // first query, first head; heads lie head_dim apart
+  void* out;          // like q
+  float* lse;         // first head, first query; heads lie lse_stride apart; null: not wanted
+  const void* k;      // this key/value head in the first row (of the sequence, or of page 0)
+  const void* v;      // like k
+  int64_t q_stride;   // between tokens of q and of out
+  int64_t kv_stride;  // between tokens of k and of v
+  int64_t lse_stride;
+  const int32_t* table;  // page numbers: key i is row table[i / page] * page + i % page; null: row i
+  int64_t page;
+  int64_t queries, heads;  // queries * heads <= attention_rows
+  int64_t first;           // query i sees keys 0 .. first + i
+  int64_t head_dim;
+  float scale;
+  void* scratch;  // ops::attention_thread_bytes, 64-byte aligned
+};
+
+// Gradients inside one sequence, of one key/value head.
+struct AttentionBackward {
+  bool bf16;
+  const void* q;       // query 0 of the sequence, first head of the call
+  const void* dout;    // like q
+  void* dq;            // like q
+  const float* lse;    // first head, query 0; heads lie row_stride apart
+  const float* delta;  // sum of dout * out, like lse
+  const void* k;       // key 0 of the sequence, this key/value head
+  const void* v;
+  void* dk;
+  void* dv;
+  int64_t q_stride, kv_stride, row_stride;
+  int64_t heads;   // query heads of the call
+  int64_t length;  // tokens of the sequence
+  int64_t begin;   // first query (dq) or key (dkv) of the block
+  int64_t end;     // one past the last
+  int64_t head_dim;
+  float scale;
+  void* scratch;
+};
+
+struct AttentionKernels {
+  void (*forward)(const AttentionForward& task);
+  // delta [row_stride apart: head, token] = sum over D of dout * out, for tokens [begin, end) of all heads.
+  void (*delta)(bool bf16, const void* dout, const void* out, float* delta, int64_t heads, int64_t head_dim,
+                int64_t row_stride, int64_t begin, int64_t end);
+  void (*backward_dq)(const AttentionBackward& task);   // (end - begin) * heads <= attention_rows
+  void (*backward_dkv)(const AttentionBackward& task);  // begin a multiple of attention_block, at most one block
+};
+
+namespace plain {
+extern const AttentionKernels attention_kernels;
+}
+namespace avx2 {
+extern const AttentionKernels attention_kernels;
+}
+namespace avx512 {
+extern const AttentionKernels attention_kernels;
+}
+
+}  // namespace ingot::cpu

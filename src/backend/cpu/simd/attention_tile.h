@@ -1,0 +1,287 @@
+// What the attention kernels share: products of small blocks and the packing of their operands. Compiled once a level.
+//
+// A product C [M, N] += A [M, K] B [K, N] has A row-major and B as a panel, both in 32-bit words: a word is one f32, or
+// for bf16 dot products two neighbouring bf16 along K. Every element of C is one chain of fused multiply-adds (or of
+// two-term dot products) in the order of K, so its bits do not depend on M, N or on the tile that it fell in.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/simd/attention.h"
+#include "backend/cpu/simd/simd.h"
+
+#if defined(INGOT_SIMD_avx512)
+#include <immintrin.h>
+#endif
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+namespace {
+
+constexpr int64_t kBlock = attention_block;
+constexpr int64_t kRows = attention_rows;
+constexpr int64_t kAlign = 16;  // widths of panels are padded to this
+
+inline int64_t padded(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
+
+inline float value(float x) { return x; }
+inline float value(Bf16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
+
+// Step::Element is the type of q, k and v; `dot` adds one word of A times a vector of words of B.
+template <class E>
+struct F32Step {
+  using Element = E;
+  static constexpr int64_t pack = 1;
+  static Floats dot(Floats sum, const float* a, const float* b) { return fma(splat(*a), load(b, Whole{}), sum); }
+};
+
+#if defined(INGOT_SIMD_avx512)
+struct Bf16Step {
+  using Element = Bf16;
+  static constexpr int64_t pack = 2;
+  static Floats dot(Floats sum, const float* a, const float* b) {
+    const __m512 word = _mm512_set1_ps(*a);
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)word, (__m512bh)_mm512_loadu_ps(b));
+  }
+};
+using Bf16Operands = Bf16Step;
+#else
+using Bf16Operands = F32Step<Bf16>;
+#endif
+
+template <class Step>
+constexpr int64_t num_words(int64_t k) {
+  return (k + Step::pack - 1) / Step::pack;
+}
+
+#if defined(INGOT_SIMD_avx512)
+constexpr int kTileRows = 6, kTileVecs = 4;
+#elif defined(INGOT_SIMD_avx2)
+constexpr int kTileRows = 6, kTileVecs = 2;
+#else
+constexpr int kTileRows = 4, kTileVecs = 2;
+#endif
+
+template <class Step, int M, int N>
+void tile(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t k, bool add) {
+  Floats sum[M][N];
+  for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < N; ++j) sum[i][j] = add ? load(c + i * ldc + j * lanes, Whole{}) : Floats{};
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    for (int i = 0; i < M; ++i) {
+      for (int j = 0; j < N; ++j) sum[i][j] = Step::dot(sum[i][j], a + i * lda + p, b + p * ldb + j * lanes);
+    }
+  }
+  for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < N; ++j) store(c + i * ldc + j * lanes, sum[i][j], Whole{});
+  }
+}
+
+template <class Step, int M, int N>
+void tile_rows(int64_t rows, float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t k,
+               bool add) {
+  if (rows == M) {
+    tile<Step, M, N>(c, ldc, a, lda, b, ldb, k, add);
+  } else if constexpr (M > 1) {
+    tile_rows<Step, M - 1, N>(rows, c, ldc, a, lda, b, ldb, k, add);
+  }
+}
+
+template <class Step, int N>
+void tile_columns(int64_t vecs, int64_t rows, float* c, int64_t ldc, const float* a, int64_t lda, const float* b,
+                  int64_t ldb, int64_t k, bool add) {
+  if (vecs == N) {
+    tile_rows<Step, kTileRows, N>(rows, c, ldc, a, lda, b, ldb, k, add);
+  } else if constexpr (N > 1) {
+    tile_columns<Step, N - 1>(vecs, rows, c, ldc, a, lda, b, ldb, k, add);
+  }
+}
+
+// C [m, n] = or += A [m, k words] B [k words, n]; n a multiple of kAlign; strides in words.
+template <class Step>
+void product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t m, int64_t n,
+             int64_t k, bool add) {
+  for (int64_t j = 0; j < n; j += kTileVecs * lanes) {
+    const int64_t vecs = at_most(kTileVecs, (n - j) / lanes);
+    for (int64_t i = 0; i < m; i += kTileRows) {
+      tile_columns<Step, kTileVecs>(vecs, at_most(kTileRows, m - i), c + i * ldc + j, ldc, a + i * lda, lda, b + j, ldb,
+                                    k, add);
+    }
+  }
+}
+
+// Where the rows of an operand lie. Strides count elements.
+struct Rows {
+  const void* base;
+  int64_t stride;
+  const int32_t* table;  // see AttentionForward
+  int64_t page;
+
+  template <class E>
+  const E* at(int64_t i) const {
+    const int64_t row = table == nullptr ? i : table[i / page] * page + i % page;
+    return static_cast<const E*>(base) + row * stride;
+  }
+};
+
+// Word `w` of a row of `d` elements.
+template <class Step>
+float word(const typename Step::Element* row, int64_t w, int64_t d) {
+  if constexpr (Step::pack == 1) {
+    return value(row[w]);
+  } else {
+    const uint32_t low = row[2 * w].bits;
+    const uint32_t high = 2 * w + 1 < d ? row[2 * w + 1].bits : 0U;
+    return __builtin_bit_cast(float, low | high << 16);
+  }
+}
+
+// dst [count, ld words] = the rows [begin, begin + count) as operand A: their words in order, zeros up to `ld`.
+template <class Step>
+void pack_rows(float* dst, int64_t ld, const Rows& rows, int64_t begin, int64_t count, int64_t d) {
+  using E = typename Step::Element;
+  for (int64_t i = 0; i < count; ++i) {
+    const E* row = rows.at<E>(begin + i);
+    float* to = dst + i * ld;
+    const int64_t whole = d / Step::pack;
+    int64_t w = 0;
+    if constexpr (sizeof(E) * Step::pack == sizeof(float)) {
+      __builtin_memcpy(to, row, static_cast<size_t>(whole) * sizeof(float));
+      w = whole;
+    } else {
+      for (; w + lanes <= whole; w += lanes) store(to + w, load(row + w, Whole{}), Whole{});
+    }
+    for (; w < num_words<Step>(d); ++w) to[w] = word<Step>(row, w, d);
+    for (; w < ld; ++w) to[w] = 0;
+  }
+}
+
+#if defined(INGOT_SIMD_avx512)
+// 16 rows of 16 words become 16 columns.
+inline void transpose16(__m512 (&r)[16]) {
+  __m512 t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    for (int j = 0; j < 2; ++j) {
+      const __m512d a = _mm512_castps_pd(t[i + j]), b = _mm512_castps_pd(t[i + j + 2]);
+      r[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+      r[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+    }
+  }
+  for (int j = 0; j < 4; ++j) {
+    const __m512 a = _mm512_shuffle_f32x4(r[j], r[j + 4], 0x88), b = _mm512_shuffle_f32x4(r[j], r[j + 4], 0xdd);
+    const __m512 c = _mm512_shuffle_f32x4(r[j + 8], r[j + 12], 0x88);
+    const __m512 e = _mm512_shuffle_f32x4(r[j + 8], r[j + 12], 0xdd);
+    t[j] = _mm512_shuffle_f32x4(a, c, 0x88);
+    t[j + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+    t[j + 4] = _mm512_shuffle_f32x4(b, e, 0x88);
+    t[j + 12] = _mm512_shuffle_f32x4(b, e, 0xdd);
+  }
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// Words [w, w + 16) of a row, zeros past its end.
+template <class Step>
+__m512 row_words(const typename Step::Element* row, int64_t w, int64_t d) {
+  const int64_t left = d - w * Step::pack;
+  if constexpr (Step::pack == 2) {
+    const __mmask32 mask = left >= 32 ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
+    return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, row + 2 * w));
+  } else {
+    const auto mask = static_cast<__mmask16>(left >= 16 ? 0xffff : (1 << left) - 1);
+    if constexpr (sizeof(*row) == sizeof(float)) {
+      return _mm512_maskz_loadu_ps(mask, row + w);
+    } else {
+      const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + w));
+      return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+    }
+  }
+}
+#endif
+
+// dst [padded(words of d), kBlock] = the rows [begin, begin + count) as columns; zeros in columns count ..
+// padded(count).
+template <class Step>
+void pack_columns(float* dst, const Rows& rows, int64_t begin, int64_t count, int64_t d) {
+  using E = typename Step::Element;
+  const int64_t height = num_words<Step>(d);
+#if defined(INGOT_SIMD_avx512)
+  for (int64_t i = 0; i < count; i += 16) {
+    for (int64_t w = 0; w < height; w += 16) {
+      __m512 r[16];
+      for (int j = 0; j < 16; ++j) {
+        r[j] = i + j < count ? row_words<Step>(rows.at<E>(begin + i + j), w, d) : _mm512_setzero_ps();
+      }
+      transpose16(r);
+      for (int j = 0; j < 16; ++j) _mm512_storeu_ps(dst + (w + j) * kBlock + i, r[j]);
+    }
+  }
+#else
+  for (int64_t i = 0; i < padded(count); ++i) {
+    const E* row = i < count ? rows.at<E>(begin + i) : nullptr;
+    for (int64_t w = 0; w < height; ++w) dst[w * kBlock + i] = row == nullptr ? 0.0F : word<Step>(row, w, d);
+  }
+#endif
+}
+
+// dst [words of padded(count), padded(d)] = the rows [begin, begin + count) summed over: word (p, j) holds column j of
+// rows p * pack ...; zeros in the padding.
+template <class Step>
+void pack_summed(float* dst, const Rows& rows, int64_t begin, int64_t count, int64_t d) {
+  const int64_t ld = padded(d);
+  if constexpr (Step::pack == 1) {
+    pack_rows<Step>(dst, ld, rows, begin, count, d);
+    for (int64_t i = count * ld; i < padded(count) * ld; ++i) dst[i] = 0;
+  } else {
+#if defined(INGOT_SIMD_avx512)
+    for (int64_t i = 0; i < padded(count); i += 2) {
+      const auto* low = i < count ? rows.at<typename Step::Element>(begin + i) : nullptr;
+      const auto* high = i + 1 < count ? rows.at<typename Step::Element>(begin + i + 1) : nullptr;
+      for (int64_t j = 0; j < ld; j += 16) {
+        const auto mask = static_cast<__mmask16>(d - j >= 16 ? 0xffff : d > j ? (1 << (d - j)) - 1 : 0);
+        __m512i pair = _mm512_setzero_si512();
+        if (low != nullptr) pair = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, low + j));
+        if (high != nullptr) {
+          const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, high + j));
+          pair = _mm512_or_si512(pair, _mm512_slli_epi32(wide, 16));
+        }
+        _mm512_storeu_si512(dst + i / 2 * ld + j, pair);
+      }
+    }
+#endif
+  }
+}
+
+// Row [n] of f32 (n a multiple of kAlign) becomes operand A in its own place.
+template <class Step>
+void pack_in_place([[maybe_unused]] float* row, [[maybe_unused]] int64_t n) {
+#if defined(INGOT_SIMD_avx512)
+  if constexpr (Step::pack == 2) {
+    for (int64_t j = 0; j < n; j += 16) {
+      const __m256bh half = _mm512_cvtneps_pbh(_mm512_loadu_ps(row + j));
+      _mm256_storeu_ps(row + j / 2, (__m256)half);
+    }
+  }
+#endif
+}
+
+// y [d] = factor * x [d], rounded to y's type.
+template <class E>
+void write_row(E* y, const float* x, float factor, int64_t d) {
+  const Floats scale = splat(factor);
+  sweep(0, d, [&](int64_t j, auto extent) { store(y + j, load(x + j, extent) * scale, extent); });
+}
+
+}  // namespace
+
+// In attention_backward.cpp; members of AttentionKernels.
+void attention_delta(bool bf16, const void* dout, const void* out, float* delta, int64_t heads, int64_t head_dim,
+                     int64_t row_stride, int64_t begin, int64_t end);
+void attention_backward_dq(const AttentionBackward& task);
+void attention_backward_dkv(const AttentionBackward& task);
+
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,0 +1,37 @@
+// Kernels of rms_norm on `rows` rows of n elements. Results do not depend on how rows are cut into calls.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+namespace ingot::cpu {
+
+template <class T>
+struct RmsNormBackwardRows {
+  T* dx;
+  float* dweight;  // [n], assigned the sum over these rows in order; null: not wanted
+  const T* dy;
+  const T* x;
+  const float* weight;
+  const float* rstd;
+  int64_t rows, n;
+  bool accumulate_dx;
+};
+
+struct RmsNormKernels {
+  // rstd may be null; y may be x.
+  void (*forward_f32)(float* y, float* rstd, const float* x, const float* weight, float epsilon, int64_t rows,
+                      int64_t n);
+  void (*forward_bf16)(Bf16* y, float* rstd, const Bf16* x, const float* weight, float epsilon, int64_t rows,
+                       int64_t n);
+  void (*backward_f32)(const RmsNormBackwardRows<float>& task);
+  void (*backward_bf16)(const RmsNormBackwardRows<Bf16>& task);
+  // y [begin, end) (+)= sum of `count` vectors that lie n apart, in order.
+  void (*sum_blocks)(float* y, const float* blocks, int64_t count, int64_t n, int64_t begin, int64_t end,
+                     bool accumulate);
+};
+
+}  // namespace ingot::cpu
+
+INGOT_EVERY_LEVEL(extern const RmsNormKernels rms_norm_kernels;)

@@ -1,0 +1,19 @@
+// Kernels of rope on `rows` tokens of `heads` heads of 2 `pairs` elements. y may be x.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+namespace ingot::cpu {
+
+struct RopeKernels {
+  void (*rotate_f32)(float* y, const float* x, const int32_t* positions, const float* frequencies, int64_t rows,
+                     int64_t heads, int64_t pairs, bool inverse);
+  void (*rotate_bf16)(Bf16* y, const Bf16* x, const int32_t* positions, const float* frequencies, int64_t rows,
+                      int64_t heads, int64_t pairs, bool inverse);
+};
+
+}  // namespace ingot::cpu
+
+INGOT_EVERY_LEVEL(extern const RopeKernels rope_kernels;)

@@ -1,0 +1,15 @@
+#include "ops/attention_bytes.h"
+
+namespace ingot::ops {
+
+size_t attention_thread_bytes(int64_t head_dim) {
+  const int64_t padded = (head_dim + 15) / 16 * 16;
+  return static_cast<size_t>(512 * padded + 13312) * sizeof(float);
+}
+
+size_t attention_bytes(int64_t tokens, int64_t /*longest*/, int64_t heads, int64_t head_dim, int threads) {
+  const size_t row_sums = (static_cast<size_t>(tokens * heads) * sizeof(float) + 63) / 64 * 64;
+  return row_sums + static_cast<size_t>(threads) * attention_thread_bytes(head_dim);
+}
+
+}  // namespace ingot::ops
