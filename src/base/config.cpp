@@ -132,7 +132,7 @@ ConfigNode SchemaWriter::take() {
   return schema;
 }
 
-ConfigNode titled_schema(ConfigNode schema, std::string_view title) {
+ConfigNode titled_schema(const ConfigNode& schema, std::string_view title) {
   ConfigNode titled = ConfigNode::map();
   titled.set("$schema", ConfigNode::text("https://json-schema.org/draft/2020-12/schema"));
   titled.set("title", ConfigNode::text(title));

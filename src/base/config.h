@@ -356,7 +356,7 @@ std::string write_config(const T& value) {
   return ConfigType<T>::write(value).to_yaml();
 }
 
-ConfigNode titled_schema(ConfigNode schema, std::string_view title);
+ConfigNode titled_schema(const ConfigNode& schema, std::string_view title);
 
 // JSON Schema, draft 2020-12.
 template <Described T>

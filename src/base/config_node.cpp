@@ -57,10 +57,10 @@ class ConfigTreeBuilder final : public YAML::EventHandler {
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    if (tag != "?" && tag != "!" && tag != "" && tag != "tag:yaml.org,2002:str") {
+    if (tag != "?" && tag != "!" && !tag.empty() && tag != "tag:yaml.org,2002:str") {
       refuse(mark, fmt::format("the tag {} is not accepted", tag));
     }
-    add(mark, anchor, ConfigNode::scalar(value, tag != "?" && tag != ""));
+    add(mark, anchor, ConfigNode::scalar(value, tag != "?" && !tag.empty()));
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {

@@ -187,8 +187,7 @@ HttpResult http_get(const HttpRequest& request) {
   for (const std::string& line : lines) {
     curl_slist* longer = curl_slist_append(list.get(), line.c_str());
     if (longer == nullptr) throw_error(ErrorKind::resource, "out of memory for HTTP headers");
-    static_cast<void>(list.release());
-    list.reset(longer);
+    if (!list) list.reset(longer);  // appending to a list gives back its head
   }
 
   std::array<char, CURL_ERROR_SIZE> details{};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -119,7 +120,7 @@ TEST_F(Fetch, AnotherCallContinues) {
 }
 
 TEST_F(Fetch, SecondCallResumesSameServer) {
-  bool broken = true;
+  std::atomic<bool> broken = true;
   LoopbackServer server([&](const std::string& head, int number) {
     if (number == 0) return file_answer(body_, head, "\"1\"", 100'000);
     return broken ? std::string() : file_answer(body_, head, "\"1\"");
