@@ -78,6 +78,7 @@ std::vector<OpCase> rms_norm_cases();
 std::vector<OpCase> rope_cases();
 std::vector<OpCase> swiglu_cases();
 std::vector<OpCase> attention_cases();
+std::vector<OpCase> matmul_cases();
 
 enum class Outcome { passed, failed, declined };
 struct Verdict {
@@ -91,7 +92,7 @@ Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed = 1)
 // As `compare`, for the case's gradient checks: central differences of `forward` in double along unit vectors and
 // random directions.
 Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
-// Bytes of every output, for comparisons bit by bit.
+// Bytes of every output, for comparisons bit by bit; empty when no implementation takes the call.
 std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
 // Shortest seconds of a call, over calls that take `seconds` together and five at least.
 double time_case(ops::Context& context, const OpCase& op_case, double seconds);

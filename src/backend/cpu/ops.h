@@ -5,6 +5,7 @@
 
 namespace ingot::cpu {
 
+void register_matmul(ops::Registry& registry, Levels levels);
 void register_elementwise(ops::Registry& registry, Levels levels);
 void register_rms_norm(ops::Registry& registry, Levels levels);
 void register_rope(ops::Registry& registry, Levels levels);

@@ -3,6 +3,7 @@
 namespace ingot::cpu {
 
 void register_ops(ops::Registry& registry, Levels levels) {
+  register_matmul(registry, levels);
   register_elementwise(registry, levels);
   register_rms_norm(registry, levels);
   register_rope(registry, levels);

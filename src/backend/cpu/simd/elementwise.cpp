@@ -15,9 +15,9 @@ void scale(Y* y, const X* x, float factor, int64_t n) {
   sweep(0, n, [&](int64_t i, auto extent) { store(y + i, load(x + i, extent) * factor, extent); });
 }
 
-template <class T>
-void add_bias(T* y, const float* bias, int64_t n) {
-  sweep(0, n, [&](int64_t i, auto extent) { store(y + i, load(y + i, extent) + load(bias + i, extent), extent); });
+template <class T, class X>
+void add_to(T* y, const X* x, int64_t n) {
+  sweep(0, n, [&](int64_t i, auto extent) { store(y + i, load(y + i, extent) + load(x + i, extent), extent); });
 }
 
 template <class T>
@@ -69,9 +69,9 @@ void dropout(T* y, const T* x, int64_t n, DropoutRow row) {
 }  // namespace
 
 const ElementwiseKernels elementwise_kernels = {
-    add<float>,         add<Bf16>,         scale<float, float>, scale<float, Bf16>, scale<float, F16>,
-    scale<Bf16, float>, scale<Bf16, Bf16>, scale<Bf16, F16>,    add_bias<float>,    add_bias<Bf16>,
-    sum_rows<float>,    sum_rows<Bf16>,    dropout<float>,      dropout<Bf16>,
+    add<float>,          add<Bf16>,         scale<float, float>, scale<float, Bf16>,  scale<float, F16>,
+    scale<Bf16, float>,  scale<Bf16, Bf16>, scale<Bf16, F16>,    add_to<float, Bf16>, add_to<float, float>,
+    add_to<Bf16, float>, sum_rows<float>,   sum_rows<Bf16>,      dropout<float>,      dropout<Bf16>,
 };
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -26,6 +26,8 @@ struct ElementwiseKernels {
   void (*scale_bf16_f32)(Bf16* y, const float* x, float factor, int64_t n);
   void (*scale_bf16_bf16)(Bf16* y, const Bf16* x, float factor, int64_t n);
   void (*scale_bf16_f16)(Bf16* y, const F16* x, float factor, int64_t n);
+  // y += x.
+  void (*add_from_bf16)(float* y, const Bf16* x, int64_t n);
   // y += bias.
   void (*add_bias_f32)(float* y, const float* bias, int64_t n);
   void (*add_bias_bf16)(Bf16* y, const float* bias, int64_t n);

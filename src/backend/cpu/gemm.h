@@ -1,0 +1,29 @@
+// Matrix products of the CPU backend: one description, one way of cutting, and the engines that compute a slice.
+#pragma once
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace ingot::cpu {
+
+// c [m, n] (+)= op(a) [m, k] op(b) [k, n]; a and b of type `in`, c of type `out`. `ld*` are elements between the rows
+// as they are stored.
+struct Gemm {
+  int64_t m = 0, n = 0, k = 0;
+  DType in = DType::f32, out = DType::f32;
+  bool transpose_a = false;  // a is stored [k, m]
+  bool transpose_b = false;  // b is stored [n, k]
+  bool accumulate = false;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+};
+
+// Computes on the calling thread. The order of the sum over k depends on k alone.
+using GemmSlice = void (*)(const Gemm& gemm, void* c, const void* a, const void* b);
+
+// Cuts the rows or the columns of c (never k) among the pool's threads and calls `slice` for each piece.
+void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b, GemmSlice slice);
+
+// A slice in double, rounded once.
+void reference_gemm(const Gemm& gemm, void* c, const void* a, const void* b);
+
+}  // namespace ingot::cpu

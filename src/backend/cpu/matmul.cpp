@@ -1,0 +1,273 @@
+// Matrix products of tensors and of weights. A weight that is stored in x's type is used in place; any other is
+// decoded, a slice of rows at a time, and the slice is multiplied.
+#include "ops/matmul.h"
+
+#include "backend/cpu/decode.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/glue.h"
+#include "backend/cpu/onednn.h"
+#include "backend/cpu/ops.h"
+#include "backend/cpu/simd/gemm.h"
+#include "ops/matmul_bytes.h"
+#include "tensor/block_quant.h"
+
+namespace ingot::cpu {
+namespace {
+
+using ops::Context;
+
+// A thread's panels; made once a thread.
+float* pack_memory() {
+  struct Free {
+    void operator()(float* data) const { std::free(data); }  // NOLINT: from aligned_alloc
+  };
+  thread_local const std::unique_ptr<float, Free> memory(
+      static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>(gemm_pack_floats) * sizeof(float))));
+  if (!memory) throw_error(ErrorKind::resource, "no memory for the panels of a matrix product");
+  return memory.get();
+}
+
+template <const GemmKernels& K>
+void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
+  const GemmShape shape{.m = gemm.m,
+                        .n = gemm.n,
+                        .k = gemm.k,
+                        .a_row = gemm.transpose_a ? 1 : gemm.lda,
+                        .a_column = gemm.transpose_a ? gemm.lda : 1,
+                        .b_row = gemm.transpose_b ? 1 : gemm.ldb,
+                        .b_column = gemm.transpose_b ? gemm.ldb : 1,
+                        .c_row = gemm.ldc,
+                        .accumulate = gemm.accumulate};
+  float* pack = pack_memory();
+  const bool wide_in = gemm.in == DType::f32;
+  if (gemm.out == DType::f32) {
+    float* out = static_cast<float*>(c);
+    if (wide_in) return K.f32_f32(shape, out, static_cast<const float*>(a), static_cast<const float*>(b), pack);
+    return K.bf16_f32(shape, out, static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), pack);
+  }
+  Bf16* out = static_cast<Bf16*>(c);
+  if (wide_in) return K.f32_bf16(shape, out, static_cast<const float*>(a), static_cast<const float*>(b), pack);
+  return K.bf16_bf16(shape, out, static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), pack);
+}
+
+template <GemmSlice S>
+void run_matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b, ops::MatmulAttributes attributes) {
+  const Gemm gemm{.m = c.shape[0],
+                  .n = c.shape[1],
+                  .k = a.shape[attributes.transpose_a ? 0 : 1],
+                  .in = a.dtype,
+                  .out = c.dtype,
+                  .transpose_a = attributes.transpose_a,
+                  .transpose_b = attributes.transpose_b,
+                  .accumulate = attributes.accumulate,
+                  .lda = a.shape[1],
+                  .ldb = b.shape[1],
+                  .ldc = c.shape[1]};
+  parallel_gemm(context, gemm, c.data, a.data, b.data, S);
+}
+
+bool in_place(const Weight& weight, DType dtype) {
+  return weight.storage == (dtype == DType::f32 ? Storage::f32 : Storage::bf16);
+}
+
+// Rows of `weight` decoded to `dtype` at `out`.
+void decode_rows(Context& context, const ElementwiseKernels& kernels, const Weight& weight, void* out, DType dtype) {
+  const size_t row_size = static_cast<size_t>(weight.in) * size_of(dtype);
+  context.threads->parallel_for(0, weight.out, row_grain(weight.in), [&](int64_t lo, int64_t hi) {
+    for (int64_t row = lo; row < hi; ++row) {
+      decode_row(kernels, weight, row, static_cast<std::byte*>(out) + static_cast<size_t>(row) * row_size, dtype);
+    }
+  });
+}
+
+// Calls body(first row, slice, data of the slice in `dtype`) for slices of rows.
+template <class Body>
+void for_slices(Context& context, const ElementwiseKernels& kernels, const Weight& weight, DType dtype, Body body) {
+  if (in_place(weight, dtype)) return body(int64_t{0}, weight, weight.data);
+  const Arena::Scope scope(context.scratch);
+  const int64_t most = ops::decoded_rows(weight.out, weight.in);
+  void* rows = context.scratch.take_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
+  for (int64_t begin = 0; begin < weight.out; begin += most) {
+    const Weight slice = weight.slice(begin, std::min(begin + most, weight.out));
+    decode_rows(context, kernels, slice, rows, dtype);
+    body(begin, slice, static_cast<const void*>(rows));
+  }
+}
+
+template <GemmSlice S, const ElementwiseKernels& E>
+void run_linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                ops::LinearAttributes attributes) {
+  for_slices(context, E, weight, x.dtype, [&](int64_t begin, const Weight& slice, const void* rows) {
+    const Gemm gemm{.m = x.shape[0],
+                    .n = slice.out,
+                    .k = weight.in,
+                    .in = x.dtype,
+                    .out = y.dtype,
+                    .transpose_b = true,
+                    .accumulate = attributes.accumulate,
+                    .lda = weight.in,
+                    .ldb = weight.in,
+                    .ldc = weight.out};
+    std::byte* columns = static_cast<std::byte*>(y.data) + static_cast<size_t>(begin) * size_of(y.dtype);
+    parallel_gemm(context, gemm, columns, x.data, rows, S);
+  });
+}
+
+template <GemmSlice S, const ElementwiseKernels& E>
+void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
+                               ops::LinearAttributes attributes) {
+  const Arena::Scope scope(context.scratch);
+  // Sums over several slices that end in bf16 are kept in fp32 until the last one.
+  const bool several = !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in) < weight.out;
+  const bool staged = several && dx.dtype != DType::f32;
+  const Tensor sums = staged ? context.scratch.take(DType::f32, dx.shape) : dx;
+  for_slices(context, E, weight, dy.dtype, [&](int64_t begin, const Weight& slice, const void* rows) {
+    const Gemm gemm{.m = dy.shape[0],
+                    .n = weight.in,
+                    .k = slice.out,
+                    .in = dy.dtype,
+                    .out = sums.dtype,
+                    .accumulate = begin > 0 || (attributes.accumulate && !staged),
+                    .lda = weight.out,
+                    .ldb = weight.in,
+                    .ldc = weight.in};
+    const std::byte* columns = static_cast<const std::byte*>(dy.data) + static_cast<size_t>(begin) * size_of(dy.dtype);
+    parallel_gemm(context, gemm, sums.data, columns, rows, S);
+  });
+  if (!staged) return;
+  context.threads->parallel_for(0, dx.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+    float* totals = sums.as<float>() + lo;
+    if (attributes.accumulate) E.add_from_bf16(totals, bf16(dx) + lo, hi - lo);
+    E.scale_bf16_f32(bf16(dx) + lo, totals, 1.0F, hi - lo);
+  });
+}
+
+// One or two tokens: dot products with the rows of the weight at the speed of memory.
+constexpr int64_t most_dot_tokens = 2;
+
+std::string decline_dots(const Context&, const Tensor&, const Tensor& x, const Weight&, ops::LinearAttributes) {
+  return x.shape[0] <= most_dot_tokens ? "" : "serves one or two tokens";
+}
+
+template <const GemmKernels& K, const ElementwiseKernels& E>
+void dot_rows(const Tensor& y, const float* x, const Weight& weight, DType decoded, int64_t lo, int64_t hi,
+              bool accumulate) {
+  const int64_t tokens = y.shape[0];
+  float* y_float = y.dtype == DType::f32 ? y.as<float>() : nullptr;
+  Bf16* y_bf16 = y.dtype == DType::f32 ? nullptr : bf16(y);
+  const auto dots = [&](int64_t row, int64_t count, const void* rows, bool wide) {
+    float* to_float = y_float == nullptr ? nullptr : y_float + row;
+    Bf16* to_bf16 = y_bf16 == nullptr ? nullptr : y_bf16 + row;
+    if (wide) {
+      K.dot_rows_f32(to_float, to_bf16, weight.out, x, static_cast<const float*>(rows), tokens, count, weight.in,
+                     accumulate);
+    } else {
+      K.dot_rows_bf16(to_float, to_bf16, weight.out, x, static_cast<const Bf16*>(rows), tokens, count, weight.in,
+                      accumulate);
+    }
+  };
+  if (in_place(weight, decoded)) return dots(lo, hi - lo, weight.slice(lo, hi).data, decoded == DType::f32);
+  thread_local std::vector<std::byte> line;
+  line.resize(static_cast<size_t>(weight.in) * size_of(decoded));
+  for (int64_t row = lo; row < hi; ++row) {
+    decode_row(E, weight, row, line.data(), decoded);
+    dots(row, 1, line.data(), decoded == DType::f32);
+  }
+}
+
+template <const GemmKernels& K, const ElementwiseKernels& E>
+void run_dots(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+              ops::LinearAttributes attributes) {
+  const float* wide = nullptr;
+  thread_local std::vector<float> widened;
+  if (x.dtype == DType::f32) {
+    wide = x.as<float>();
+  } else {
+    widened.resize(static_cast<size_t>(x.elements()));
+    E.scale_f32_bf16(widened.data(), bf16(x), 1.0F, x.elements());
+    wide = widened.data();
+  }
+  const int64_t grain = std::max(row_grain(weight.in), (weight.out + 63) / 64);
+  context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
+    dot_rows<K, E>(y, wide, weight, x.dtype, lo, hi, attributes.accumulate);
+  });
+}
+
+template <const ElementwiseKernels& E>
+void run_dequantize(Context& context, const Tensor& out, const Weight& weight) {
+  decode_rows(context, E, weight, out.data, out.dtype);
+}
+
+void reference_dequantize(Context&, const Tensor& out, const Weight& weight) {
+  std::vector<float> row(static_cast<size_t>(weight.in));
+  for (int64_t r = 0; r < weight.out; ++r) {
+    if (is_block(weight.storage)) {
+      block_codec(weight.storage)
+          .decode(static_cast<const std::byte*>(weight.slice(r, r + 1).data), weight.in, row.data());
+    }
+    for (int64_t i = 0; i < weight.in; ++i) {
+      const int64_t place = r * weight.in + i;
+      set_element(out, place,
+                  is_block(weight.storage) ? static_cast<double>(row[static_cast<size_t>(i)])
+                                           : element(weight.tensor(), place));
+    }
+  }
+}
+
+std::string onednn_declines_matmul(const Context&, const Tensor& c, const Tensor& a, const Tensor&,
+                                   ops::MatmulAttributes attributes) {
+  return onednn_declines(a.dtype, c.dtype, a.shape[attributes.transpose_a ? 0 : 1]);
+}
+std::string onednn_declines_linear(const Context&, const Tensor& result, const Tensor& given, const Weight&,
+                                   ops::LinearAttributes) {
+  return onednn_declines(given.dtype, result.dtype, given.shape[1]);
+}
+
+template <GemmSlice S, const ElementwiseKernels& E>
+void add_products(ops::Registry& registry, const char* name) {
+  registry.add<ops::Matmul>(DeviceKind::cpu, name, run_matmul<S>);
+  registry.add<ops::Linear>(DeviceKind::cpu, name, run_linear<S, E>);
+  registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, name, run_linear_backward_input<S, E>);
+}
+
+template <const GemmKernels& K, const ElementwiseKernels& E>
+void add_dots(ops::Registry& registry) {
+  registry.add<ops::Linear>(DeviceKind::cpu, "dot", run_dots<K, E>, decline_dots);
+}
+
+template <const ElementwiseKernels& E>
+void add_onednn(ops::Registry& registry) {
+  registry.add<ops::Matmul>(DeviceKind::cpu, "onednn", run_matmul<onednn_gemm>, onednn_declines_matmul);
+  registry.add<ops::Linear>(DeviceKind::cpu, "onednn", run_linear<onednn_gemm, E>, onednn_declines_linear);
+  registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, "onednn", run_linear_backward_input<onednn_gemm, E>,
+                                         onednn_declines_linear);
+}
+
+}  // namespace
+
+void register_matmul(ops::Registry& registry, Levels levels) {
+#if defined(INGOT_SIMD_X86)
+  if (levels.best == Isa::avx512) {
+    add_dots<avx512::gemm_kernels, avx512::elementwise_kernels>(registry);
+  } else if (levels.best == Isa::avx2) {
+    add_dots<avx2::gemm_kernels, avx2::elementwise_kernels>(registry);
+  } else {
+    add_dots<plain::gemm_kernels, plain::elementwise_kernels>(registry);
+  }
+  if (levels.onednn) add_onednn<plain::elementwise_kernels>(registry);
+  if (levels.best >= Isa::avx512) {
+    add_products<simd_gemm<avx512::gemm_kernels>, avx512::elementwise_kernels>(registry, "avx512");
+  }
+  if (levels.best >= Isa::avx2) {
+    add_products<simd_gemm<avx2::gemm_kernels>, avx2::elementwise_kernels>(registry, "avx2");
+  }
+#else
+  add_dots<plain::gemm_kernels, plain::elementwise_kernels>(registry);
+#endif
+  add_products<simd_gemm<plain::gemm_kernels>, plain::elementwise_kernels>(registry, "plain");
+  add_products<reference_gemm, plain::elementwise_kernels>(registry, "reference");
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Dequantize, run_dequantize, elementwise_kernels);
+  registry.add<ops::Dequantize>(DeviceKind::cpu, "reference", reference_dequantize);
+}
+
+}  // namespace ingot::cpu

@@ -1,0 +1,44 @@
+// A blocked matrix product on one thread, and dot products of rows for one or two tokens.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+namespace ingot::cpu {
+
+// c [m, n] = a [m, k] b [k, n] (+ c): element (i, k) of a is a[i * a_row + k * a_column], of b b[k * b_row + j *
+// b_column].
+struct GemmShape {
+  int64_t m, n, k;
+  int64_t a_row, a_column;
+  int64_t b_row, b_column;
+  int64_t c_row;
+  bool accumulate;
+};
+
+struct GemmKernels {
+  // `pack` holds gemm_pack_floats floats, 64-byte aligned. Sums over k in fp32: blocks of gemm_k_block in order, each
+  // from zero in order of k.
+  void (*f32_f32)(const GemmShape& shape, float* c, const float* a, const float* b, float* pack);
+  void (*bf16_f32)(const GemmShape& shape, float* c, const Bf16* a, const Bf16* b, float* pack);
+  void (*f32_bf16)(const GemmShape& shape, Bf16* c, const float* a, const float* b, float* pack);
+  void (*bf16_bf16)(const GemmShape& shape, Bf16* c, const Bf16* a, const Bf16* b, float* pack);
+
+  // y[t * y_row + r] (+)= sum over k of x[t * k + .] w[r * k + .] for t < tokens <= 2 and r < rows. y is f32 when
+  // `y_float` is given, else bf16.
+  void (*dot_rows_f32)(float* y_float, Bf16* y_bf16, int64_t y_row, const float* x, const float* w, int64_t tokens,
+                       int64_t rows, int64_t k, bool accumulate);
+  void (*dot_rows_bf16)(float* y_float, Bf16* y_bf16, int64_t y_row, const float* x, const Bf16* w, int64_t tokens,
+                        int64_t rows, int64_t k, bool accumulate);
+};
+
+constexpr int64_t gemm_m_block = 192;  // rows of a packed at a time
+constexpr int64_t gemm_n_block = 384;  // columns of b packed at a time
+constexpr int64_t gemm_k_block = 256;
+constexpr int64_t gemm_m_most = 768;  // rows of a product that rounds to bf16: its sums are kept in `pack`
+constexpr int64_t gemm_pack_floats = (gemm_m_block + gemm_n_block) * gemm_k_block + gemm_m_most * gemm_n_block;
+
+}  // namespace ingot::cpu
+
+INGOT_EVERY_LEVEL(extern const GemmKernels gemm_kernels;)
