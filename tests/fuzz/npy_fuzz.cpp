@@ -1,0 +1,9 @@
+// Any bytes as a .npy file.
+#include <cstdint>
+
+#include "tests/fuzz/formats.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  ingot::formats::fuzz::read_npy(std::as_bytes(std::span(data, size)));
+  return 0;
+}
