@@ -1,0 +1,241 @@
+// What the op table does not say about attention: which inputs the bits of a token may depend on, and wrong arguments.
+#include "ops/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "base/philox.h"
+#include "base/thread_pool.h"
+#include "ops/attention_bytes.h"
+#include "ops/registry.h"
+
+namespace ingot {
+namespace {
+
+constexpr ops::AttentionAttributes attributes{.heads = 6, .kv_heads = 2, .head_dim = 20, .scale = 0.25F};
+constexpr int64_t q_width = attributes.heads * attributes.head_dim;
+constexpr int64_t kv_width = attributes.kv_heads * attributes.head_dim;
+
+// A tensor with memory of its own.
+class Owned {
+ public:
+  Owned(Device& device, DType dtype, const Shape& shape)
+      : buffer_(device, static_cast<size_t>(shape.elements()) * size_of(dtype)), tensor_(buffer_.view(dtype, shape)) {}
+
+  static Owned random(Device& device, DType dtype, const Shape& shape, uint64_t seed) {
+    Owned owned(device, dtype, shape);
+    RandomStream stream(seed);
+    for (int64_t i = 0; i < shape.elements(); ++i) {
+      const auto value = static_cast<float>(stream.normal());
+      if (dtype == DType::bf16) {
+        owned.tensor_.as<uint16_t>()[i] = float_to_bf16(value);
+      } else {
+        owned.tensor_.as<float>()[i] = value;
+      }
+    }
+    return owned;
+  }
+  static Owned integers(Device& device, const Shape& shape, const std::vector<int32_t>& values) {
+    Owned owned(device, DType::i32, shape);
+    std::copy(values.begin(), values.end(), owned.tensor_.as<int32_t>());
+    return owned;
+  }
+
+  const Tensor& operator*() const { return tensor_; }
+  const Tensor* operator->() const { return &tensor_; }
+
+ private:
+  Buffer buffer_;
+  Tensor tensor_;
+};
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.bytes()) == 0;
+}
+
+struct Choice {
+  std::string implementation;
+  DType dtype;
+};
+
+class AttentionBits : public testing::TestWithParam<Choice> {
+ protected:
+  AttentionBits() {
+    cpu::register_ops(registry_);
+    for (const char* op : {"attention", "attention_backward", "paged_attention"}) {
+      registry_.restrict_to(op, GetParam().implementation);
+    }
+  }
+
+  Owned empty(int64_t rows, int64_t width) { return {*device_, GetParam().dtype, {rows, width}}; }
+  Owned random(int64_t rows, int64_t width, uint64_t seed) {
+    return Owned::random(*device_, GetParam().dtype, {rows, width}, seed);
+  }
+  Owned integers(const Shape& shape, const std::vector<int32_t>& values) {
+    return Owned::integers(*device_, shape, values);
+  }
+
+  std::unique_ptr<Device> device_ = cpu::make_device();
+  ops::Registry registry_;
+  ThreadPool threads_{2};
+  Arena scratch_{*device_, ops::attention_bytes(400, 400, attributes.heads, attributes.head_dim, 2), "scratch"};
+  ops::Context context_{*device_, registry_, scratch_, &threads_};
+};
+
+TEST_P(AttentionBits, DoNotDependOnTheOtherSequencesOfThePack) {
+  const int64_t before = 77;
+  const int64_t own = 133;
+  const int64_t after = 9;
+  const int64_t tokens = before + own + after;
+  const Owned q = random(tokens, q_width, 1);
+  const Owned k = random(tokens, kv_width, 2);
+  const Owned v = random(tokens, kv_width, 3);
+  const Owned dout = random(tokens, q_width, 4);
+  const Owned offsets = integers({4}, {0, 77, 77 + 133, 77 + 133 + 9});
+  const Owned out = empty(tokens, q_width);
+  const Owned lse(*device_, DType::f32, {attributes.heads, tokens});
+  const Owned dq = empty(tokens, q_width);
+  const Owned dk = empty(tokens, kv_width);
+  const Owned dv = empty(tokens, kv_width);
+  ops::attention(context_, *out, *lse, *q, *k, *v, *offsets, attributes);
+  ops::attention_backward(context_, *dq, *dk, *dv, *dout, {*out, *lse, *q, *k, *v}, *offsets, attributes);
+
+  const auto mine = [&](const Owned& owned) { return owned->slice(before, before + own); };
+  const Owned alone = integers({2}, {0, 133});
+  const Owned out_alone = empty(own, q_width);
+  const Owned lse_alone(*device_, DType::f32, {attributes.heads, own});
+  const Owned dq_alone = empty(own, q_width);
+  const Owned dk_alone = empty(own, kv_width);
+  const Owned dv_alone = empty(own, kv_width);
+  ops::attention(context_, *out_alone, *lse_alone, mine(q), mine(k), mine(v), *alone, attributes);
+  ops::attention_backward(context_, *dq_alone, *dk_alone, *dv_alone, mine(dout),
+                          {*out_alone, *lse_alone, mine(q), mine(k), mine(v)}, *alone, attributes);
+  EXPECT_TRUE(same_bits(*out_alone, mine(out)));
+  for (int64_t h = 0; h < attributes.heads; ++h) {
+    EXPECT_EQ(std::memcmp(lse_alone->as<float>() + h * own, lse->as<float>() + h * tokens + before,
+                          static_cast<size_t>(own) * sizeof(float)),
+              0);
+  }
+  EXPECT_TRUE(same_bits(*dq_alone, mine(dq)));
+  EXPECT_TRUE(same_bits(*dk_alone, mine(dk)));
+  EXPECT_TRUE(same_bits(*dv_alone, mine(dv)));
+}
+
+TEST_P(AttentionBits, DoNotDependOnHowAPromptIsCutOrPaged) {
+  const int64_t tokens = 150;
+  const Owned q = random(tokens, q_width, 5);
+  const Owned k = random(tokens, kv_width, 6);
+  const Owned v = random(tokens, kv_width, 7);
+  const Owned offsets = integers({2}, {0, 150});
+  const Owned whole = empty(tokens, q_width);
+  ops::attention(context_, *whole, {}, *q, *k, *v, *offsets, attributes);
+
+  for (const int64_t page : {16, 7, 150}) {
+    const int64_t pages = (tokens + page - 1) / page;
+    Owned k_pages(*device_, GetParam().dtype, {pages, page, kv_width});
+    Owned v_pages(*device_, GetParam().dtype, {pages, page, kv_width});
+    std::vector<int32_t> table(static_cast<size_t>(pages));
+    std::iota(table.rbegin(), table.rend(), 0);
+    std::vector<int32_t> slots;
+    for (int64_t i = 0; i < tokens; ++i) {
+      slots.push_back(static_cast<int32_t>(table[static_cast<size_t>(i / page)] * page + i % page));
+    }
+    ops::kv_store(context_, {*k_pages, *v_pages}, *k, *v, *integers({tokens}, slots));
+    for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{150}, {64, 86}, {1, 70, 78, 1}, {33, 1, 1, 115}}) {
+      const Owned out = empty(tokens, q_width);
+      int64_t at = 0;
+      for (const int64_t piece : pieces) {
+        const Owned lengths = integers({1}, {static_cast<int32_t>(at + piece)});
+        const Owned query_offsets = integers({2}, {0, static_cast<int32_t>(piece)});
+        ops::paged_attention(context_, out->slice(at, at + piece), q->slice(at, at + piece), {*k_pages, *v_pages},
+                             {*query_offsets, *lengths, *integers({1, pages}, table)}, attributes);
+        at += piece;
+      }
+      EXPECT_TRUE(same_bits(*out, *whole)) << "page " << page << ", " << pieces.size() << " pieces";
+    }
+  }
+}
+
+std::vector<Choice> choices() {
+  std::vector<Choice> all;
+  ops::Registry registry;
+  cpu::register_ops(registry);
+  for (const auto& entry : registry.list("attention", DeviceKind::cpu)) {
+    for (const DType dtype : {DType::f32, DType::bf16}) all.push_back({entry.name, dtype});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, AttentionBits, testing::ValuesIn(choices()),
+                         [](const auto& info) { return info.param.implementation + "_" + name(info.param.dtype); });
+
+class AttentionErrors : public testing::Test {
+ protected:
+  AttentionErrors() { cpu::register_ops(registry_); }
+
+  template <class Body>
+  static void expect_internal(Body body, const char* text) {
+    try {
+      body();
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::internal);
+      EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
+    }
+  }
+
+  std::unique_ptr<Device> device_ = cpu::make_device();
+  ops::Registry registry_;
+  ThreadPool threads_{1};
+  Arena scratch_{*device_, ops::attention_bytes(8, 8, attributes.heads, attributes.head_dim, 1), "scratch"};
+  ops::Context context_{*device_, registry_, scratch_, &threads_};
+};
+
+TEST_F(AttentionErrors, NameTheArgument) {
+  const Owned q(*device_, DType::f32, {8, q_width});
+  const Owned k(*device_, DType::f32, {8, kv_width});
+  const Owned offsets = Owned::integers(*device_, {2}, {0, 8});
+  const auto call = [&](const Tensor& keys, const Tensor& starts, ops::AttentionAttributes wanted) {
+    ops::attention(context_, *q, {}, *q, keys, *k, starts, wanted);
+  };
+  EXPECT_NO_THROW(call(*k, *offsets, attributes));
+  const Owned narrow(*device_, DType::f32, {8, kv_width - 1});
+  expect_internal([&] { call(*narrow, *offsets, attributes); }, "attention: k is f32[8, 39]");
+  const Owned half(*device_, DType::bf16, {8, kv_width});
+  expect_internal([&] { call(*half, *offsets, attributes); }, "attention: k is bf16");
+  expect_internal([&] { call(*k, *offsets, {.heads = 6, .kv_heads = 4, .head_dim = 20}); }, "6 heads of 20 over 4");
+  const Owned falling = Owned::integers(*device_, {3}, {0, 9, 8});
+  expect_internal([&] { call(*k, *falling, attributes); }, "do not rise from 0 to 8");
+  const Owned short_of = Owned::integers(*device_, {2}, {0, 7});
+  expect_internal([&] { call(*k, *short_of, attributes); }, "do not rise from 0 to 8");
+}
+
+TEST_F(AttentionErrors, PagesThatDoNotExist) {
+  const Owned q(*device_, DType::f32, {2, q_width});
+  const Owned k(*device_, DType::f32, {2, kv_width});
+  const Owned pages(*device_, DType::f32, {3, 4, kv_width});
+  const auto store = [&](std::vector<int32_t> slots) {
+    ops::kv_store(context_, {*pages, *pages}, *k, *k, *Owned::integers(*device_, {2}, slots));
+  };
+  EXPECT_NO_THROW(store({11, 0}));
+  expect_internal([&] { store({0, 12}); }, "token 1 goes to slot 12 of 3 pages of 4");
+  expect_internal([&] { store({-1, 0}); }, "token 0 goes to slot -1");
+  const Owned offsets = Owned::integers(*device_, {2}, {0, 2});
+  const auto ask = [&](int32_t length, std::vector<int32_t> table) {
+    ops::paged_attention(
+        context_, *q, *q, {*pages, *pages},
+        {*offsets, *Owned::integers(*device_, {1}, {length}), *Owned::integers(*device_, {1, 2}, table)}, attributes);
+  };
+  EXPECT_NO_THROW(ask(5, {2, 0}));
+  expect_internal([&] { ask(5, {2, 3}); }, "page 1 of sequence 0 is 3, of 3 pages");
+  expect_internal([&] { ask(9, {2, 0}); }, "sequence 0 has 9 keys for 2 queries and 2 pages of 4");
+  expect_internal([&] { ask(1, {2, 0}); }, "sequence 0 has 1 keys for 2 queries");
+}
+
+}  // namespace
+}  // namespace ingot
