@@ -48,15 +48,27 @@ Block divide(void* scratch, int64_t head_dim) {
 template <class Step>
 void soften(const AttentionForward& task, const Block& block, int64_t rows, int64_t begin, int64_t columns) {
   const Floats scale = splat(task.scale);
-  for (int64_t r = 0; r < rows; ++r) {
+  const Floats nothing = splat(-__builtin_inff());
+  Ints lane;
+  for (int i = 0; i < lanes; ++i) lane[i] = i;
+  for (int64_t r = 0, query = 0; r < rows; ++r, query = query + 1 < task.queries ? query + 1 : 0) {
     float* scores = block.scores + r * kBlock;
-    const int64_t seen = task.first + r % task.queries + 1 - begin;
+    const int64_t seen = task.first + query + 1 - begin;
     Floats top = splat(block.top[r]);
-    for (int64_t j = 0; j < columns; j += lanes) {
-      store(scores + j, load(scores + j, Whole{}) * scale, Whole{});
+    if (seen >= columns) {
+      for (int64_t j = 0; j < columns; j += lanes) {
+        const Floats score = load(scores + j, Whole{}) * scale;
+        store(scores + j, score, Whole{});
+        top = max(top, score);
+      }
+    } else {
+      for (int64_t j = 0; j < columns; j += lanes) {
+        const Ints hidden = lane + static_cast<int32_t>(j) >= static_cast<int32_t>(seen);
+        const Floats score = hidden ? nothing : load(scores + j, Whole{}) * scale;
+        store(scores + j, score, Whole{});
+        top = max(top, score);
+      }
     }
-    for (int64_t j = seen > 0 ? seen : 0; j < columns; ++j) scores[j] = -__builtin_inff();
-    for (int64_t j = 0; j < columns; j += lanes) top = max(top, load(scores + j, Whole{}));
     block.next[r] = largest(top);
   }
   for (int64_t r = rows; r < padded(rows); ++r) block.next[r] = block.top[r] = 0;
