@@ -33,8 +33,8 @@ Fill fixed(std::vector<double> wanted) {
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
-    for (const auto& list : {matmul_cases(), elementwise_cases(), rms_norm_cases(), rope_cases(), swiglu_cases(),
-                             attention_cases()}) {
+    for (const auto& list : {matmul_cases(), embedding_cases(), cross_entropy_cases(), elementwise_cases(),
+                             adamw_cases(), rms_norm_cases(), rope_cases(), swiglu_cases(), attention_cases()}) {
       cases.insert(cases.end(), list.begin(), list.end());
     }
     return cases;

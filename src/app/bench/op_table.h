@@ -73,7 +73,10 @@ struct OpCase {
 // Every case of every op.
 const std::vector<OpCase>& op_cases();
 
+std::vector<OpCase> adamw_cases();
+std::vector<OpCase> cross_entropy_cases();
 std::vector<OpCase> elementwise_cases();
+std::vector<OpCase> embedding_cases();
 std::vector<OpCase> rms_norm_cases();
 std::vector<OpCase> rope_cases();
 std::vector<OpCase> swiglu_cases();

@@ -4,6 +4,9 @@ namespace ingot::cpu {
 
 void register_ops(ops::Registry& registry, Levels levels) {
   register_matmul(registry, levels);
+  register_embedding(registry, levels);
+  register_cross_entropy(registry, levels);
+  register_adamw(registry, levels);
   register_elementwise(registry, levels);
   register_rms_norm(registry, levels);
   register_rope(registry, levels);

@@ -1,0 +1,104 @@
+#include "ops/adamw.h"
+
+#include "backend/cpu/glue.h"
+#include "backend/cpu/ops.h"
+#include "backend/cpu/simd/adamw.h"
+
+namespace ingot::cpu {
+namespace {
+
+using ops::AdamwAttributes;
+using ops::AdamwState;
+using ops::Context;
+
+AdamwStep step_of(const AdamwAttributes& a) {
+  const double lr = static_cast<double>(a.lr);
+  const double beta1 = static_cast<double>(a.beta1);
+  const double beta2 = static_cast<double>(a.beta2);
+  const double steps = static_cast<double>(a.step);
+  return {.beta1 = a.beta1,
+          .one_minus_beta1 = static_cast<float>(1.0 - beta1),
+          .beta2 = a.beta2,
+          .one_minus_beta2 = static_cast<float>(1.0 - beta2),
+          .epsilon = a.epsilon,
+          .decay = static_cast<float>(1.0 - lr * static_cast<double>(a.weight_decay)),
+          .step_size = static_cast<float>(lr / (1.0 - std::pow(beta1, steps))),
+          .root = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, steps))),
+          .gradient_scale = a.gradient_scale};
+}
+
+template <const AdamwKernels& K>
+void run(Context& context, const AdamwState& state, const Tensor& gradient, AdamwAttributes attributes) {
+  const AdamwStep step = step_of(attributes);
+  const auto at = [](const Tensor& tensor, int64_t i) {
+    return static_cast<void*>(static_cast<std::byte*>(tensor.data) + static_cast<size_t>(i) * size_of(tensor.dtype));
+  };
+  context.threads->parallel_for(0, gradient.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+    const AdamwMemory memory{.master = at(state.master, lo),
+                             .moment1 = at(state.moment1, lo),
+                             .moment2 = at(state.moment2, lo),
+                             .master_bf16 = state.master.dtype == DType::bf16,
+                             .moment1_bf16 = state.moment1.dtype == DType::bf16,
+                             .moment2_bf16 = state.moment2.dtype == DType::bf16,
+                             .weight = state.weight ? bf16(state.weight) + lo : nullptr};
+    K.update(memory, gradient.as<float>() + lo, hi - lo, step);
+  });
+}
+
+void reference(Context&, const AdamwState& state, const Tensor& gradient, AdamwAttributes a) {
+  const double beta1 = static_cast<double>(a.beta1);
+  const double beta2 = static_cast<double>(a.beta2);
+  const double lr = static_cast<double>(a.lr);
+  const double correct1 = 1.0 - std::pow(beta1, static_cast<double>(a.step));
+  const double correct2 = 1.0 - std::pow(beta2, static_cast<double>(a.step));
+  for (int64_t i = 0; i < gradient.elements(); ++i) {
+    const double g = element(gradient, i) * static_cast<double>(a.gradient_scale);
+    const double m = beta1 * element(state.moment1, i) + (1.0 - beta1) * g;
+    const double v = beta2 * element(state.moment2, i) + (1.0 - beta2) * g * g;
+    double master = element(state.master, i);
+    master -= lr * static_cast<double>(a.weight_decay) * master;
+    master -= lr * (m / correct1) / (std::sqrt(v / correct2) + static_cast<double>(a.epsilon));
+    set_element(state.moment1, i, m);
+    set_element(state.moment2, i, v);
+    set_element(state.master, i, master);
+    if (state.weight) set_element(state.weight, i, master);
+  }
+}
+
+constexpr int64_t block = 65536;  // elements a partial sum
+
+// Adds the blocks' sums in order.
+template <class Block>
+void sum_blocks(Context& context, const Tensor& sum, const Tensor& x, Block block_sum) {
+  std::vector<double> parts(static_cast<size_t>((x.elements() + block - 1) / block));
+  context.threads->parallel_for(0, x.elements(), block, [&](int64_t lo, int64_t hi) {
+    parts[static_cast<size_t>(lo / block)] = block_sum(x.as<float>() + lo, hi - lo);
+  });
+  double total = 0;
+  for (const double part : parts) total += part;
+  *sum.as<double>() = total;
+}
+
+template <const AdamwKernels& K>
+void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x) {
+  sum_blocks(context, sum, x, K.sum_squares);
+}
+
+void reference_sum_squares(Context& context, const Tensor& sum, const Tensor& x) {
+  sum_blocks(context, sum, x, [](const float* values, int64_t n) {
+    double total = 0;
+    for (int64_t i = 0; i < n; ++i) total += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    return total;
+  });
+}
+
+}  // namespace
+
+void register_adamw(ops::Registry& registry, Levels levels) {
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Adamw, run, adamw_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::SumSquares, run_sum_squares, adamw_kernels);
+  registry.add<ops::Adamw>(DeviceKind::cpu, "reference", reference);
+  registry.add<ops::SumSquares>(DeviceKind::cpu, "reference", reference_sum_squares);
+}
+
+}  // namespace ingot::cpu

@@ -1,0 +1,69 @@
+#include "ops/cross_entropy.h"
+
+#include "backend/cpu/glue.h"
+#include "backend/cpu/ops.h"
+#include "backend/cpu/simd/cross_entropy.h"
+
+namespace ingot::cpu {
+namespace {
+
+using ops::Context;
+
+// The target of row t, which the kernels index with: a wrong one is an error, not a read elsewhere. -1: not counted.
+int64_t target_of(const Tensor& targets, int64_t t, int64_t vocabulary) {
+  const int64_t target = targets.as<int32_t>()[t];
+  if (target < -1 || target >= vocabulary) {
+    throw_error(ErrorKind::internal, "cross_entropy: target {} of token {}, the vocabulary has {}", target, t,
+                vocabulary);
+  }
+  return target;
+}
+
+template <const CrossEntropyKernels& K>
+void run(Context& context, const Tensor& losses, const Tensor& dlogits, const Tensor& logits, const Tensor& targets) {
+  const int64_t width = logits.shape[1];
+  const bool single = dlogits && dlogits.dtype == DType::f32;
+  const bool half = dlogits && dlogits.dtype == DType::bf16;
+  context.threads->parallel_for(0, logits.shape[0], row_grain(width), [&](int64_t lo, int64_t hi) {
+    for (int64_t t = lo; t < hi; ++t) {
+      float* to_float = single ? dlogits.as<float>() + t * width : nullptr;
+      Bf16* to_bf16 = half ? bf16(dlogits) + t * width : nullptr;
+      const int64_t target = target_of(targets, t, width);
+      if (target >= 0) {
+        losses.as<float>()[t] = K.row(logits.as<float>() + t * width, width, target, to_float, to_bf16);
+        continue;
+      }
+      losses.as<float>()[t] = 0.0F;
+      if (dlogits) {
+        const size_t bytes = static_cast<size_t>(width) * size_of(dlogits.dtype);
+        std::memset(static_cast<std::byte*>(dlogits.data) + static_cast<size_t>(t) * bytes, 0, bytes);
+      }
+    }
+  });
+}
+
+void reference(Context&, const Tensor& losses, const Tensor& dlogits, const Tensor& logits, const Tensor& targets) {
+  const int64_t width = logits.shape[1];
+  for (int64_t t = 0; t < logits.shape[0]; ++t) {
+    const int64_t target = target_of(targets, t, width);
+    const float* row = logits.as<float>() + t * width;
+    const double top = static_cast<double>(*std::max_element(row, row + width));
+    double total = 0;
+    for (int64_t i = 0; i < width; ++i) total += std::exp(static_cast<double>(row[i]) - top);
+    const double at_target = target < 0 ? 0.0 : static_cast<double>(row[target]);
+    set_element(losses, t, target < 0 ? 0.0 : std::log(total) + top - at_target);
+    for (int64_t i = 0; dlogits && i < width; ++i) {
+      const double share = std::exp(static_cast<double>(row[i]) - top) / total - (i == target ? 1.0 : 0.0);
+      set_element(dlogits, t * width + i, target < 0 ? 0.0 : share);
+    }
+  }
+}
+
+}  // namespace
+
+void register_cross_entropy(ops::Registry& registry, Levels levels) {
+  INGOT_ADD_LEVELS(registry, levels.best, ops::CrossEntropy, run, cross_entropy_kernels);
+  registry.add<ops::CrossEntropy>(DeviceKind::cpu, "reference", reference);
+}
+
+}  // namespace ingot::cpu

@@ -1,0 +1,53 @@
+#include "backend/cpu/simd/adamw.h"
+
+#include "backend/cpu/simd/simd.h"
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+namespace {
+
+template <class Extent>
+INGOT_INLINE Floats load_either(const void* data, bool is_bf16, int64_t i, Extent extent) {
+  return is_bf16 ? load(static_cast<const Bf16*>(data) + i, extent) : load(static_cast<const float*>(data) + i, extent);
+}
+template <class Extent>
+INGOT_INLINE void store_either(void* data, bool is_bf16, int64_t i, Floats x, Extent extent) {
+  if (is_bf16) {
+    store(static_cast<Bf16*>(data) + i, x, extent);
+  } else {
+    store(static_cast<float*>(data) + i, x, extent);
+  }
+}
+
+void update(AdamwMemory memory, const float* gradient, int64_t n, AdamwStep step) {
+  sweep(0, n, [&](int64_t i, auto extent) {
+    const Floats g = load(gradient + i, extent) * step.gradient_scale;
+    const Floats m =
+        load_either(memory.moment1, memory.moment1_bf16, i, extent) * step.beta1 + g * step.one_minus_beta1;
+    const Floats v =
+        load_either(memory.moment2, memory.moment2_bf16, i, extent) * step.beta2 + g * g * step.one_minus_beta2;
+    const Floats decayed = load_either(memory.master, memory.master_bf16, i, extent) * step.decay;
+    const Floats master = decayed - m * step.step_size / (sqrt(v) / step.root + step.epsilon);
+    store_either(memory.moment1, memory.moment1_bf16, i, m, extent);
+    store_either(memory.moment2, memory.moment2_bf16, i, v, extent);
+    store_either(memory.master, memory.master_bf16, i, master, extent);
+    if (memory.weight != nullptr) store(memory.weight + i, master, extent);
+  });
+}
+
+double sum_squares(const float* x, int64_t n) {
+  typedef double Doubles __attribute__((vector_size(8 * lanes)));
+  Doubles sums{};
+  sweep(0, n, [&](int64_t i, auto extent) {
+    const Doubles wide = __builtin_convertvector(load(x + i, extent), Doubles);
+    sums += wide * wide;
+  });
+  double total = 0;
+  for (int i = 0; i < lanes; ++i) total += sums[i];
+  return total;
+}
+
+}  // namespace
+
+const AdamwKernels adamw_kernels = {update, sum_squares};
+
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,0 +1,18 @@
+// Cross-entropy of one row of logits.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+namespace ingot::cpu {
+
+struct CrossEntropyKernels {
+  // The loss of row `logits` [n] for `target` in [0, n). At most one of dlogits_f32 (may be logits) and dlogits_bf16 is
+  // given: softmax - one-hot.
+  float (*row)(const float* logits, int64_t n, int64_t target, float* dlogits_f32, Bf16* dlogits_bf16);
+};
+
+}  // namespace ingot::cpu
+
+INGOT_EVERY_LEVEL(extern const CrossEntropyKernels cross_entropy_kernels;)

@@ -1,0 +1,26 @@
+#include "ops/adamw.h"
+
+#include "ops/check.h"
+#include "ops/registry.h"
+
+namespace ingot::ops {
+
+void adamw(Context& context, const AdamwState& state, const Tensor& gradient, AdamwAttributes attributes) {
+  check("adamw", "gradient", context, gradient, gradient.shape, {DType::f32});
+  for (const auto& [what, tensor] : {std::pair("master", &state.master), std::pair("moment1", &state.moment1),
+                                     std::pair("moment2", &state.moment2)}) {
+    check("adamw", what, context, *tensor, gradient.shape, {DType::f32, DType::bf16});
+  }
+  if (state.weight) check("adamw", "weight", context, state.weight, gradient.shape, {DType::bf16});
+  if (attributes.step < 1) throw_error(ErrorKind::internal, "adamw: step {}, steps count from 1", attributes.step);
+  if (gradient.elements() == 0) return;
+  dispatch<Adamw>(context, state, gradient, attributes);
+}
+
+void sum_squares(Context& context, const Tensor& sum, const Tensor& x) {
+  check("sum_squares", "sum", context, sum, Shape{1}, {DType::f64});
+  check("sum_squares", "x", context, x, x.shape, {DType::f32});
+  dispatch<SumSquares>(context, sum, x);
+}
+
+}  // namespace ingot::ops

@@ -1,0 +1,27 @@
+#include "ops/embedding.h"
+
+#include "ops/check.h"
+#include "ops/registry.h"
+
+namespace ingot::ops {
+
+void embedding(Context& context, const Tensor& y, const Weight& table, const Tensor& ids) {
+  check_place("embedding", "table", context, table);
+  check_rank("embedding", "ids", ids, 1);
+  check("embedding", "ids", context, ids, ids.shape, {DType::i32});
+  check("embedding", "y", context, y, Shape{ids.shape[0], table.in}, {DType::f32, DType::bf16});
+  if (y.elements() == 0) return;
+  dispatch<Embedding>(context, y, table, ids);
+}
+
+void embedding_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
+  check_rank("embedding_backward", "dtable", dtable, 2);
+  check_rank("embedding_backward", "ids", ids, 1);
+  check("embedding_backward", "dtable", context, dtable, dtable.shape, {DType::f32});
+  check("embedding_backward", "ids", context, ids, ids.shape, {DType::i32});
+  check("embedding_backward", "dy", context, dy, Shape{ids.shape[0], dtable.shape[1]}, {DType::f32, DType::bf16});
+  if (dtable.elements() == 0) return;
+  dispatch<EmbeddingBackward>(context, dtable, dy, ids, accumulate);
+}
+
+}  // namespace ingot::ops
