@@ -3,8 +3,10 @@
 namespace ingot::ops {
 
 size_t attention_thread_bytes(int64_t head_dim) {
+  // The largest user is the CPU's loop over dk and dv: eight panels of 64 rows (keys, values, their gradients, and q
+  // and dout twice). Next to panels, its loop over dq holds two blocks of 96 x 64 scores; some rows of sums on top.
   const int64_t padded = (head_dim + 15) / 16 * 16;
-  return static_cast<size_t>(512 * padded + 13312) * sizeof(float);
+  return static_cast<size_t>(8 * 64 * padded + 2 * 96 * 64 + 1024) * sizeof(float);
 }
 
 size_t attention_bytes(int64_t tokens, int64_t /*longest*/, int64_t heads, int64_t head_dim, int threads) {
