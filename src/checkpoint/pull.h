@@ -1,0 +1,31 @@
+// Fetching a model into the registry.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "checkpoint/registry.h"
+
+namespace ingot::checkpoint {
+
+struct PullOptions {
+  std::filesystem::path home;  // of the registry
+  std::string name;      // to register under; empty: from the origin ("org/model", or the folder's or file's name)
+  std::string endpoint;  // of the hub; empty: $HF_ENDPOINT, else the public hub
+  std::string token;     // sent as "Authorization: Bearer"; empty: $HF_TOKEN, else none
+  bool copy = false;     // of a local path: copy its files instead of referring to them
+  // Called now and then; return false to stop. Bytes of the file `file`.
+  std::function<bool(const std::string& file, uint64_t done, uint64_t total)> progress;
+};
+
+// `origin`: a path; "org/model" or "org/model@revision" on the hub; "https://host/org/model" on another hub;
+// "https://host/.../file.gguf". Of a hub's files, those that Ingot reads are fetched: config.json, safetensors and
+// their index, tokenizer and generation files, licence and model card. Interrupted transfers are continued by the next
+// call; the name is registered when all is there. Sizes are checked against the hub's list, and SHA-256 where it has
+// one (large files). Errors: those of fetch; not_found for a model that the hub does not have or that has no
+// safetensors; unsupported for s3://.
+RegisteredModel pull(const std::string& origin, const PullOptions& options);
+
+}  // namespace ingot::checkpoint
