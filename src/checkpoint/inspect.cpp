@@ -30,7 +30,9 @@ TensorValues read_tensor(const TensorStore& store, std::string_view name) {
       const auto parted = std::mismatch(name.begin(), name.end(), other.name.begin(), other.name.end());
       alike.emplace_back(static_cast<size_t>(parted.first - name.begin()), other.name);
     }
-    std::stable_sort(alike.begin(), alike.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::sort(alike.begin(), alike.end(), [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first > b.first : a.second < b.second;
+    });
     std::string near;
     for (size_t i = 0; i < std::min<size_t>(alike.size(), 5); ++i) near += (i == 0 ? "" : ", ") + alike[i].second;
     throw_hint(ErrorKind::not_found, "it has: " + near, "{}: there is no tensor '{}'", store.path().string(), name);

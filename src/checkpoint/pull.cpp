@@ -40,7 +40,7 @@ bool is_wanted(const std::string& name) {
                                           "merges.txt",
                                           "README.md"};
   if (name.find('/') != std::string::npos || name.front() == '.') return false;
-  if (name.starts_with("LICENSE") || name.starts_with("model") && name.ends_with(".safetensors")) return true;
+  if (name.starts_with("LICENSE") || (name.starts_with("model") && name.ends_with(".safetensors"))) return true;
   return std::any_of(std::begin(exact), std::end(exact), [&](const char* other) { return name == other; });
 }
 

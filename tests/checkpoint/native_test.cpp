@@ -1,0 +1,149 @@
+#include "checkpoint/native.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "tests/checkpoint/fixtures.h"
+
+namespace ingot::checkpoint {
+namespace {
+
+struct State {
+  std::vector<float> w = std::vector<float>(1000);
+  std::vector<uint16_t> m = std::vector<uint16_t>(600);
+  std::vector<int64_t> counters = {1, 2, 3};
+
+  std::vector<NamedTensor> tensors() {
+    return {{"weight", Tensor{w.data(), DType::f32, Shape{10, 100}, nullptr}},
+            {"moment", Tensor{m.data(), DType::bf16, Shape{600}, nullptr}},
+            {"counters", Tensor{counters.data(), DType::i64, Shape{3}, nullptr}}};
+  }
+};
+
+class Native : public testing::Test {
+ protected:
+  void write(int64_t step, int64_t keep = 0) {
+    state.w[7] = static_cast<float>(step);
+    state.m[9] = static_cast<uint16_t>(step);
+    write_checkpoint(folder, step, state.tensors(), R"({"step_seed": 12345678901234567, "lr": 0.1})", device,
+                     {.keep = keep, .shard_bytes = 3000, .model = "tiny"});
+  }
+  // Flips one bit of a file.
+  void flip(const fs::path& file, std::streamoff at) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekg(at);
+    const int byte = stream.get();
+    stream.seekp(at);
+    stream.put(static_cast<char>(byte ^ 4));
+  }
+
+  Scratch scratch;
+  HostDevice device{false};
+  fs::path folder = scratch.path / "checkpoints";
+  State state;
+};
+
+TEST_F(Native, GivesBackWhatWasWritten) {
+  write(3);
+  write(20);
+  const NativeCheckpoint latest = open_checkpoint(folder, std::nullopt, "tiny");
+  EXPECT_EQ(latest.step, 20);
+  EXPECT_EQ(nlohmann::json::parse(latest.metadata).at("step_seed"), 12345678901234567);
+  State back;
+  for (const NamedTensor& named : back.tensors()) restore_tensor(latest, named.name, named.tensor, device);
+  EXPECT_EQ(back.w, state.w);
+  EXPECT_EQ(back.m, state.m);
+  EXPECT_EQ(back.counters, state.counters);
+  const NativeCheckpoint earlier = open_checkpoint(folder, 3);
+  for (const NamedTensor& named : back.tensors()) restore_tensor(earlier, named.name, named.tensor, device);
+  EXPECT_EQ(back.w[7], 3.0F);
+  expect_error(ErrorKind::corrupt, {"'weight'", "F32 [10, 100]", "[10, 99]"}, [&] {
+    restore_tensor(earlier, "weight", Tensor{back.w.data(), DType::f32, Shape{10, 99}, nullptr}, device);
+  });
+  expect_error(ErrorKind::not_found, {"nothing"}, [&] {
+    restore_tensor(earlier, "nothing", Tensor{back.w.data(), DType::f32, Shape{1}, nullptr}, device);
+  });
+}
+
+TEST_F(Native, WritingAStepAgainReplacesIt) {
+  write(5);
+  state.w[0] = 4;
+  write(5);
+  State back;
+  restore_tensor(open_checkpoint(folder, 5), "weight", back.tensors()[0].tensor, device);
+  EXPECT_EQ(back.w[0], 4.0F);
+  EXPECT_EQ(list_checkpoints(folder), std::vector<int64_t>{5});
+}
+
+TEST_F(Native, KeepsTheNewest) {
+  for (int64_t step : {1, 2, 9, 10}) write(step, 2);
+  EXPECT_EQ(list_checkpoints(folder), (std::vector<int64_t>{9, 10}));
+  EXPECT_EQ(remove_leftovers(folder), 0);
+}
+
+TEST_F(Native, NamesWhatIsMissing) {
+  expect_error(ErrorKind::not_found, {"no checkpoint"}, [&] { open_checkpoint(folder, std::nullopt); });
+  write(4);
+  expect_error(ErrorKind::not_found, {"step 7", "latest is step 4"}, [&] { open_checkpoint(folder, 7); });
+  expect_error(ErrorKind::usage, {"tiny", "other"}, [&] { open_checkpoint(folder, 4, "other"); });
+}
+
+// What a run that was killed while writing leaves is neither opened nor kept.
+TEST_F(Native, LeftoversOfAKilledRun) {
+  write(1);
+  fs::copy(folder / "step-1", folder / "step-2.partial");
+  fs::remove(folder / "step-2.partial" / "manifest.json");
+  EXPECT_EQ(open_checkpoint(folder, std::nullopt).step, 1);
+  EXPECT_EQ(remove_leftovers(folder), 1);
+  EXPECT_FALSE(fs::exists(folder / "step-2.partial"));
+  EXPECT_EQ(open_checkpoint(folder, std::nullopt).step, 1);
+}
+
+TEST_F(Native, DamageIsNamedAndAnEarlierOneNotTaken) {
+  const auto damaged = [&](const std::vector<std::string>& words, const std::function<void(const fs::path&)>& damage) {
+    fs::remove_all(folder);
+    write(1);
+    write(2);
+    damage(folder / "step-2");
+    expect_error(ErrorKind::corrupt, words, [&] { open_checkpoint(folder, std::nullopt); });
+    EXPECT_EQ(open_checkpoint(folder, 1).step, 1);
+  };
+  const std::string shard = "model-00001-of-00002.safetensors";
+  damaged({"step-2", "half-written", "step 1"}, [](const fs::path& at) { fs::remove(at / "manifest.json"); });
+  damaged({"step-2", shard, "missing"}, [&](const fs::path& at) { fs::remove(at / shard); });
+  damaged({"step-2", shard, "bytes"}, [&](const fs::path& at) { fs::resize_file(at / shard, 100); });
+  damaged({"step-2", shard, "SHA-256"}, [&](const fs::path& at) { flip(at / shard, 400); });
+  damaged({"step-2", "manifest.json"}, [&](const fs::path& at) {
+    edit_json(at / "manifest.json", [](nlohmann::json& manifest) { manifest["metadata"]["lr"] = 0.2; });
+  });
+  damaged({"step-2", "manifest.json", "damaged"},
+          [&](const fs::path& at) { fs::resize_file(at / "manifest.json", 9); });
+}
+
+// A disk that fills up, played by a limit on the size of files.
+TEST_F(Native, FullDiskLeavesEarlierCheckpoints) {
+  write(1);
+  std::vector<float> large(1 << 16);
+  const NamedTensor tensor{"large", Tensor{large.data(), DType::f32, Shape{1 << 16}, nullptr}};
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1 << 14, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::optional<Error> caught;
+  try {
+    write_checkpoint(folder, 2, std::span(&tensor, 1), "{}", device, {.keep = 1});
+  } catch (const Error& error) {
+    caught = error;
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_TRUE(caught.has_value());
+  EXPECT_EQ(caught->kind(), ErrorKind::resource) << caught->message();
+  EXPECT_EQ(remove_leftovers(folder), 0);
+  EXPECT_EQ(open_checkpoint(folder, std::nullopt).step, 1);
+}
+
+}  // namespace
+}  // namespace ingot::checkpoint
