@@ -1,0 +1,30 @@
+// An axis of a chart: its range, and ticks at round numbers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ingot::app::report {
+
+struct Axis {
+  double low = 0;
+  double high = 1;
+  double step = 1;  // between ticks: 1, 2 or 5 times a power of ten
+  std::vector<double> ticks;
+
+  // Where `value` lies between low (0) and high (1).
+  double share(double value) const { return (value - low) / (high - low); }
+};
+
+// Covers [low, high] and is widened to the ticks around it; about `num_ticks` of them. An empty range is widened too.
+// Values are finite, low <= high.
+Axis rounded_axis(double low, double high, int num_ticks);
+
+// Covers exactly [low, high]; ticks are whole numbers inside it. For steps.
+Axis step_axis(double low, double high, int num_ticks);
+
+// The number beside a tick: as many decimals as the step needs; "20k", "1.5M" for axes of large numbers, "2e-4" for
+// small ones.
+std::string tick_label(const Axis& axis, double tick);
+
+}  // namespace ingot::app::report

@@ -1,0 +1,23 @@
+// The charts of runs: which curves there are, and how they are laid over each other.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/report/chart.h"
+#include "app/report/run_log.h"
+
+namespace ingot::app::report {
+
+// Names that tell the runs apart: the run's name, or its folder where two have the same.
+std::vector<std::string> labels_of(std::span<const RunLog> runs);
+
+// Training loss of every step (faint) and smoothed, and held-out loss.
+Chart loss_chart(std::span<const RunLog> runs);
+Chart perplexity_chart(std::span<const RunLog> runs);
+
+// Learning rate, gradient norm, tokens/s, memory and MFU. Charts whose numbers no run has are left out.
+std::vector<Chart> other_charts(std::span<const RunLog> runs);
+
+}  // namespace ingot::app::report
