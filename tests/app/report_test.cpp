@@ -94,6 +94,17 @@ TEST(Axis, LabelsAreShort) {
   EXPECT_EQ(labels(0, 600, 3), (std::vector<std::string>{"0", "200", "400", "600"}));
 }
 
+TEST(Axis, LogarithmicTicks) {
+  const Axis narrow = log_axis(72, 450);
+  EXPECT_EQ(narrow.ticks, (std::vector<double>{50, 100, 200, 500}));
+  EXPECT_NEAR(narrow.share(std::sqrt(50.0 * 500)), 0.5, 1e-12);
+  const Axis wide = log_axis(22, 48000);
+  EXPECT_EQ(wide.ticks, (std::vector<double>{10, 100, 1000, 10000, 100000}));
+  EXPECT_EQ(tick_label(wide, 1000), "1000");
+  EXPECT_EQ(tick_label(wide, 100000), "100k");
+  EXPECT_GT(log_axis(100, 100).high, log_axis(100, 100).low);
+}
+
 TEST(Series, ThinningKeepsSpikesAndEnds) {
   Series series;
   for (int i = 0; i < 100000; ++i) series.push_back({static_cast<double>(i), std::sin(i * 0.001)});
@@ -214,7 +225,7 @@ TEST(Page, SeveralRunsHaveALegend) {
 }
 
 TEST(Chart, DrawsALineAndBreaksItAtAGap) {
-  const Chart chart{"t", "y", false, {{"l", {{0, 1}, {1, 2}, {2, nan}, {3, 1}, {4, 2}}, 0, LineKind::solid}}};
+  const Chart chart{"t", "y", false, false, {{"l", {{0, 1}, {1, 2}, {2, nan}, {3, 1}, {4, 2}}, 0, LineKind::solid}}};
   const std::string svg = draw_chart(chart, {0, 0, 400, 200});
   const size_t path = svg.find(" d=\"M");
   ASSERT_NE(path, std::string::npos);

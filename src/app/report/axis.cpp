@@ -55,7 +55,30 @@ Axis step_axis(double low, double high, int num_ticks) {
   return axis;
 }
 
+Axis log_axis(double low, double high) {
+  Axis axis;
+  axis.logarithmic = true;
+  const bool only_powers = high / low > 1e3;
+  const auto first = static_cast<int>(std::floor(std::log10(low))),
+             last = static_cast<int>(std::ceil(std::log10(high)));
+  for (int k = first; k <= last; ++k) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      if (factor == 1 || !only_powers) axis.ticks.push_back(factor * std::pow(10.0, k));
+    }
+  }
+  while (axis.ticks.size() > 2 && axis.ticks[1] <= low) axis.ticks.erase(axis.ticks.begin());
+  while (axis.ticks.size() > 2 && axis.ticks[axis.ticks.size() - 2] >= high) axis.ticks.pop_back();
+  axis.low = axis.ticks.front();
+  axis.high = axis.ticks.back();
+  return axis;
+}
+
 std::string tick_label(const Axis& axis, double tick) {
+  if (axis.logarithmic) {
+    Axis own;
+    own.step = own.high = tick;
+    return tick_label(own, tick);
+  }
   if (std::abs(tick) < axis.step / 2) return "0";
   const double largest = std::max(std::abs(axis.low), std::abs(axis.high));
   if (largest < 0.001 || axis.step < 1e-6) {

@@ -1,6 +1,7 @@
 // An axis of a chart: its range, and ticks at round numbers.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,13 @@ struct Axis {
   double low = 0;
   double high = 1;
   double step = 1;  // between ticks: 1, 2 or 5 times a power of ten
+  bool logarithmic = false;
   std::vector<double> ticks;
 
   // Where `value` lies between low (0) and high (1).
-  double share(double value) const { return (value - low) / (high - low); }
+  double share(double value) const {
+    return logarithmic ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
+  }
 };
 
 // Covers [low, high] and is widened to the ticks around it; about `num_ticks` of them. An empty range is widened too.
@@ -22,6 +26,10 @@ Axis rounded_axis(double low, double high, int num_ticks);
 
 // Covers exactly [low, high]; ticks are whole numbers inside it. For steps.
 Axis step_axis(double low, double high, int num_ticks);
+
+// Logarithmic, widened to the ticks around [low, high]: 1, 2 and 5 times powers of ten, or the powers alone when the
+// range is large. 0 < low <= high.
+Axis log_axis(double low, double high);
 
 // The number beside a tick: as many decimals as the step needs; "20k", "1.5M" for axes of large numbers, "2e-4" for
 // small ones.

@@ -69,7 +69,7 @@ void draw_axes(std::string& svg, const Chart& chart, const Frame& f) {
   }
   fmt::format_to(out, R"(<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="middle">step</text>)",
                  f.box.x + f.box.width / 2, bottom + 33);
-  fmt::format_to(out, R"(<text class="tick" x="{:.1f}" y="{:.1f}">{}</text>)", f.box.x - 7, f.box.y - 10,
+  fmt::format_to(out, R"(<text class="tick" x="{:.1f}" y="{:.1f}">{}</text>)", f.box.x, f.box.y - 12,
                  escape(chart.y_label));
 }
 
@@ -109,7 +109,11 @@ std::string draw_chart(const Chart& chart, const Box& box) {
   }
   Frame f;
   const auto& [xs, ys] = *found;
-  f.y = rounded_axis(chart.from_zero ? std::min(0.0, ys.low) : ys.low, ys.high, box.height < 220 ? 4 : 6);
+  if (chart.logarithmic && ys.low > 0) {
+    f.y = log_axis(ys.low, ys.high);
+  } else {
+    f.y = rounded_axis(chart.from_zero ? std::min(0.0, ys.low) : ys.low, ys.high, box.height < 220 ? 4 : 6);
+  }
   size_t widest = 1;
   for (const double tick : f.y.ticks) widest = std::max(widest, tick_label(f.y, tick).size());
   const double left = static_cast<double>(widest) * character_width + 12, top = font_size * 2, bottom = 40, right = 18;

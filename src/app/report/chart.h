@@ -26,7 +26,8 @@ struct Line {
 struct Chart {
   std::string title;
   std::string y_label;
-  bool from_zero = false;  // the y axis starts at 0
+  bool from_zero = false;    // the y axis starts at 0
+  bool logarithmic = false;  // the y axis, if all values are positive
   std::vector<Line> lines;
 };
 

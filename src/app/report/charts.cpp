@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ingot::app::report {
 
@@ -18,7 +19,7 @@ bool has_numbers(const Chart& chart) {
 // One line a run of `field`, times `factor`.
 Chart plain_chart(std::span<const RunLog> runs, const char* title, const char* y_label, bool from_zero,
                   Series RunLog::* field, double factor = 1) {
-  Chart chart{title, y_label, from_zero, {}};
+  Chart chart{title, y_label, from_zero, false, {}};
   for (size_t r = 0; r < runs.size(); ++r) {
     Line line{"", runs[r].*field, r, LineKind::solid};
     for (Point& point : line.points) point.y *= factor;
@@ -39,17 +40,18 @@ std::vector<std::string> labels_of(std::span<const RunLog> runs) {
 }
 
 Chart loss_chart(std::span<const RunLog> runs) {
-  Chart chart{"Loss", "nats per token", false, {}};
+  Chart chart{"Loss", "nats per token", false, false, {}};
   const std::vector<std::string> labels = labels_of(runs);
   for (size_t r = 0; r < runs.size(); ++r) {
-    const std::string prefix = runs.size() > 1 ? labels[r] + ", " : std::string();
+    const bool one = runs.size() == 1;
+    const std::string prefix = one ? std::string() : labels[r] + ", ";
     // With several runs the pale lines of all would hide each other.
-    if (runs.size() <= 2) chart.lines.push_back({"", runs[r].loss, r, LineKind::faint});
-    const double window = std::max(5.0, static_cast<double>(runs[r].loss.size()) / 25);
+    if (runs.size() <= 2) chart.lines.push_back({one ? "each step" : "", runs[r].loss, r, LineKind::faint});
+    const double window = std::clamp(static_cast<double>(runs[r].loss.size()) / 20, 10.0, 500.0);
     chart.lines.push_back({prefix + "training, smoothed", smooth(runs[r].loss, window), r, LineKind::solid});
     if (!runs[r].eval_loss.empty()) {
       // A single run has colours to spare.
-      const size_t color = runs.size() > 1 ? r : 1;
+      const size_t color = one ? 1 : r;
       chart.lines.push_back({prefix + "held-out", runs[r].eval_loss, color, LineKind::dots});
     }
   }
@@ -57,9 +59,19 @@ Chart loss_chart(std::span<const RunLog> runs) {
 }
 
 Chart perplexity_chart(std::span<const RunLog> runs) {
-  Chart chart{"Held-out perplexity", "perplexity", false, {}};
+  Chart chart{"Held-out perplexity", "perplexity", false, false, {}};
+  double low = std::numeric_limits<double>::infinity(), high = 0;
   for (size_t r = 0; r < runs.size(); ++r) {
     chart.lines.push_back({"", runs[r].eval_perplexity, runs.size() > 1 ? r : 1, LineKind::dots});
+    for (const Point& point : runs[r].eval_perplexity) {
+      if (!std::isfinite(point.y)) continue;
+      low = std::min(low, point.y);
+      high = std::max(high, point.y);
+    }
+  }
+  if (high > 10 * low) {  // from random weights: thousands at first, then tens
+    chart.logarithmic = true;
+    chart.y_label = "perplexity, logarithmic";
   }
   return chart;
 }

@@ -20,7 +20,7 @@ constexpr const char* page_style =
     "main{max-width:1080px;margin:0 auto;padding:20px 16px 60px}"
     "h1{font-size:24px;margin:8px 0 2px;overflow-wrap:anywhere}h2{font-size:18px;margin:34px 0 10px}"
     "h3{font-size:15px;margin:0 0 6px}p{margin:0 0 10px}.muted{color:var(--muted)}"
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;margin:16px 0}"
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));gap:10px;margin:16px 0}"
     ".tile,.panel{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px 14px}"
     ".tile b{display:block;font-size:20px;font-weight:600}.tile span{color:var(--muted);font-size:13px}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:12px}"

@@ -19,6 +19,8 @@ std::string heading(double x, double y, std::string_view css, std::string_view t
   return fmt::format(R"(<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>)", css, x, y, escape(text));
 }
 
+std::string short_number(double value) { return fmt::format("{:.{}f}", value, std::abs(value) < 1000 ? 2 : 0); }
+
 std::string subtitle(const RunLog& run) {
   const Facts facts = facts_of(run);
   std::string text = fmt::format("{} parameters", format_count(static_cast<double>(run.parameters)));
@@ -56,7 +58,8 @@ std::string picture(std::span<const RunLog> runs) {
     std::string text = "Held-out perplexity";
     if (runs.size() == 1) {
       const Facts facts = facts_of(runs[0]);
-      text += fmt::format(": {:.2f} before, {:.2f} after", facts.perplexity_before, facts.perplexity_after);
+      text += fmt::format(": {} before, {} after", short_number(facts.perplexity_before),
+                          short_number(facts.perplexity_after));
     }
     body += heading(x, top, "head", text);
     body += draw_chart(perplexity, {x, top + 6, width - margin - x, height - 110});
