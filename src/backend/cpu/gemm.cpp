@@ -25,7 +25,9 @@ void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void*
   const auto at_c = [&](int64_t elements) { return static_cast<std::byte*>(c) + elements * out; };
   // Below this the pool's wake-up costs more than it saves.
   const int64_t threads = gemm.m * gemm.n * gemm.k < 64 * 1024 ? 1 : context.threads->threads();
-  if (gemm.n >= gemm.m) {
+  // Pieces of rows keep c dense and, unless a is transposed, a too: oneDNN then copies nothing. Few rows are not worth
+  // cutting: every piece would read all of b.
+  if (gemm.m < 48 && gemm.n > gemm.m) {
     const int64_t step = gemm.transpose_b ? gemm.ldb : 1;
     context.threads->parallel_for(0, gemm.n, piece_of(gemm.n, threads), [&](int64_t lo, int64_t hi) {
       Gemm part = gemm;

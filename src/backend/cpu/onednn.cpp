@@ -32,8 +32,8 @@ memory::data_type type_of(DType dtype) {
   return dtype == DType::f32 ? memory::data_type::f32 : memory::data_type::bf16;
 }
 
-memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool transposed, int64_t ld) {
-  return {{rows, columns}, type_of(dtype), transposed ? memory::dims{1, ld} : memory::dims{ld, 1}};
+memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool transposed) {
+  return {{rows, columns}, type_of(dtype), transposed ? memory::dims{1, rows} : memory::dims{columns, 1}};
 }
 
 struct Product {
@@ -58,12 +58,12 @@ dnnl::matmul::primitive_desc describe(const memory::desc& a, const memory::desc&
 #endif
 }
 
-using Key = std::array<int64_t, 7>;
+using Key = std::array<int64_t, 4>;
 
 Key key_of(const Gemm& gemm) {
   const int64_t flags = (gemm.in == DType::bf16 ? 1 : 0) + (gemm.out == DType::bf16 ? 2 : 0) +
                         (gemm.transpose_a ? 4 : 0) + (gemm.transpose_b ? 8 : 0) + (gemm.accumulate ? 16 : 0);
-  return {gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, flags};
+  return {gemm.m, gemm.n, gemm.k, flags};
 }
 
 // Each thread keeps its own products, with their scratchpads, so no two threads share one.
@@ -75,14 +75,41 @@ Product& product_of(const Gemm& gemm) {
   if (found != products.end()) return found->second;
   if (products.size() >= most) products.clear();
   Product product;
-  product.a = matrix(gemm.m, gemm.k, gemm.in, gemm.transpose_a, gemm.lda);
-  product.b = matrix(gemm.k, gemm.n, gemm.in, gemm.transpose_b, gemm.ldb);
-  product.c = matrix(gemm.m, gemm.n, gemm.out, false, gemm.ldc);
+  product.a = matrix(gemm.m, gemm.k, gemm.in, gemm.transpose_a);
+  product.b = matrix(gemm.k, gemm.n, gemm.in, gemm.transpose_b);
+  product.c = matrix(gemm.m, gemm.n, gemm.out, false);
   const auto description = describe(product.a, product.b, product.c, gemm.accumulate);
   product.scratchpad = memory(description.scratchpad_desc(), engine());
   product.primitive = dnnl::matmul(description);
   return products.emplace(key, std::move(product)).first->second;
 }
+
+void copy_rows(void* to, size_t to_row, const void* from, size_t from_row, int64_t rows, size_t bytes) {
+  for (int64_t i = 0; i < rows; ++i) {
+    std::memcpy(static_cast<std::byte*>(to) + static_cast<size_t>(i) * to_row,
+                static_cast<const std::byte*>(from) + static_cast<size_t>(i) * from_row, bytes);
+  }
+}
+
+// A matrix without gaps between its rows: itself, or a copy that lives until the next slice of the same thread.
+// oneDNN computes matrices with gaps by another algorithm, whose order of sums is another one.
+class Dense {
+ public:
+  void* of(const void* data, int64_t rows, int64_t columns, int64_t ld, size_t element, bool read) {
+    const size_t row = static_cast<size_t>(columns) * element;
+    if (ld == columns || rows == 1) return const_cast<void*>(data);
+    memory_.resize(static_cast<size_t>(rows) * row + alignment);
+    void* copy = memory_.data();
+    size_t space = memory_.size();
+    std::align(alignment, memory_.size() - alignment, copy, space);
+    if (read) copy_rows(copy, row, data, static_cast<size_t>(ld) * element, rows, row);
+    return copy;
+  }
+
+ private:
+  static constexpr size_t alignment = 64;
+  std::vector<std::byte> memory_;
+};
 
 }  // namespace
 
@@ -98,11 +125,26 @@ void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   thread_local dnnl::stream stream(engine());
   try {
     Product& product = product_of(gemm);
-    product.primitive.execute(stream, {{DNNL_ARG_SRC, memory(product.a, engine(), const_cast<void*>(a))},
-                                       {DNNL_ARG_WEIGHTS, memory(product.b, engine(), const_cast<void*>(b))},
-                                       {DNNL_ARG_DST, memory(product.c, engine(), c)},
+    thread_local Dense dense_a;
+    thread_local Dense dense_b;
+    thread_local Dense dense_c;
+    const size_t in = size_of(gemm.in);
+    const size_t out = size_of(gemm.out);
+    const auto stored = [&](bool transposed, int64_t rows, int64_t columns) {
+      return transposed ? std::pair(columns, rows) : std::pair(rows, columns);
+    };
+    const auto [a_rows, a_columns] = stored(gemm.transpose_a, gemm.m, gemm.k);
+    const auto [b_rows, b_columns] = stored(gemm.transpose_b, gemm.k, gemm.n);
+    void* own_a = dense_a.of(a, a_rows, a_columns, gemm.lda, in, true);
+    void* own_b = dense_b.of(b, b_rows, b_columns, gemm.ldb, in, true);
+    void* own_c = dense_c.of(c, gemm.m, gemm.n, gemm.ldc, out, gemm.accumulate);
+    product.primitive.execute(stream, {{DNNL_ARG_SRC, memory(product.a, engine(), own_a)},
+                                       {DNNL_ARG_WEIGHTS, memory(product.b, engine(), own_b)},
+                                       {DNNL_ARG_DST, memory(product.c, engine(), own_c)},
                                        {DNNL_ARG_SCRATCHPAD, product.scratchpad}});
     stream.wait();
+    const size_t row = static_cast<size_t>(gemm.n) * out;
+    if (own_c != c) copy_rows(c, static_cast<size_t>(gemm.ldc) * out, own_c, row, gemm.m, row);
   } catch (const dnnl::error& error) {
     throw_error(ErrorKind::internal, "oneDNN: product of {} x {} x {}: {}", gemm.m, gemm.n, gemm.k, error.what());
   }

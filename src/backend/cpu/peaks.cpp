@@ -1,0 +1,99 @@
+// Measured rates of this machine, for `ingot devices`, the planner and shares of peak.
+#include "backend/cpu/simd/peaks.h"
+
+#include <atomic>
+#include <chrono>
+
+#include "backend/cpu/glue.h"
+#include "backend/cpu/isa.h"
+#include "ops/matmul.h"
+
+namespace ingot::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+const PeakKernels& kernels() {
+#if defined(INGOT_SIMD_X86)
+  switch (best_isa()) {
+    case Isa::avx512: return avx512::peak_kernels;
+    case Isa::avx2: return avx2::peak_kernels;
+    case Isa::plain: break;
+  }
+#endif
+  return plain::peak_kernels;
+}
+
+// The best rate of repeated calls of `work`, which returns what it did, over `seconds`.
+template <class Work>
+double best_rate(double seconds, Work work) {
+  double best = 0;
+  const auto start = Clock::now();
+  do {
+    const auto before = Clock::now();
+    const double amount = work();
+    best = std::max(best, amount / since(before));
+  } while (since(start) < seconds);
+  return best;
+}
+
+double arithmetic_rate(ThreadPool& pool, double seconds, double (*kernel)(int64_t, float*)) {
+  std::vector<float> sinks(static_cast<size_t>(pool.threads()) * 16);
+  return best_rate(seconds, [&] {
+    std::vector<double> done(static_cast<size_t>(pool.threads()));
+    pool.run(pool.threads(),
+             [&](int slot) { done[static_cast<size_t>(slot)] = kernel(200000, sinks.data() + slot * 16); });
+    double total = 0;
+    for (const double one : done) total += one;
+    return total;
+  });
+}
+
+double gemm_rate(ops::Context& context, double seconds, DType dtype) {
+  constexpr int64_t size = 2048;
+  const size_t bytes = static_cast<size_t>(size * size) * size_of(dtype);
+  const Buffer a(context.device, bytes);
+  const Buffer b(context.device, bytes);
+  const Buffer c(context.device, static_cast<size_t>(size * size) * sizeof(float));
+  const Shape square{size, size};
+  const auto multiply = [&] {
+    ops::matmul(context, c.view(DType::f32, square), a.view(dtype, square), b.view(dtype, square),
+                {.transpose_b = true});
+    return 2.0 * size * size * size;
+  };
+  multiply();  // makes the primitives
+  return best_rate(seconds, multiply);
+}
+
+double read_rate(ops::Context& context, double seconds) {
+  constexpr int64_t count = int64_t{64} << 20;  // floats: beyond the caches
+  const Buffer memory(context.device, static_cast<size_t>(count) * sizeof(float));
+  float* data = static_cast<float*>(memory.data());
+  const int64_t grain = count / context.threads->threads() / 64 * 64 + 64;
+  const auto over_all = [&](auto body) { context.threads->parallel_for(0, count, grain, body); };
+  // Untouched pages would all be one page of zeros.
+  over_all([&](int64_t lo, int64_t hi) { std::fill(data + lo, data + hi, 1.0F); });
+  std::atomic<float> sink{0};
+  return best_rate(seconds, [&] {
+    over_all([&](int64_t lo, int64_t hi) { sink.store(kernels().read(data + lo, hi - lo)); });
+    return static_cast<double>(count) * sizeof(float);
+  });
+}
+
+}  // namespace
+
+Peaks measure_peaks(ops::Context& context, double seconds) {
+  const double each = seconds / 5;
+  Peaks peaks{};
+  peaks.f32_flops = arithmetic_rate(*context.threads, each, kernels().fused_multiply_adds);
+  peaks.bf16_flops =
+      kernels().bf16_dots == nullptr ? peaks.f32_flops : arithmetic_rate(*context.threads, each, kernels().bf16_dots);
+  peaks.gemm_f32_flops = gemm_rate(context, each, DType::f32);
+  peaks.gemm_bf16_flops = gemm_rate(context, each, DType::bf16);
+  peaks.read_bytes = read_rate(context, each);
+  return peaks;
+}
+
+}  // namespace ingot::cpu

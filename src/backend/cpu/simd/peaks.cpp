@@ -1,0 +1,60 @@
+#include "backend/cpu/simd/peaks.h"
+
+#include "backend/cpu/simd/simd.h"
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+namespace {
+
+constexpr int chains = 12;  // independent sums: latency 4 times 2 units, and some
+
+double fused_multiply_adds(int64_t rounds, float* sink) {
+  Floats sums[chains];
+  for (int i = 0; i < chains; ++i) sums[i] = splat(static_cast<float>(i));
+  Floats a = splat(0.999F);
+  const Floats b = splat(0.001F);
+  for (int64_t round = 0; round < rounds; ++round) {
+#if defined(__x86_64__)
+    asm volatile("" : "+v"(a));  // the loop is not to be folded
+#endif
+#pragma clang loop unroll(full)
+    for (int i = 0; i < chains; ++i) sums[i] = fma(sums[i], a, b);
+  }
+  for (int i = 0; i < chains; ++i) *sink += sum(sums[i]);
+  return 2.0 * lanes * chains * static_cast<double>(rounds);
+}
+
+#if defined(__AVX512BF16__)
+double bf16_dots(int64_t rounds, float* sink) {
+  __m512 sums[chains];
+  for (int i = 0; i < chains; ++i) sums[i] = _mm512_set1_ps(0.0F);
+  __m512i a = _mm512_set1_epi16(0x3f80);
+  const __m512i b = _mm512_set1_epi16(0x3c00);
+  for (int64_t round = 0; round < rounds; ++round) {
+    asm volatile("" : "+v"(a));
+#pragma clang loop unroll(full)
+    for (int i = 0; i < chains; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], (__m512bh)a, (__m512bh)b);
+  }
+  for (int i = 0; i < chains; ++i) *sink += sum((Floats)sums[i]);
+  return 4.0 * lanes * chains * static_cast<double>(rounds);
+}
+#endif
+
+float read(const float* data, int64_t n) {
+  Words mixed[8] = {};
+  int64_t i = 0;
+  for (; i + 8 * lanes <= n; i += 8 * lanes) {
+    for (int way = 0; way < 8; ++way) mixed[way] ^= words(load(data + i + way * lanes, Whole{}));
+  }
+  for (int way = 1; way < 8; ++way) mixed[0] ^= mixed[way];
+  return sum(__builtin_convertvector(mixed[0], Floats));
+}
+
+}  // namespace
+
+#if defined(__AVX512BF16__)
+const PeakKernels peak_kernels = {fused_multiply_adds, bf16_dots, read};
+#else
+const PeakKernels peak_kernels = {fused_multiply_adds, nullptr, read};
+#endif
+
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

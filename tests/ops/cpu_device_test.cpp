@@ -1,0 +1,132 @@
+#include "backend/cpu/cpu_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "app/bench/op_table.h"
+#include "backend/cpu/isa.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace ingot {
+namespace {
+
+// Sets INGOT_CPU_ISA for a scope.
+class IsaOverride {
+ public:
+  explicit IsaOverride(const char* value) {
+    if (const char* before = std::getenv("INGOT_CPU_ISA")) before_ = before;
+    setenv("INGOT_CPU_ISA", value, 1);
+  }
+  ~IsaOverride() {
+    if (before_) {
+      setenv("INGOT_CPU_ISA", before_->c_str(), 1);
+    } else {
+      unsetenv("INGOT_CPU_ISA");
+    }
+  }
+
+ private:
+  std::optional<std::string> before_;
+};
+
+std::vector<std::string> implementations(const char* op) {
+  ops::Registry registry;
+  cpu::register_ops(registry);
+  std::vector<std::string> names;
+  for (const auto& entry : registry.list(op, DeviceKind::cpu)) names.push_back(entry.name);
+  return names;
+}
+
+TEST(CpuIsa, OverrideTakesEffect) {
+  for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512}) {
+    const IsaOverride scope(cpu::name(isa));
+    if (isa > cpu::machine_isa()) {
+      EXPECT_THROW(cpu::best_isa(), Error);
+      continue;
+    }
+    EXPECT_EQ(cpu::best_isa(), isa);
+    EXPECT_EQ(cpu::make_device()->arch(), cpu::name(isa));
+    EXPECT_EQ(implementations("add").front(), cpu::name(isa));
+    EXPECT_EQ(implementations("add").back(), "reference");
+    // oneDNN would use instructions above the level that is asked for.
+    const auto products = implementations("matmul");
+    const bool onednn = std::find(products.begin(), products.end(), "onednn") != products.end();
+    EXPECT_LE(onednn, isa == cpu::machine_isa());
+  }
+}
+
+TEST(CpuIsa, UnknownOverrideIsAnError) {
+  const IsaOverride scope("sse9");
+  try {
+    cpu::best_isa();
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(error.message().find("sse9"), std::string::npos);
+  }
+}
+
+TEST(CpuDevice, MemoryIsZeroedAlignedAndCounted) {
+  const auto device = cpu::make_device();
+  constexpr size_t bytes = size_t{64} << 20;
+  EXPECT_GT(device->memory_available(), bytes);
+  EXPECT_LE(device->memory_available(), device->memory_bytes());
+  for (const size_t size : {size_t{1}, size_t{1000}, bytes}) {
+    auto* data = static_cast<unsigned char*>(device->allocate(size));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0U);
+    for (size_t i = 0; i < size; i += 997) ASSERT_EQ(data[i], 0);
+    device->release(data, size);
+  }
+}
+
+TEST(CpuDevice, WhatCannotFitIsRefusedWithBothSizes) {
+  const auto device = cpu::make_device();
+  const size_t wanted = device->memory_bytes() * 2;
+  try {
+    device->allocate(wanted);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+    EXPECT_NE(error.message().find(std::to_string(wanted)), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("available"), std::string::npos);
+  }
+}
+
+TEST(CpuPeaks, AreMeasured) {
+  const auto device = cpu::make_device();
+  ops::Registry registry;
+  cpu::register_ops(registry);
+  Arena scratch;
+  ThreadPool threads(2);
+  ops::Context context{*device, registry, scratch, &threads};
+  const cpu::Peaks peaks = cpu::measure_peaks(context, 0.05);
+  for (const double rate :
+       {peaks.f32_flops, peaks.bf16_flops, peaks.gemm_f32_flops, peaks.gemm_bf16_flops, peaks.read_bytes}) {
+    EXPECT_GT(rate, 1e6);
+    EXPECT_TRUE(std::isfinite(rate));
+  }
+}
+
+#if defined(__x86_64__)
+// `INGOT_WRITE_DOCS=1 test_ops --gtest_filter=SupportMatrix.*` writes the page anew.
+TEST(SupportMatrix, PageIsCurrent) {
+  ops::Registry registry;
+  cpu::register_ops(registry, {cpu::Isa::avx512, true});
+  const std::string wanted = bench::support_matrix(registry);
+  const std::string path = std::string(INGOT_TEST_DATA) + "/../../docs/support-matrix.md";
+  if (std::getenv("INGOT_WRITE_DOCS") != nullptr) std::ofstream(path) << wanted;
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_TRUE(text.str() == wanted)
+      << "docs/support-matrix.md is out of date: INGOT_WRITE_DOCS=1 build/release/tests/test_ops "
+         "--gtest_filter=SupportMatrix.* writes it";
+}
+#endif
+
+}  // namespace
+}  // namespace ingot

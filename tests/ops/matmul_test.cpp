@@ -1,0 +1,151 @@
+// The bits of a product depend on k alone: not on the rows or columns that are computed with it, nor on threads.
+#include "ops/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/half.h"
+#include "base/philox.h"
+#include "base/thread_pool.h"
+#include "ops/registry.h"
+
+namespace ingot {
+namespace {
+
+struct Form {
+  const char* name;
+  bool transpose_a, transpose_b;
+};
+
+class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, DType>> {
+ protected:
+  MatmulBits() {
+    cpu::register_ops(registry_);
+    for (const auto& listing : registry_.listings()) {
+      if (listing.op != "matmul") continue;
+      const auto& all = listing.implementations;
+      present_ = std::find(all.begin(), all.end(), std::get<0>(GetParam())) != all.end();
+    }
+    if (present_) registry_.restrict_to("matmul", std::get<0>(GetParam()));
+  }
+
+  Tensor random(Buffer& buffer, Shape shape, DType dtype, uint64_t id) {
+    RandomStream stream(7, id);
+    buffer = Buffer(*device_, static_cast<size_t>(shape.elements()) * size_of(dtype));
+    const Tensor tensor = buffer.view(dtype, shape);
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      const float value = stream.uniform() - 0.5F;
+      if (dtype == DType::f32) {
+        tensor.as<float>()[i] = value;
+      } else {
+        tensor.as<uint16_t>()[i] = float_to_bf16(value);
+      }
+    }
+    return tensor;
+  }
+
+  // Rows [row, row + m) and columns [column, column + n) of the product, computed alone from copies of their inputs.
+  std::vector<std::byte> part(ThreadPool& pool, const Form& form, const Tensor& a, const Tensor& b, int64_t row,
+                              int64_t m, int64_t column, int64_t n, bool accumulate) {
+    const int64_t k = a.shape[form.transpose_a ? 0 : 1];
+    const auto copy = [&](Buffer& buffer, const Tensor& from, bool lines_are_rows, int64_t first, int64_t count) {
+      const size_t size = size_of(from.dtype);
+      buffer = Buffer(*device_, static_cast<size_t>(count * k) * size);
+      const Tensor to = buffer.view(from.dtype, lines_are_rows ? Shape{count, k} : Shape{k, count});
+      if (lines_are_rows) {
+        std::memcpy(to.data, from.slice(first, first + count).data, to.bytes());
+      } else {
+        for (int64_t i = 0; i < k; ++i) {
+          std::memcpy(to.slice(i, i + 1).data,
+                      static_cast<std::byte*>(from.slice(i, i + 1).data) + static_cast<size_t>(first) * size,
+                      static_cast<size_t>(count) * size);
+        }
+      }
+      return to;
+    };
+    Buffer buffer_a;
+    Buffer buffer_b;
+    const Tensor part_a = copy(buffer_a, a, !form.transpose_a, row, m);
+    const Tensor part_b = copy(buffer_b, b, form.transpose_b, column, n);
+    const DType out = std::get<2>(GetParam());
+    Buffer result(*device_, static_cast<size_t>(m * n) * size_of(out));
+    const Tensor c = result.view(out, Shape{m, n});
+    ops::Context context{*device_, registry_, scratch_, &pool};
+    ops::MatmulAttributes attributes{form.transpose_a, form.transpose_b, false};
+    ops::matmul(context, c, part_a, part_b, attributes);
+    attributes.accumulate = true;
+    if (accumulate) ops::matmul(context, c, part_a, part_b, attributes);
+    std::vector<std::byte> bytes(c.bytes());
+    std::memcpy(bytes.data(), c.data, bytes.size());
+    return bytes;
+  }
+
+  std::unique_ptr<Device> device_ = cpu::make_device();
+  ops::Registry registry_;
+  Arena scratch_;
+  bool present_ = false;
+};
+
+TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
+  if (!present_) return;  // a level that this machine does not have
+  const DType in = std::get<1>(GetParam());
+  const DType out = std::get<2>(GetParam());
+  ThreadPool one(1);
+  ThreadPool two(2);
+  ThreadPool three(3);
+  constexpr int64_t rows = 96;
+  constexpr int64_t columns = 160;
+  for (const Form& form : {Form{"NT", false, true}, Form{"NN", false, false}, Form{"TN", true, false}}) {
+    for (const int64_t k : {64, 577}) {
+      Buffer buffer_a;
+      Buffer buffer_b;
+      const Tensor a = random(buffer_a, form.transpose_a ? Shape{k, rows} : Shape{rows, k}, in, 1);
+      const Tensor b = random(buffer_b, form.transpose_b ? Shape{columns, k} : Shape{k, columns}, in, 2);
+      for (const bool accumulate : {false, true}) {
+        const auto whole = part(one, form, a, b, 0, rows, 0, columns, accumulate);
+        EXPECT_TRUE(part(two, form, a, b, 0, rows, 0, columns, accumulate) == whole) << form.name << " 2 threads";
+        EXPECT_TRUE(part(three, form, a, b, 0, rows, 0, columns, accumulate) == whole) << form.name << " 3 threads";
+        const size_t row_size = columns * size_of(out);
+        for (const int64_t m : {1, 2, 3, 7, 16, 31, 64}) {
+          const int64_t first = rows - m;
+          const auto some = part(one, form, a, b, first, m, 0, columns, accumulate);
+          EXPECT_EQ(std::memcmp(some.data(), whole.data() + static_cast<size_t>(first) * row_size, some.size()), 0)
+              << form.name << " K=" << k << " accumulate=" << accumulate << ": " << m << " rows alone differ";
+        }
+        for (const int64_t n : {1, 5, 16, 48, 99}) {
+          const int64_t first = columns - n;
+          const auto some = part(one, form, a, b, 0, rows, first, n, accumulate);
+          bool same = true;
+          for (int64_t r = 0; r < rows; ++r) {
+            const size_t width = static_cast<size_t>(n) * size_of(out);
+            same = same && std::memcmp(some.data() + static_cast<size_t>(r) * width,
+                                       whole.data() + static_cast<size_t>(r) * row_size +
+                                           static_cast<size_t>(first) * size_of(out),
+                                       width) == 0;
+          }
+          EXPECT_TRUE(same) << form.name << " K=" << k << " accumulate=" << accumulate << ": " << n
+                            << " columns alone differ";
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, MatmulBits, testing::ValuesIn([] {
+                           std::vector<std::tuple<const char*, DType, DType>> all;
+                           for (const char* implementation : {"onednn", "avx512", "avx2", "plain"}) {
+                             for (const auto& [in, out] :
+                                  {std::pair(DType::f32, DType::f32), std::pair(DType::bf16, DType::f32),
+                                   std::pair(DType::bf16, DType::bf16)}) {
+                               all.emplace_back(implementation, in, out);
+                             }
+                           }
+                           return all;
+                         }()),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}_{}", std::get<0>(info.param), name(std::get<1>(info.param)),
+                                              name(std::get<2>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace ingot
