@@ -59,22 +59,22 @@ const char* name(Finish finish) {
   return "?";
 }
 
-EngineBytes engine_bytes(const models::Model& model, const EngineSettings& settings, int threads) {
+EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads) {
   const models::PassShape shape = pass_shape(settings, threads);
   const size_t activation = size_of(settings.activation);
   const size_t tokens = static_cast<size_t>(settings.batch_tokens);
   const size_t sequences = static_cast<size_t>(settings.sequences);
   const int64_t pages = num_pages(settings);
   EngineBytes bytes;
-  bytes.kv = spec::kv_bytes(model.spec(), pages, settings.page_tokens, static_cast<int64_t>(activation));
-  bytes.scratch = model.forward_bytes(shape);
+  bytes.kv = spec::kv_bytes(model, pages, settings.page_tokens, static_cast<int64_t>(activation));
+  bytes.scratch = models::pass_bytes(model, shape).forward;
   // ids, positions, slots; offsets, lengths, page tables; normed states of all tokens and of those asked; logits.
   bytes.batch = 3 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
                 Arena::footprint(sequences * 4) +
                 Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
-                Arena::footprint(tokens * static_cast<size_t>(model.spec().hidden) * activation) +
-                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.spec().hidden) * activation) +
-                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.spec().vocab) * 4);
+                Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
+                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
+                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.vocab) * 4);
   return bytes;
 }
 
@@ -107,7 +107,7 @@ struct Engine::State {
         context{d, registry, scratch, &threads},
         pool(num_pages(s), s.page_tokens),
         scheduler(pool, s.batch_tokens, s.sequences) {
-    const EngineBytes bytes = engine_bytes(m, s, threads.threads());
+    const EngineBytes bytes = engine_bytes(m.spec(), s, threads.threads());
     scratch = Arena(d, bytes.scratch, "scratch");
     kv = Arena(d, bytes.kv, "KV cache");
     batch = Arena(d, bytes.batch, "batch");

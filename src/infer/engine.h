@@ -35,7 +35,7 @@ struct EngineBytes {
   size_t scratch = 0;
   size_t batch = 0;
 };
-EngineBytes engine_bytes(const models::Model& model, const EngineSettings& settings, int threads);
+EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads);
 
 struct Request {
   std::vector<int32_t> prompt;  // at least one token

@@ -44,12 +44,18 @@ class Model {
   // losses [T] f32 (0 where a target is -1); targets [T] i32. With pass.training also the backward pass: gradients of
   // the plain sum of losses go into the sink, and pass.training->saved is used from its start and given back.
   virtual void loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const = 0;
-
-  // Bytes of the scratch arena for forward and logits, for loss without training, and with it.
-  virtual size_t forward_bytes(const PassShape& shape) const = 0;
-  virtual size_t loss_bytes(const PassShape& shape) const = 0;
-  virtual size_t training_bytes(const PassShape& shape) const = 0;
 };
+
+// Bytes of the scratch arena that a pass of this shape takes.
+struct PassBytes {
+  size_t forward = 0;   // Model::forward and logits
+  size_t loss = 0;      // Model::loss without training
+  size_t training = 0;  // Model::loss with training, next to spec::saved_bytes
+};
+
+// A pure function of sizes, for allocation and for predicting it. ErrorKind::unsupported for a family that is not
+// known.
+PassBytes pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);
 
 // The model of spec.family over these weights, which it shares the memory of: `weights` outlives the model. Tables such
 // as rotary frequencies are allocated on `device`. ErrorKind::unsupported for a family that is not known.

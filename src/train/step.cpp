@@ -33,14 +33,15 @@ int64_t rank_of(const Trained& trained) {
 
 }  // namespace
 
-StepBytes Step::bytes(const models::Model& model, const StepSettings& settings, int64_t lowest_layer,
+StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_layer,
                       int64_t adapter_rank, bool decoded, int threads) {
   const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads);
   const size_t t = static_cast<size_t>(shape.tokens);
   StepBytes bytes;
-  bytes.saved = spec::saved_bytes(model.spec(), settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
-                                  shape.tokens, model.spec().layers - lowest_layer);
-  bytes.scratch = std::max(model.training_bytes(shape), model.loss_bytes(shape));
+  bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
+                                  shape.tokens, model.layers - lowest_layer);
+  const models::PassBytes pass = models::pass_bytes(model, shape);
+  bytes.scratch = std::max(pass.training, pass.loss);
   // ids, positions, targets, losses; sub-sequence offsets (at most one a token, and one); dropout rows.
   bytes.batch = 4 * Arena::footprint(t * 4) + Arena::footprint((t + 1) * 4) + Arena::footprint(t * 8);
   return bytes;
@@ -55,7 +56,8 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
       context_{device, registry, scratch_, &threads},
       sink_(trained) {
   model.set_trained(trained.place_of_parameter(), trained.lowest_layer());
-  const StepBytes sizes = bytes(model, settings, trained.lowest_layer(), rank_of(trained), decoded, threads.threads());
+  const StepBytes sizes =
+      bytes(model.spec(), settings, trained.lowest_layer(), rank_of(trained), decoded, threads.threads());
   scratch_ = Arena(device, sizes.scratch, "scratch");
   saved_ = Arena(device, sizes.saved, "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");

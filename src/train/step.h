@@ -48,7 +48,7 @@ struct StepBytes {
 // Owns the memory of steps, made once. One thread at a time. The references outlive it.
 class Step {
  public:
-  static StepBytes bytes(const models::Model& model, const StepSettings& settings, int64_t lowest_layer,
+  static StepBytes bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_layer,
                          int64_t adapter_rank, bool decoded, int threads);
 
   Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model, Trained& trained,

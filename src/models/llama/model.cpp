@@ -208,33 +208,23 @@ void Llama::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) c
   }
 }
 
-size_t Llama::stream_bytes(const PassShape& shape) const {
-  return Arena::footprint(static_cast<size_t>(shape.tokens * spec_.hidden) * size_of(shape.activation));
-}
-
-size_t Llama::forward_bytes(const PassShape& shape) const {
+PassBytes llama_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {
   const size_t activation = size_of(shape.activation);
-  const size_t blocks = 2 * stream_bytes(shape) + nn::block_state_bytes(spec_, activation, shape.tokens) +
-                        nn::Block::forward_bytes(spec_, shape.tokens, shape.longest, shape.adapter_rank, activation,
-                                                 shape.decoded, shape.threads);
-  const size_t head =
-      nn::Linear::bytes(shape.logit_rows, spec_.vocab, spec_.hidden, shape.adapter_rank, activation, shape.decoded);
-  return std::max(blocks, head);
-}
-
-size_t Llama::loss_bytes(const PassShape& shape) const {
-  const size_t head =
-      nn::lm_loss_bytes(spec_, shape.tokens, shape.adapter_rank, size_of(shape.activation), shape.decoded, false);
-  return stream_bytes(shape) + std::max(forward_bytes(shape), head);
-}
-
-size_t Llama::training_bytes(const PassShape& shape) const {
-  const size_t activation = size_of(shape.activation);
-  const size_t backward = nn::Block::backward_bytes(spec_, shape.tokens, shape.longest, shape.adapter_rank, activation,
+  const size_t stream = Arena::footprint(static_cast<size_t>(shape.tokens * spec.hidden) * activation);
+  const size_t block = nn::Block::forward_bytes(spec, shape.tokens, shape.longest, shape.adapter_rank, activation,
+                                                shape.decoded, shape.threads);
+  const size_t backward = nn::Block::backward_bytes(spec, shape.tokens, shape.longest, shape.adapter_rank, activation,
                                                     shape.decoded, shape.threads);
   const size_t head =
-      stream_bytes(shape) + nn::lm_loss_bytes(spec_, shape.tokens, shape.adapter_rank, activation, shape.decoded, true);
-  return stream_bytes(shape) + std::max({forward_bytes(shape), backward, head});
+      nn::Linear::bytes(shape.logit_rows, spec.vocab, spec.hidden, shape.adapter_rank, activation, shape.decoded);
+  const auto loss = [&](bool training) {
+    return nn::lm_loss_bytes(spec, shape.tokens, shape.adapter_rank, activation, shape.decoded, training);
+  };
+  PassBytes bytes;
+  bytes.forward = std::max(2 * stream + nn::block_state_bytes(spec, activation, shape.tokens) + block, head);
+  bytes.loss = stream + std::max(bytes.forward, loss(false));
+  bytes.training = stream + std::max({bytes.forward, backward, stream + loss(true)});
+  return bytes;
 }
 
 }  // namespace ingot::models

@@ -18,13 +18,9 @@ class Llama : public Model {
   void forward(nn::Pass& pass, const Tensor& normed) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
   void loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const override;
-  size_t forward_bytes(const PassShape& shape) const override;
-  size_t loss_bytes(const PassShape& shape) const override;
-  size_t training_bytes(const PassShape& shape) const override;
 
  private:
   void train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const;
-  size_t stream_bytes(const PassShape& shape) const;
 
   spec::ModelSpec spec_;
   Buffer frequencies_;
@@ -35,5 +31,7 @@ class Llama : public Model {
   nn::Linear head_;
   int64_t lowest_layer_ = 0;
 };
+
+PassBytes llama_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);
 
 }  // namespace ingot::models

@@ -1,0 +1,142 @@
+#include "app/run_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "models/model.h"
+#include "spec/flops.h"
+
+namespace ingot::app {
+
+namespace {
+
+// Rank for an amount of data: one that gives roughly one adapter column of SmolLM-size layers for every 4,000 counted
+// tokens, a power of two from 4 to 64. More data can fill a larger adapter; a small one forgets less.
+int64_t rank_for(int64_t counted_tokens) {
+  int64_t rank = 4;
+  while (rank < 64 && rank * 2 * 4000 <= counted_tokens) rank *= 2;
+  return rank;
+}
+
+// More tokens than this at once make no product faster on any device we measured.
+constexpr int64_t most_useful_tokens = 4096;
+
+int64_t steps_of(const train::Recipe& r, int64_t sequences) {
+  if (r.steps) return *r.steps;
+  const double global = static_cast<double>(r.batch.global);
+  if (r.epochs) {
+    return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(*r.epochs * static_cast<double>(sequences) / global)));
+  }
+  const int64_t per_step = r.batch.global * r.data.sequence_length;
+  return (*r.tokens + per_step - 1) / per_step;
+}
+
+std::optional<spec::LoraSpec> resolve_adapter(train::Recipe& r, int64_t counted_tokens) {
+  if (!r.adapter) return std::nullopt;
+  train::AdapterRecipe& a = *r.adapter;
+  if (a.rank.is_auto()) a.rank.value = rank_for(counted_tokens);
+  if (a.alpha.is_auto()) a.alpha.value = 2.0 * static_cast<double>(*a.rank.value);
+  return spec::LoraSpec{*a.rank.value, *a.alpha.value, a.dropout, a.rslora, a.targets};
+}
+
+}  // namespace
+
+size_t MemoryPlan::total() const {
+  return weights + trained.master + trained.moments + trained.gradients + trained.adapter + step.saved + step.scratch +
+         step.batch;
+}
+
+std::string MemoryPlan::table() const {
+  std::string text;
+  const auto row = [&](const char* kind, size_t bytes) {
+    if (bytes) text += fmt::format("  {:<22}{:>12}\n", kind, format_bytes(bytes));
+  };
+  row("weights", weights);
+  row("adapter", trained.adapter);
+  row("master weights", trained.master);
+  row("optimizer moments", trained.moments);
+  row("gradients", trained.gradients);
+  row("saved activations", step.saved);
+  row("scratch", step.scratch);
+  row("batch", step.batch);
+  text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
+  if (mapped)
+    text +=
+        fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
+  return text;
+}
+
+RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+                 double squared_lengths, const WeightPlan& weights, size_t available, int threads) {
+  RunPlan plan;
+  plan.recipe = recipe;
+  plan.model = model;
+  train::Recipe& r = plan.recipe;
+  if (r.data.sequence_length > model.context) {
+    throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
+               "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);
+  }
+  plan.lora = resolve_adapter(r, data.num_counted);
+  r.steps = steps_of(r, data.num_sequences);
+  r.epochs.reset();
+  r.tokens.reset();
+  r.threads.value = threads;
+  if (r.schedule.warmup_steps >= *r.steps) {
+    throw_hint(ErrorKind::usage, "lower schedule.warmup_steps", "{} steps of warm-up in a run of {}",
+               r.schedule.warmup_steps, *r.steps);
+  }
+  plan.schedule = {r.schedule.name, r.optimizer.lr, r.schedule.min_lr, r.schedule.warmup_steps, *r.steps};
+  plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master)};
+  plan.decoded = r.weights == "stored";
+
+  train::StepSettings& s = plan.step;
+  s.activation = train::dtype_of(r.precision);
+  s.recompute = r.recompute;
+  s.sequence_length = r.data.sequence_length;
+  s.unit = r.determinism_unit;
+  s.seed = static_cast<uint64_t>(r.seed);
+  s.optimizer = {r.optimizer.betas[0], r.optimizer.betas[1], r.optimizer.eps, r.optimizer.weight_decay,
+                 r.optimizer.clip_grad_norm};
+
+  const std::vector<spec::LoraParam> adapters =
+      plan.lora ? spec::lora_parameters(model, *plan.lora) : std::vector<spec::LoraParam>{};
+  plan.trained_parameters = plan.lora ? spec::num_parameters(adapters) : spec::num_parameters(model);
+  int64_t lowest = plan.lora ? model.layers : 0;
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  for (const spec::LoraParam& a : adapters) {
+    if (table[a.base].layer >= 0) lowest = std::min(lowest, table[a.base].layer);
+  }
+  const spec::AttentionSquares squares{static_cast<double>(data.num_sequences * r.data.sequence_length),
+                                       squared_lengths};
+  plan.flops_per_token = (plan.lora ? spec::lora_training_flops(model, adapters, squares, spec::AttentionCount::causal)
+                                    : spec::training_flops(model, squares, spec::AttentionCount::causal)) /
+                         squares.tokens;
+
+  plan.memory.weights = weights.copied;
+  plan.memory.mapped = weights.mapped;
+  plan.memory.trained = train::trained_bytes(model, plan.lora, s.activation, plan.optimizer_types);
+  const auto fits = [&](int64_t micro) {
+    s.micro = micro / s.unit;
+    plan.memory.step = train::Step::bytes(model, s, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded, threads);
+    return plan.memory.total() <= available;
+  };
+  int64_t micro = std::min(r.batch.micro.value_or(r.batch.global), r.batch.global);
+  if (r.batch.micro.is_auto()) {
+    while (micro > s.unit && micro * s.sequence_length > most_useful_tokens) micro -= s.unit;
+    while (micro > s.unit && !fits(micro)) micro -= s.unit;
+  }
+  if (!fits(micro)) {
+    throw_hint(ErrorKind::resource,
+               "shorten data.sequence_length, lower batch.micro, set recompute: full, or train an adapter",
+               "the run needs {} and {} are available:\n{}", format_bytes(plan.memory.total()), format_bytes(available),
+               plan.memory.table());
+  }
+  r.batch.micro.value = micro;
+  return plan;
+}
+
+}  // namespace ingot::app

@@ -1,0 +1,49 @@
+// What a recipe comes to on this machine: sizes, lengths and memory, before anything large is allocated.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "train/recipe.h"
+#include "train/step.h"
+
+namespace ingot::app {
+
+// Memory of a run by kind, in bytes.
+struct MemoryPlan {
+  size_t weights = 0;  // in memory of our own
+  size_t mapped = 0;   // weights read in place from the model's files: the system may drop and read them again
+  train::TrainedBytes trained;
+  train::StepBytes step;
+  size_t total() const;  // without what is mapped
+  std::string table() const;
+};
+
+struct RunPlan {
+  train::Recipe recipe;  // resolved: no auto left, the length in steps
+  spec::ModelSpec model;
+  std::optional<spec::LoraSpec> lora;
+  train::StepSettings step;
+  train::OptimizerTypes optimizer_types;
+  train::Schedule schedule;
+  MemoryPlan memory;
+  double flops_per_token = 0;  // useful, causal, at the data's sub-sequence lengths
+  int64_t trained_parameters = 0;
+  bool decoded = false;  // weights are kept as stored and decoded as they are used
+};
+
+// Where weights will lie: what load_model would do with them.
+struct WeightPlan {
+  size_t copied = 0;
+  size_t mapped = 0;
+};
+
+// Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken.
+// Errors: usage for a sequence longer than the model's context and for what contradicts; resource when the smallest
+// micro-batch does not fit, with what it needs, by kind, and what there is.
+RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+                 double squared_lengths, const WeightPlan& weights, size_t available, int threads);
+
+}  // namespace ingot::app
