@@ -158,38 +158,64 @@ spec::ModelSpec read_model_spec(const ModelSource& source) {
   return gguf_model(TensorStore(source));
 }
 
+namespace {
+
+// A model's parameters on their way, and what they will take.
+struct Plan {
+  spec::ModelSpec spec;
+  std::vector<spec::ParamSpec> table;
+  std::shared_ptr<const TensorStore> store;
+  std::vector<Move> moves;
+  WeightSizes sizes;
+};
+
+Plan plan_moves(const ModelSource& source, const LoadOptions& options) {
+  Plan plan;
+  if (source.kind == SourceKind::hugging_face) plan.spec = read_hf_spec(source.path);
+  plan.store = std::make_shared<const TensorStore>(source);
+  if (plan.store->gguf() != nullptr) plan.spec = gguf_model(*plan.store);
+  plan.table = spec::parameters(plan.spec);
+  check_no_others(*plan.store, plan.spec, plan.table);
+  for (const spec::ParamSpec& p : plan.table) {
+    plan.moves.push_back(plan_move(*plan.store, p, options));
+    const Move& move = plan.moves.back();
+    if (move.mapped) {
+      plan.sizes.mapped += move.bytes();
+    } else {
+      plan.sizes.copied += Arena::footprint(move.bytes());
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+WeightSizes weight_sizes(const ModelSource& source, const LoadOptions& options) {
+  return plan_moves(source, options).sizes;
+}
+
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
+  Plan plan = plan_moves(source, options);
+  std::vector<Move>& moves = plan.moves;
+  const std::vector<spec::ParamSpec>& table = plan.table;
   LoadedModel model;
   model.name = source.name;
-  if (source.kind == SourceKind::hugging_face) model.spec = read_hf_spec(source.path);
-  const auto store = std::make_shared<const TensorStore>(source);
-
-  if (store->gguf() != nullptr) model.spec = gguf_model(*store);
-
-  const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
-  check_no_others(*store, model.spec, table);
-  std::vector<Move> moves;
-  size_t arena_bytes = 0;
-  bool any_mapped = false;
-  for (const spec::ParamSpec& p : table) {
-    moves.push_back(plan_move(*store, p, options));
-    const Move& move = moves.back();
-    if (p.shape.size() == 1) check_finite(*move.from);
-    any_mapped |= move.mapped;
-    if (!move.mapped) arena_bytes += Arena::footprint(move.bytes());
+  model.spec = plan.spec;
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].shape.size() == 1) check_finite(*moves[i].from);
   }
 
-  if (arena_bytes > 0) {
-    const auto arena = std::make_shared<Arena>(options.device, arena_bytes, "weights of " + source.name);
+  if (plan.sizes.copied > 0) {
+    const auto arena = std::make_shared<Arena>(options.device, plan.sizes.copied, "weights of " + source.name);
     for (Move& move : moves) {
       if (move.mapped) continue;
       move.data = static_cast<std::byte*>(arena->take_bytes(move.bytes()));
       run_move(move, options);
     }
     model.weights.owners.push_back(arena);
-    model.copied_bytes = arena_bytes;
+    model.copied_bytes = plan.sizes.copied;
   }
-  if (any_mapped) model.weights.owners.push_back(store);
+  if (plan.sizes.mapped > 0) model.weights.owners.push_back(plan.store);
 
   for (size_t i = 0; i < table.size(); ++i) {
     const Move& move = moves[i];

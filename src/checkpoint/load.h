@@ -36,6 +36,13 @@ struct LoadedModel {
 // for a stored type that Ingot does not compute with.
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options);
 
+// What load_model would take, without reading weights: bytes of its one arena, and bytes left in the mapped files.
+struct WeightSizes {
+  size_t copied = 0;
+  size_t mapped = 0;
+};
+WeightSizes weight_sizes(const ModelSource& source, const LoadOptions& options);
+
 // The hyper-parameters alone: config.json, or GGUF metadata. Reads no weights.
 spec::ModelSpec read_model_spec(const ModelSource& source);
 
