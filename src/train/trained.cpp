@@ -145,6 +145,12 @@ int64_t Trained::num_parameters() const {
   return count;
 }
 
+void Trained::take_masters(ops::Context& context) {
+  for (const TrainedTensor& t : tensors_) {
+    if (t.weight.data != t.master.data) ops::scale(context, t.master, t.weight, 1);
+  }
+}
+
 void Trained::refresh_weights(ops::Context& context) {
   for (const TrainedTensor& t : tensors_) {
     if (t.weight.data != t.master.data) ops::scale(context, t.weight, t.master, 1);

@@ -60,6 +60,8 @@ class Trained {
   const nn::Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
   nn::Adapter* adapter() { return adapter_ ? &*adapter_ : nullptr; }
 
+  // At the start of full training: masters get the values of the weights.
+  void take_masters(ops::Context& context);
   // After masters were written (a checkpoint was read): the weights the model computes with follow them.
   void refresh_weights(ops::Context& context);
 

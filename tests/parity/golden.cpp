@@ -102,7 +102,11 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& shape, Be
   step.micro = settings.micro;
   step.optimizer.weight_decay = 0.1;
   bench->step.emplace(*machine.device, machine.registry, machine.threads, *bench->model, *bench->trained, step, false);
-  bench->trained->refresh_weights(bench->step->context());
+  if (settings.lora) {
+    bench->trained->refresh_weights(bench->step->context());
+  } else {
+    bench->trained->take_masters(bench->step->context());
+  }
   return bench;
 }
 

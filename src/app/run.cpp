@@ -1,0 +1,331 @@
+// `ingot pretrain` and `ingot finetune`: a recipe is read, resolved and run.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "app/command.h"
+#include "app/run_console.h"
+#include "app/run_folder.h"
+#include "app/run_plan.h"
+#include "app/runtime.h"
+#include "backend/cpu/cpu_device.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "base/signals.h"
+#include "base/strings.h"
+#include "checkpoint/export.h"
+#include "checkpoint/load.h"
+#include "checkpoint/peft.h"
+#include "checkpoint/text_assets.h"
+#include "infer/engine.h"
+#include "train/event_log.h"
+#include "train/initialise.h"
+#include "train/trainer.h"
+
+namespace ingot::app {
+
+namespace {
+
+// A second signal ends the process at once.
+void stop_at_once(int) { _exit(130); }
+
+// Both data sets of a run.
+struct RunData {
+  data::Dataset train;
+  std::optional<data::Dataset> eval;
+};
+
+std::vector<data::Source> sources_of(const OneOrMany<train::SourceRecipe>& list) {
+  std::vector<data::Source> sources;
+  for (const train::SourceRecipe& source : list.values) sources.push_back({source.path, source.weight});
+  return sources;
+}
+
+RunData read_data(const train::Recipe& r, const checkpoint::TextAssets& text, ThreadPool& threads, const Log& log) {
+  if (!text.tokenizer) {
+    throw_hint(ErrorKind::not_found, "add tokenizer.json to the model's folder", "model {} has no tokenizer", r.model);
+  }
+  std::optional<text::ChatTemplate> chat;
+  if (text.chat_template) chat.emplace(*text.chat_template, r.model);
+  data::DatasetSettings settings;
+  settings.format = r.data.format;
+  settings.on_error = r.data.on_error;
+  settings.packing = {r.data.sequence_length, r.data.packing, r.data.too_long};
+  settings.seed = static_cast<uint64_t>(r.data.seed);
+  const auto build = [&](const OneOrMany<train::SourceRecipe>& list, const char* what) {
+    const std::vector<data::Source> sources = sources_of(list);
+    data::Dataset set = data::Dataset::build(sources, *text.tokenizer, chat ? &*chat : nullptr, settings, threads);
+    const data::DatasetStatistics& s = set.statistics();
+    log.info("{}: {} documents, {} tokens ({} count in the loss) in {} sequences of {}, {:.1f} % full", what,
+             s.num_entries, s.num_tokens, s.num_counted, s.num_sequences, r.data.sequence_length,
+             100 * s.packing_efficiency);
+    if (s.num_bad_lines)
+      log.warning("{}: {} bad lines left out; the first: {}", what, s.num_bad_lines, s.first_bad_line);
+    if (s.num_truncated)
+      log.warning("{}: {} documents cut at {} tokens", what, s.num_truncated, r.data.sequence_length);
+    if (s.num_too_long)
+      log.warning("{}: {} documents left out for being longer than {} tokens", what, s.num_too_long,
+                  r.data.sequence_length);
+    return set;
+  };
+  RunData data{build(r.data.train, "training data"), std::nullopt};
+  if (!r.data.eval.values.empty()) data.eval = build(r.data.eval, "held-out data");
+  return data;
+}
+
+double squared_lengths(const data::Dataset& set) {
+  double sum = 0;
+  for (int64_t i = 0; i < set.num_sequences(); ++i) {
+    const data::PackedSequence sequence = set.get(i);
+    for (size_t s = 1; s < sequence.offsets.size(); ++s) {
+      const double length = sequence.offsets[s] - sequence.offsets[s - 1];
+      sum += length * length;
+    }
+  }
+  return sum;
+}
+
+// Continues the recipe's prompts with the weights as they are, at an evaluation.
+class Sampler {
+ public:
+  Sampler(Runtime& runtime, const models::Model& model, const checkpoint::TextAssets& text, const RunPlan& plan,
+          const nn::Adapter* adapter)
+      : text_(text), plan_(plan), adapter_(adapter) {
+    if (plan.recipe.eval.prompts.empty()) return;
+    for (const std::string& prompt : plan.recipe.eval.prompts) {
+      prompts_.push_back(text.tokenizer->encode(prompt, {.add_special_tokens = true}));
+    }
+    size_t longest = 0;
+    for (const std::vector<int32_t>& prompt : prompts_) longest = std::max(longest, prompt.size());
+    infer::EngineSettings settings;
+    settings.activation = plan.step.activation;
+    settings.context = std::min(plan.model.context, static_cast<int64_t>(longest) + plan.recipe.eval.sample_tokens + 1);
+    settings.batch_tokens = 256;
+    settings.sequences = static_cast<int64_t>(prompts_.size());
+    settings.adapter_rank = plan.lora ? plan.lora->rank : 0;
+    settings.decoded = plan.decoded;
+    engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, model, settings);
+  }
+
+  void run(int64_t step, train::Observer& observer) {
+    if (!engine_) return;
+    std::map<int64_t, std::vector<int32_t>> answers;
+    for (const std::vector<int32_t>& prompt : prompts_) {
+      infer::Request request;
+      request.prompt = prompt;
+      request.max_tokens = plan_.recipe.eval.sample_tokens;
+      request.stop_ids = text_.eos;
+      request.adapter = adapter_;
+      answers[engine_->submit(std::move(request))];
+    }
+    while (!engine_->idle()) {
+      for (const infer::Output& output : engine_->step()) {
+        if (output.token) answers[output.request].push_back(output.token->id);
+      }
+    }
+    size_t place = 0;
+    for (const auto& [request, ids] : answers) {
+      observer.on_sample({step, plan_.recipe.eval.prompts[place++], text_.tokenizer->decode(ids, true)});
+    }
+  }
+
+ private:
+  const checkpoint::TextAssets& text_;
+  const RunPlan& plan_;
+  const nn::Adapter* adapter_;
+  std::vector<std::vector<int32_t>> prompts_;
+  std::optional<infer::Engine> engine_;
+};
+
+std::string summary(const RunPlan& plan, const Console::Memory& seen, const std::filesystem::path& result) {
+  std::string text = "\n";
+  if (seen.first_eval && seen.last_eval) {
+    text += fmt::format("held-out perplexity  {:.3f} before, {:.3f} after (loss {:.4f}, {:.4f})\n",
+                        seen.first_eval->perplexity, seen.last_eval->perplexity, seen.first_eval->loss,
+                        seen.last_eval->loss);
+  } else if (seen.last_eval) {
+    text += fmt::format("held-out perplexity  {:.3f}\n", seen.last_eval->perplexity);
+  }
+  text += fmt::format("speed                {:.0f} tokens/s, MFU {:.1f} % (causal)\n", seen.mean_tokens_per_s,
+                      100 * seen.mean_mfu);
+  text += fmt::format("peak memory          {}\n", format_bytes(seen.end.peak_memory_bytes));
+  text += fmt::format("{:<20} {}\n", plan.lora ? "adapter" : "model", result.string());
+  const size_t samples = std::min(seen.first_samples.size(), seen.last_samples.size());
+  for (size_t i = 0; i < samples; ++i) {
+    text += fmt::format("\nprompt: {}\n  base:  {}\n  tuned: {}\n", seen.first_samples[i].prompt,
+                        seen.first_samples[i].text, seen.last_samples[i].text);
+  }
+  text += plan.lora
+              ? fmt::format("\nTalk to it:  ingot chat --model {} --adapter {}\n", plan.recipe.model, result.string())
+              : fmt::format("\nTry it:  ingot generate --model {} --prompt \"...\"\n", result.string());
+  return text;
+}
+
+class RunCommand : public Command {
+ public:
+  RunCommand(const char* name, const char* summary, const char* example)
+      : name_(name), summary_(summary), example_(example) {}
+
+  const char* name() const override { return name_; }
+  const char* summary() const override { return summary_; }
+  void declare(Arguments& a) override {
+    a.positional("recipe", recipe_path_, "a recipe (YAML)");
+    a.positional("overrides", overrides_, "settings that replace the recipe's, for instance optimizer.lr=1e-4", false);
+    a.flag("dry-run", dry_run_, "print the resolved recipe and the memory it will take, and stop");
+    a.flag("resume", resume_, "continue the run in its run directory");
+    a.flag("quiet", quiet_, "no progress bar");
+    a.example(example_);
+  }
+  int run(const Output& output) override;
+
+ private:
+  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const checkpoint::ModelSource& source,
+                const checkpoint::TextAssets& text, const RunData& data, Log& log);
+  checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) const;
+
+  const char* name_;
+  const char* summary_;
+  const char* example_;
+  std::string recipe_path_;
+  std::vector<std::string> overrides_;
+  bool dry_run_ = false, resume_ = false, quiet_ = false;
+};
+
+checkpoint::LoadOptions RunCommand::load_options(const train::Recipe& r, Runtime& runtime) const {
+  return {.device = *runtime.device,
+          .compute = train::dtype_of(r.precision),
+          .as_stored = r.weights == "stored",
+          .writable = !r.adapter,
+          .pool = runtime.threads.get()};
+}
+
+int RunCommand::run(const Output& output) {
+  const train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
+  if (std::string_view(name_) == "finetune" && recipe.init == train::InitFrom::random) {
+    throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
+  }
+  Log log(LogLevel::info);
+  Runtime runtime = open_runtime(recipe.device, recipe.threads.value);
+  const checkpoint::ModelSource source = checkpoint::open_model(recipe.model);
+  const spec::ModelSpec model = checkpoint::read_model_spec(source);
+  if (recipe.data.sequence_length > model.context) {
+    throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
+               "data.sequence_length {} is more than the model's context of {}", recipe.data.sequence_length,
+               model.context);
+  }
+  const checkpoint::TextAssets text = checkpoint::load_text(source);
+  const RunData data = read_data(recipe, text, *runtime.threads, log);
+
+  WeightPlan weights;
+  if (recipe.init == train::InitFrom::random) {
+    weights.copied = train::weight_bytes(model, train::dtype_of(recipe.precision));
+  } else {
+    const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(recipe, runtime));
+    weights = {sizes.copied, sizes.mapped};
+  }
+  const size_t available = runtime.device->memory_available();
+  RunPlan plan = plan_run(recipe, model, data.train.statistics(), squared_lengths(data.train), weights, available,
+                          runtime.threads->threads());
+  if (dry_run_) {
+    output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
+                             train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
+                             plan.flops_per_token / 1e9, plan.trained_parameters, spec::num_parameters(model)));
+    return 0;
+  }
+  return train_run(output, std::move(plan), runtime, source, text, data, log);
+}
+
+int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const checkpoint::ModelSource& source,
+                          const checkpoint::TextAssets& text, const RunData& data, Log& log) {
+  const train::Recipe& r = plan.recipe;
+  const RunFolder folder(std::filesystem::path(r.run_dir) / r.name, resume_);
+  log.add_file(folder.path() / "log.txt");
+
+  checkpoint::LoadedModel loaded;
+  if (r.init == train::InitFrom::random) {
+    loaded.spec = plan.model;
+    loaded.weights =
+        train::random_weights(*runtime.device, plan.model, plan.step.activation, static_cast<uint64_t>(r.seed));
+  } else {
+    loaded = checkpoint::load_model(source, load_options(r, runtime));
+  }
+  const std::unique_ptr<models::Model> model = models::make_model(plan.model, loaded.weights, *runtime.device);
+  std::optional<train::Trained> trained;
+  if (plan.lora) {
+    trained.emplace(*runtime.device, plan.model, *plan.lora, plan.step.activation, plan.optimizer_types,
+                    static_cast<uint64_t>(r.seed));
+  } else {
+    trained.emplace(*runtime.device, plan.model, loaded.weights, plan.step.activation, plan.optimizer_types);
+  }
+  train::Step step(*runtime.device, runtime.registry, *runtime.threads, *model, *trained, plan.step, plan.decoded);
+  if (plan.lora) {
+    trained->refresh_weights(step.context());
+  } else {
+    trained->take_masters(step.context());
+  }
+
+  const cpu::Peaks peaks = cpu::measure_peaks(step.context(), 0.5);
+  train::TrainerSettings settings;
+  settings.name = r.name;
+  settings.steps = *r.steps;
+  settings.global_batch = r.batch.global;
+  settings.data_seed = static_cast<uint64_t>(r.data.seed);
+  settings.schedule = plan.schedule;
+  settings.eval_every = r.eval.every;
+  settings.checkpoint_every = r.checkpoint.every;
+  settings.checkpoints_kept = r.checkpoint.keep;
+  settings.run_dir = folder.path();
+  settings.identity = run_identity(plan, data.train.content_hash(), runtime.device->arch());
+  const bool bf16 = plan.step.activation == DType::bf16;
+  settings.peak_flops = bf16 ? peaks.bf16_flops : peaks.f32_flops;
+  settings.gemm_flops = bf16 ? peaks.gemm_bf16_flops : peaks.gemm_f32_flops;
+
+  Observers observers;
+  Console console(log, quiet_);
+  train::Trainer trainer(step, *model, *trained, plan.lora, data.train, data.eval ? &*data.eval : nullptr, settings,
+                         observers);
+  const int64_t done = resume_ ? trainer.resume() : 0;
+  folder.write_recipe(train::write_recipe(r));
+  train::EventLog events(folder.path() / "events.jsonl", done);
+  observers.add(events);
+  observers.add(console);
+  observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
+                      runtime.device->name() + " " + runtime.device->arch(), bf16 ? "bf16" : "fp32",
+                      settings.peak_flops, settings.gemm_flops, done > 0});
+
+  Sampler sampler(runtime, *model, text, plan, trained->adapter());
+  const StopSignal stop(stop_at_once);
+  const train::Trainer::End end =
+      trainer.run([&] { return stop.requested(); }, [&](int64_t at) { sampler.run(at, observers); });
+  if (end == train::Trainer::End::stopped) {
+    log.info("stopped after step {}; continue with --resume", console.memory().end.step);
+    return 130;
+  }
+  std::filesystem::path result;
+  if (plan.lora) {
+    result = folder.path() / "adapter";
+    checkpoint::write_adapter(result, adapter_file(plan, *trained, *runtime.device));
+  } else {
+    result = folder.path() / "model";
+    std::filesystem::remove_all(result);
+    checkpoint::write_hf(result, {plan.model, loaded.weights, *runtime.device, r.name, source, runtime.threads.get()},
+                         plan.step.activation);
+  }
+  output.print(summary(plan, console.memory(), result));
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> pretrain_command() {
+  return std::make_unique<RunCommand>("pretrain", "train a model as a recipe says, from random or given weights",
+                                      "ingot pretrain recipes/tiny.yaml steps=200 optimizer.lr=1e-3");
+}
+
+std::unique_ptr<Command> finetune_command() {
+  return std::make_unique<RunCommand>("finetune", "tune a model, in full or by LoRA, as a recipe says",
+                                      "ingot finetune recipes/demo.yaml model=path/to/model steps=60");
+}
+
+}  // namespace ingot::app

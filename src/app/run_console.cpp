@@ -1,0 +1,89 @@
+#include "app/run_console.h"
+
+#include <fmt/format.h>
+
+#include "base/strings.h"
+
+namespace ingot::app {
+
+void Observers::on_start(const train::StartEvent& e) {
+  for (train::Observer* o : all_) o->on_start(e);
+}
+void Observers::on_step(const train::StepEvent& e) {
+  for (train::Observer* o : all_) o->on_step(e);
+}
+void Observers::on_eval(const train::EvalEvent& e) {
+  for (train::Observer* o : all_) o->on_eval(e);
+}
+void Observers::on_sample(const train::SampleEvent& e) {
+  for (train::Observer* o : all_) o->on_sample(e);
+}
+void Observers::on_checkpoint(const train::CheckpointEvent& e) {
+  for (train::Observer* o : all_) o->on_checkpoint(e);
+}
+void Observers::on_warning(const train::WarningEvent& e) {
+  for (train::Observer* o : all_) o->on_warning(e);
+}
+void Observers::on_end(const train::EndEvent& e) {
+  for (train::Observer* o : all_) o->on_end(e);
+}
+
+void Console::on_start(const train::StartEvent& e) {
+  log_.info("{}: {} of {} parameters trained in {} on {}, steps {} to {}", e.name,
+            format_count(static_cast<double>(e.trained)), format_count(static_cast<double>(e.parameters)), e.precision,
+            e.device, e.first_step, e.steps);
+  ProgressOptions options;
+  options.style = progress_style(quiet_);
+  options.unit = "steps";
+  options.start = e.first_step - 1;
+  progress_.emplace("training", e.steps, options);
+}
+
+void Console::on_step(const train::StepEvent& e) {
+  // The first step also warms up caches and is left out of the means.
+  if (first_step_seen_) {
+    seconds_ += e.step_s;
+    tokens_ += e.tokens_per_s * e.step_s;
+    flops_share_ += e.mfu * e.step_s;
+    memory_.mean_tokens_per_s = tokens_ / seconds_;
+    memory_.mean_mfu = flops_share_ / seconds_;
+  } else {
+    memory_.mean_tokens_per_s = e.tokens_per_s;
+    memory_.mean_mfu = e.mfu;
+  }
+  first_step_seen_ = true;
+  if (progress_) {
+    progress_->update(e.step,
+                      fmt::format("loss {:.4f}  {:.0f} tok/s  MFU {:.1f} %", e.loss, e.tokens_per_s, 100 * e.mfu));
+  }
+}
+
+void Console::on_eval(const train::EvalEvent& e) {
+  if (!memory_.first_eval && e.step == 0) memory_.first_eval = e;
+  memory_.last_eval = e;
+  memory_.last_samples.clear();
+  log_.info("step {}: held-out loss {:.4f}, perplexity {:.3f} ({} tokens, {})", e.step, e.loss, e.perplexity, e.tokens,
+            format_duration(e.seconds));
+}
+
+void Console::on_sample(const train::SampleEvent& e) {
+  (e.step == 0 ? memory_.first_samples : memory_.last_samples).push_back(e);
+  log_.info("step {}: {} ...{}", e.step, e.prompt, e.text);
+}
+
+void Console::on_checkpoint(const train::CheckpointEvent& e) {
+  log_.info("step {}: checkpoint {} ({}, {})", e.step, e.path.string(), format_bytes(e.bytes),
+            format_duration(e.seconds));
+}
+
+void Console::on_warning(const train::WarningEvent& e) { log_.warning("step {}: {}", e.step, e.message); }
+
+void Console::on_end(const train::EndEvent& e) {
+  if (progress_) {
+    if (e.reason == "done") progress_->finish();
+    progress_.reset();
+  }
+  memory_.end = e;
+}
+
+}  // namespace ingot::app

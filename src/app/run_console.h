@@ -1,0 +1,58 @@
+// What a person sees of a run while it goes, and at its end.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "train/events.h"
+
+namespace ingot::app {
+
+// Hands every event to several observers, in order.
+class Observers : public train::Observer {
+ public:
+  void add(train::Observer& observer) { all_.push_back(&observer); }
+  void on_start(const train::StartEvent& e) override;
+  void on_step(const train::StepEvent& e) override;
+  void on_eval(const train::EvalEvent& e) override;
+  void on_sample(const train::SampleEvent& e) override;
+  void on_checkpoint(const train::CheckpointEvent& e) override;
+  void on_warning(const train::WarningEvent& e) override;
+  void on_end(const train::EndEvent& e) override;
+
+ private:
+  std::vector<train::Observer*> all_;
+};
+
+// Log lines and the progress bar on standard error. Remembers what the summary needs.
+class Console : public train::Observer {
+ public:
+  Console(const Log& log, bool quiet) : log_(log), quiet_(quiet) {}
+  void on_start(const train::StartEvent& e) override;
+  void on_step(const train::StepEvent& e) override;
+  void on_eval(const train::EvalEvent& e) override;
+  void on_sample(const train::SampleEvent& e) override;
+  void on_checkpoint(const train::CheckpointEvent& e) override;
+  void on_warning(const train::WarningEvent& e) override;
+  void on_end(const train::EndEvent& e) override;
+
+  struct Memory {
+    std::optional<train::EvalEvent> first_eval, last_eval;
+    std::vector<train::SampleEvent> first_samples, last_samples;
+    double mean_tokens_per_s = 0, mean_mfu = 0;  // over this process's steps, but the first of them
+    train::EndEvent end;
+  };
+  const Memory& memory() const { return memory_; }
+
+ private:
+  const Log& log_;
+  bool quiet_;
+  std::optional<Progress> progress_;
+  Memory memory_;
+  double seconds_ = 0, tokens_ = 0, flops_share_ = 0;
+  bool first_step_seen_ = false;
+};
+
+}  // namespace ingot::app

@@ -1,0 +1,82 @@
+#include "app/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace ingot::app {
+
+namespace {
+
+// On NFS flock is emulated by byte-range locks, which is enough: one writer a folder.
+int lock_folder(const std::filesystem::path& path) {
+  const std::filesystem::path file = path / "lock";
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) {
+    throw_error(ErrorKind::unavailable, "{}: cannot be written: {}", file.string(), std::strerror(errno));
+  }
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    ::close(descriptor);
+    throw_hint(ErrorKind::usage, "wait for it, or give this run another name", "{}: another process runs here",
+               path.string());
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(std::filesystem::path path, bool resume) : path_(std::move(path)) {
+  const bool has_run = std::filesystem::exists(path_ / "events.jsonl");
+  if (has_run && !resume) {
+    throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
+               "{}: there is a run already", path_.string());
+  }
+  if (!has_run && resume) throw_error(ErrorKind::not_found, "{}: there is no run to continue", path_.string());
+  std::error_code error;
+  std::filesystem::create_directories(path_ / "checkpoints", error);
+  if (error) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", path_.string(), error.message());
+  lock_ = lock_folder(path_);
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }
+
+std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& arch) {
+  const spec::ModelSpec& m = plan.model;
+  nlohmann::ordered_json identity = {{"model",
+                                      {{"family", m.family},
+                                       {"vocab", m.vocab},
+                                       {"hidden", m.hidden},
+                                       {"layers", m.layers},
+                                       {"heads", m.heads},
+                                       {"kv_heads", m.kv_heads},
+                                       {"head_dim", m.head_dim},
+                                       {"ffn", m.ffn},
+                                       {"tied_head", m.tied_head}}},
+                                     {"data", data_hash},
+                                     {"data_seed", plan.recipe.data.seed},
+                                     {"seed", plan.recipe.seed},
+                                     {"global_batch", plan.recipe.batch.global},
+                                     {"determinism_unit", plan.recipe.determinism_unit},
+                                     {"precision", plan.step.activation == DType::bf16 ? "bf16" : "fp32"},
+                                     {"arch", arch}};
+  if (plan.lora) {
+    identity["adapter"] = {{"rank", plan.lora->rank},
+                           {"alpha", plan.lora->alpha},
+                           {"dropout", plan.lora->dropout},
+                           {"rslora", plan.lora->rslora},
+                           {"targets", plan.lora->targets}};
+  }
+  return identity.dump();
+}
+
+}  // namespace ingot::app
