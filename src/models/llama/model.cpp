@@ -7,8 +7,6 @@
 
 #include "base/error.h"
 #include "nn/lm_loss.h"
-#include "ops/embedding.h"
-#include "ops/matmul_bytes.h"
 
 namespace ingot::models {
 
@@ -60,7 +58,7 @@ Llama::Llama(const spec::ModelSpec& spec, const WeightSet& weights, Device& devi
   const Tensor angles = frequencies_.view(DType::f32, Shape{static_cast<int64_t>(frequencies.size())});
 
   const Binder binder(spec, weights);
-  embedding_ = binder.at("model.embed_tokens.weight").matrix;
+  embedding_.table = binder.at("model.embed_tokens.weight").matrix;
   for (int64_t layer = 0; layer < spec.layers; ++layer) {
     const std::string prefix = fmt::format("model.layers.{}.", layer);
     nn::Block block;
@@ -77,12 +75,12 @@ Llama::Llama(const spec::ModelSpec& spec, const WeightSet& weights, Device& devi
     block.mlp_norm = binder.norm(prefix + "post_attention_layernorm", spec.norm_epsilon);
     block.mlp = {binder.linear(prefix + "mlp.gate_proj"), binder.linear(prefix + "mlp.up_proj"),
                  binder.linear(prefix + "mlp.down_proj")};
-    blocks_.push_back(std::move(block));
+    blocks_.push_back(block);
   }
   final_norm_ = binder.norm("model.norm", spec.norm_epsilon);
   if (spec.tied_head) {
     head_.parameter = binder.index("model.embed_tokens.weight");
-    head_.weight = embedding_;
+    head_.weight = embedding_.table;
   } else {
     head_ = binder.linear("lm_head");
   }
@@ -109,9 +107,9 @@ void Llama::set_trained(const std::vector<int>& trainable_of_parameter, int64_t 
     }
   }
   final_norm_.trainable = place.at("model.norm.weight");
-  embedding_trainable_ = place.at("model.embed_tokens.weight");
+  embedding_.trainable = place.at("model.embed_tokens.weight");
   set_linear(head_);
-  lowest_layer_ = embedding_trainable_ >= 0 ? 0 : lowest_layer;
+  lowest_layer_ = embedding_.trainable >= 0 ? 0 : lowest_layer;
 }
 
 void Llama::forward(nn::Pass& pass, const Tensor& normed) const {
@@ -123,7 +121,7 @@ void Llama::forward(nn::Pass& pass, const Tensor& normed) const {
   state.input = scratch.take(pass.activation, shape);
   Tensor next = scratch.take(pass.activation, shape);
   state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
-  ops::embedding(pass.ops, state.input, embedding_, pass.batch.ids);
+  embedding_.forward(pass, state.input);
   for (const nn::Block& block : blocks_) {
     block.forward(pass, next, state);
     std::swap(state.input, next);
@@ -165,13 +163,13 @@ void Llama::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) c
     state.input = scratch.take(pass.activation, shape);
     Tensor next = scratch.take(pass.activation, shape);
     state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
-    ops::embedding(pass.ops, state.input, embedding_, pass.batch.ids);
+    embedding_.forward(pass, state.input);
     for (size_t layer = 0; layer < lowest; ++layer) {
       blocks_[layer].forward(pass, layer + 1 == lowest ? stream : next, state);
       std::swap(state.input, next);
     }
   } else {
-    ops::embedding(pass.ops, stream, embedding_, pass.batch.ids);
+    embedding_.forward(pass, stream);
   }
   for (nn::BlockState& state : states) {
     state.input = stream;
@@ -194,18 +192,9 @@ void Llama::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) c
   for (size_t layer = blocks_.size(); layer-- > lowest;) {
     nn::BlockState& state = states[layer - lowest];
     blocks_[layer].refill(pass, state, training.recompute);
-    blocks_[layer].backward(pass, dstream, state, layer > lowest || embedding_trainable_ >= 0);
+    blocks_[layer].backward(pass, dstream, state, layer > lowest || embedding_.trainable >= 0);
   }
-  if (embedding_trainable_ < 0) return;
-  for (size_t u = 0; u + 1 < training.unit_offsets.size(); ++u) {
-    const int64_t unit = static_cast<int64_t>(u);
-    const int64_t from = training.unit_offsets[u];
-    const int64_t to = training.unit_offsets[u + 1];
-    const nn::GradientSink::Slot slot = training.sink.open(embedding_trainable_, unit);
-    ops::embedding_backward(pass.ops, slot.out, dstream.slice(from, to), pass.batch.ids.slice(from, to),
-                            slot.accumulate);
-    training.sink.close(embedding_trainable_, unit);
-  }
+  embedding_.backward(pass, dstream);
 }
 
 PassBytes llama_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {

@@ -5,6 +5,7 @@
 
 #include "models/model.h"
 #include "nn/block.h"
+#include "nn/embedding.h"
 #include "tensor/arena.h"
 
 namespace ingot::models {
@@ -24,8 +25,7 @@ class Llama : public Model {
 
   spec::ModelSpec spec_;
   Buffer frequencies_;
-  Weight embedding_;  // [V, H]
-  int embedding_trainable_ = -1;
+  nn::Embedding embedding_;
   std::vector<nn::Block> blocks_;
   nn::Norm final_norm_;
   nn::Linear head_;
