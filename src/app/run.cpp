@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 
 #include "app/command.h"
 #include "app/run_console.h"
@@ -14,9 +15,9 @@
 #include "base/machine.h"
 #include "base/signals.h"
 #include "base/strings.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/export.h"
 #include "checkpoint/load.h"
-#include "checkpoint/peft.h"
 #include "checkpoint/text_assets.h"
 #include "infer/engine.h"
 #include "train/event_log.h"
@@ -138,7 +139,7 @@ class Sampler {
   std::optional<infer::Engine> engine_;
 };
 
-std::string summary(const RunPlan& plan, const Console::Memory& seen, const std::filesystem::path& result) {
+std::string end_report(const RunPlan& plan, const Console::Memory& seen, const std::filesystem::path& result) {
   std::string text = "\n";
   if (seen.first_eval && seen.last_eval) {
     text += fmt::format("held-out perplexity  {:.3f} before, {:.3f} after (loss {:.4f}, {:.4f})\n",
@@ -160,6 +161,18 @@ std::string summary(const RunPlan& plan, const Console::Memory& seen, const std:
               ? fmt::format("\nTalk to it:  ingot chat --model {} --adapter {}\n", plan.recipe.model, result.string())
               : fmt::format("\nTry it:  ingot generate --model {} --prompt \"...\"\n", result.string());
   return text;
+}
+
+// The trained adapter's masters, by layer.
+std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, const train::Trained& trained) {
+  std::vector<checkpoint::AdapterModule> modules;
+  const std::vector<train::TrainedTensor>& tensors = trained.tensors();
+  for (const spec::LoraParam& p : spec::lora_parameters(plan.model, *plan.lora)) {
+    const nn::LoraWeights& layer = trained.adapter()->layers[p.base];
+    modules.push_back({p, tensors[static_cast<size_t>(layer.a_trainable)].master,
+                       tensors[static_cast<size_t>(layer.b_trainable)].master});
+  }
+  return modules;
 }
 
 class RunCommand : public Command {
@@ -305,14 +318,14 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   std::filesystem::path result;
   if (plan.lora) {
     result = folder.path() / "adapter";
-    checkpoint::write_adapter(result, adapter_file(plan, *trained, *runtime.device));
+    checkpoint::write_adapter(result, *plan.lora, r.model, adapter_modules(plan, *trained), *runtime.device);
   } else {
     result = folder.path() / "model";
     std::filesystem::remove_all(result);
     checkpoint::write_hf(result, {plan.model, loaded.weights, *runtime.device, r.name, source, runtime.threads.get()},
                          plan.step.activation);
   }
-  output.print(summary(plan, console.memory(), result));
+  output.print(end_report(plan, console.memory(), result));
   return 0;
 }
 
