@@ -17,11 +17,11 @@ struct RunProgress {
 // Writes folder/step-N, complete or absent, and removes all but the newest `keep`. Returns its bytes. Errors: resource
 // for a full disk, unavailable for a folder that cannot be written; earlier checkpoints stay.
 uint64_t write_run_checkpoint(const std::filesystem::path& folder, RunProgress progress, const std::string& identity,
-                              const Trained& trained, int64_t keep);
+                              const Trained& trained, Device& device, int64_t keep);
 
 // Reads the newest one into `trained` (masters and moments); nothing when there is none. Errors: corrupt, naming file
 // and what is wrong; usage when `identity` (JSON) is another, naming the first key that differs.
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
-                                               Trained& trained);
+                                               Trained& trained, Device& device);
 
 }  // namespace ingot::train

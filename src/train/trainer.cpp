@@ -26,7 +26,7 @@ Trainer::Trainer(Step& step, models::Model& model, Trained& trained, const std::
 
 int64_t Trainer::resume() {
   const std::optional<RunProgress> progress =
-      read_run_checkpoint(settings_.run_dir / "checkpoints", settings_.identity, trained_);
+      read_run_checkpoint(settings_.run_dir / "checkpoints", settings_.identity, trained_, step_.context().device);
   if (!progress) return 0;
   trained_.refresh_weights(step_.context());
   done_ = progress->step;
@@ -91,7 +91,7 @@ void Trainer::checkpoint() {
   event.step = done_;
   event.path = settings_.run_dir / "checkpoints" / fmt::format("step-{}", done_);
   event.bytes = write_run_checkpoint(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_,
-                                     settings_.checkpoints_kept);
+                                     step_.context().device, settings_.checkpoints_kept);
   event.seconds = steady_seconds() - begin;
   observer_.on_checkpoint(event);
 }

@@ -1,0 +1,85 @@
+#include "train/run_checkpoint.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/native.h"
+
+namespace ingot::train {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Everything that makes a run what it is, by name.
+std::vector<checkpoint::NamedTensor> state_of(const Trained& trained) {
+  std::vector<checkpoint::NamedTensor> state;
+  for (const TrainedTensor& t : trained.tensors()) {
+    state.push_back({"master." + t.name, t.master});
+    state.push_back({"moment1." + t.name, t.moment1});
+    state.push_back({"moment2." + t.name, t.moment2});
+  }
+  return state;
+}
+
+// Path of the first value in which two JSON trees differ ("model.hidden"); empty when they are equal.
+std::string first_difference(const Json& a, const Json& b, const std::string& path) {
+  if (!a.is_object() || !b.is_object()) return a == b ? "" : path;
+  const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  for (const auto& [key, value] : a.items()) {
+    if (!b.contains(key)) return below(key);
+    std::string found = first_difference(value, b.at(key), below(key));
+    if (!found.empty()) return found;
+  }
+  for (const auto& [key, value] : b.items()) {
+    if (!a.contains(key)) return below(key);
+  }
+  return "";
+}
+
+std::string value_at(const Json& tree, const std::string& path) {
+  Json::json_pointer pointer;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    pointer.push_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return tree.contains(pointer) ? tree.at(pointer).dump() : "nothing";
+}
+
+}  // namespace
+
+uint64_t write_run_checkpoint(const std::filesystem::path& folder, RunProgress progress, const std::string& identity,
+                              const Trained& trained, Device& device, int64_t keep) {
+  const Json metadata = {{"step", progress.step}, {"tokens", progress.tokens}, {"identity", Json::parse(identity)}};
+  checkpoint::write_checkpoint(folder, progress.step, state_of(trained), metadata.dump(), device, {.keep = keep});
+  uint64_t bytes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder / fmt::format("step-{}", progress.step))) {
+    bytes += file.file_size();
+  }
+  return bytes;
+}
+
+std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
+                                               Trained& trained, Device& device) {
+  checkpoint::remove_leftovers(folder);
+  if (checkpoint::list_checkpoints(folder).empty()) return std::nullopt;
+  const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, std::nullopt);
+  const Json metadata = Json::parse(found.metadata, nullptr, false);
+  if (!metadata.is_object() || !metadata.contains("identity") || !metadata.contains("tokens")) {
+    throw_error(ErrorKind::corrupt, "{}: the manifest is not of a training run", found.path.string());
+  }
+  const Json now = Json::parse(identity);
+  const std::string difference = first_difference(metadata.at("identity"), now, "");
+  if (!difference.empty()) {
+    throw_hint(ErrorKind::usage, "continue it with the settings it was begun with, or begin another run (name=...)",
+               "{} cannot be continued: {} was {} and is now {}", found.path.string(), difference,
+               value_at(metadata.at("identity"), difference), value_at(now, difference));
+  }
+  for (const checkpoint::NamedTensor& t : state_of(trained)) {
+    checkpoint::restore_tensor(found, t.name, t.tensor, device);
+  }
+  return RunProgress{found.step, metadata.at("tokens").get<int64_t>()};
+}
+
+}  // namespace ingot::train
