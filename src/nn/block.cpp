@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/attention_bytes.h"
+#include "ops/rms_norm_bytes.h"
 #include "ops/swiglu.h"
 
 namespace ingot::nn {
@@ -59,7 +60,8 @@ size_t Block::backward_bytes(const spec::ModelSpec& model, int64_t tokens, int64
   };
   const int64_t q = model.heads * model.head_dim;
   const int64_t kv = model.kv_heads * model.head_dim;
-  const size_t inner = forward_bytes(model, tokens, longest, rank, activation_bytes, decoded, threads);
+  const size_t inner = std::max(forward_bytes(model, tokens, longest, rank, activation_bytes, decoded, threads),
+                                ops::rms_norm_bytes(tokens, model.hidden));
   return matrix(model.hidden) + std::max(matrix(model.ffn), 2 * matrix(q) + 2 * matrix(kv)) + inner;
 }
 

@@ -13,9 +13,9 @@ void Embedding::backward(Pass& pass, const Tensor& dx) const {
     const int64_t unit = static_cast<int64_t>(u);
     const int64_t from = training.unit_offsets[u];
     const int64_t to = training.unit_offsets[u + 1];
-    const GradientSink::Slot slot = training.sink.open(trainable, unit);
+    const GradientSink::Slot slot = training.sink.open(trainable, unit, tied ? 1 : 0);
     ops::embedding_backward(pass.ops, slot.out, dx.slice(from, to), pass.batch.ids.slice(from, to), slot.accumulate);
-    training.sink.close(trainable, unit);
+    training.sink.close(trainable, unit, tied ? 1 : 0);
   }
 }
 

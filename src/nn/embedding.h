@@ -9,6 +9,7 @@ namespace ingot::nn {
 struct Embedding {
   Weight table;  // [V, H]
   int trainable = -1;
+  bool tied = false;  // the table is the output head too
 
   // x [T, H]: the rows of the batch's ids.
   void forward(Pass& pass, const Tensor& x) const;

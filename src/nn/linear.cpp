@@ -57,10 +57,10 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
   if (trainable < 0) return;
   GradientSink& sink = pass.training->sink;
   for_units(pass, begin, begin + dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
-    const GradientSink::Slot slot = sink.open(trainable, unit);
+    const GradientSink::Slot slot = sink.open(trainable, unit, 0);
     ops::matmul(pass.ops, slot.out, dy.slice(from - begin, to - begin), x.slice(from - begin, to - begin),
                 {.transpose_a = true, .accumulate = slot.accumulate});
-    sink.close(trainable, unit);
+    sink.close(trainable, unit, 0);
   });
 }
 
@@ -87,9 +87,9 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
   if (bias_trainable >= 0) {
     GradientSink& sink = pass.training->sink;
     for_units(pass, 0, dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
-      const GradientSink::Slot slot = sink.open(bias_trainable, unit);
+      const GradientSink::Slot slot = sink.open(bias_trainable, unit, 0);
       ops::add_bias_backward(pass.ops, slot.out, dy.slice(from, to), slot.accumulate);
-      sink.close(bias_trainable, unit);
+      sink.close(bias_trainable, unit, 0);
     });
   }
   for (const AdapterSegment& segment : pass.adapters) {

@@ -19,10 +19,10 @@ void Norm::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor
     const int64_t from = offsets[u];
     const int64_t to = offsets[u + 1];
     GradientSink& sink = pass.training->sink;
-    const GradientSink::Slot slot = sink.open(trainable, static_cast<int64_t>(u));
+    const GradientSink::Slot slot = sink.open(trainable, static_cast<int64_t>(u), 0);
     ops::rms_norm_backward(pass.ops, dx.slice(from, to), slot.out, dy.slice(from, to), x.slice(from, to), weight,
                            rstd.slice(from, to), {.accumulate_dx = accumulate, .accumulate_dweight = slot.accumulate});
-    sink.close(trainable, static_cast<int64_t>(u));
+    sink.close(trainable, static_cast<int64_t>(u), 0);
   }
 }
 

@@ -175,6 +175,7 @@ StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequen
     }
     result.tokens += batch.tokens.tokens();
   }
+  sink_.end_step(context_);
   if (!sink_.complete()) throw_error(ErrorKind::internal, "step {}: a trained tensor got no gradient", step);
   if (result.counted == 0) {
     result.skipped = true;

@@ -16,6 +16,11 @@ Shape shape_of(const spec::ParamSpec& p) { return Shape(std::span<const int64_t>
 
 size_t state_footprint(const Shape& shape, DType type) { return Arena::footprint(type, shape); }
 
+// The embedding that is the output head too: the matrix outside the blocks of a model with a tied head.
+bool is_tied(const spec::ModelSpec& model, const spec::ParamSpec& p) {
+  return model.tied_head && p.layer < 0 && p.shape.size() == 2;
+}
+
 // The tensor that the model computes with: matrices in the activations' type, vectors in f32.
 DType weight_type(const Shape& shape, DType activation) { return shape.rank() == 2 ? activation : DType::f32; }
 
@@ -24,6 +29,7 @@ bool shares_memory(DType weight, OptimizerTypes types) { return weight == types.
 struct Planned {
   Shape shape;
   DType weight;
+  bool tied = false;
 };
 
 std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
@@ -36,7 +42,7 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
     }
   } else {
     for (const spec::ParamSpec& p : spec::parameters(model)) {
-      planned.push_back({shape_of(p), weight_type(shape_of(p), activation)});
+      planned.push_back({shape_of(p), weight_type(shape_of(p), activation), is_tied(model, p)});
     }
   }
   return planned;
@@ -50,7 +56,7 @@ TrainedBytes trained_bytes(const spec::ModelSpec& model, const std::optional<spe
   for (const Planned& p : planned_tensors(model, lora, activation)) {
     if (!shares_memory(p.weight, types)) bytes.master += state_footprint(p.shape, types.master);
     bytes.moments += 2 * state_footprint(p.shape, types.state);
-    bytes.gradients += state_footprint(p.shape, DType::f32);
+    bytes.gradients += (p.tied ? 2 : 1) * state_footprint(p.shape, DType::f32);
     if (lora) bytes.adapter += state_footprint(p.shape, p.weight);
   }
   return bytes;
@@ -78,6 +84,9 @@ Trained::Trained(Device& device, const spec::ModelSpec& model, const WeightSet& 
   optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
   gradient_arena_ = Arena(device, bytes.gradients, "gradients");
   allocate_state(types);
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (is_tied(model, table[i])) tensors_[i].tied_gradient = gradient_arena_.take(DType::f32, tensors_[i].shape);
+  }
 }
 
 Trained::Trained(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora, DType activation,

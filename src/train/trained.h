@@ -19,7 +19,8 @@ struct TrainedTensor {
   Tensor master;       // f32 or bf16: what the optimizer updates
   Tensor moment1;
   Tensor moment2;
-  Tensor gradient;  // f32
+  Tensor gradient;       // f32
+  Tensor tied_gradient;  // f32: the look-up's part of a tied embedding's; absent for everything else
   Tensor weight;    // what the model computes with; the same memory as master when the types agree
 };
 

@@ -56,7 +56,10 @@ double relative_error(const std::vector<float>& found, const std::vector<float>&
   return std::sqrt(error / size);
 }
 
-Machine::Machine(int count) : device(cpu::make_device()), threads(count) { cpu::register_ops(registry); }
+Machine::Machine(int count) : device(cpu::make_device()), threads(count) {
+  cpu::register_ops(registry);
+  if (getenv("DBG_OPS")) registry.restrict_to(std::string(getenv("DBG_OPS")));
+}
 
 data::PackedSequence golden_sequence(const std::string& shape) {
   const formats::SafetensorsFile state(golden_folder(shape) / "state.safetensors");
@@ -84,6 +87,7 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& shape, Be
     spec::LoraSpec lora;
     lora.rank = 4;
     lora.alpha = 8;
+    lora.rslora = shape == "b";  // adapter_config.json
     lora.targets = {"all-linear"};
     bench->trained.emplace(*machine.device, bench->loaded.spec, lora, settings.activation, train::OptimizerTypes{}, 1);
     const formats::SafetensorsFile file(golden_folder(shape) / "lora" / "adapter_model.safetensors");

@@ -81,6 +81,7 @@ Llama::Llama(const spec::ModelSpec& spec, const WeightSet& weights, Device& devi
   if (spec.tied_head) {
     head_.parameter = binder.index("model.embed_tokens.weight");
     head_.weight = embedding_.table;
+    embedding_.tied = true;
   } else {
     head_ = binder.linear("lm_head");
   }
