@@ -17,10 +17,10 @@ class GradientSink {
 
   virtual ~GradientSink() = default;
 
-  // Where the contribution of unit `unit` (of the micro-batch) to trained parameter `trainable` goes. One slot is open at
-  // a time. `use` tells apart the uses of a parameter that has two: 1 for the look-up of an embedding that is also the
-  // head, 0 for everything else. Contributions of one use come in the order of the units; those of two uses interleave as
-  // the micro-batch has it, so a sink whose sums depend on order keeps them apart.
+  // Where the contribution of unit `unit` (of the micro-batch) to trained parameter `trainable` goes. One slot is open
+  // at a time. `use` tells apart the uses of a parameter that has two: 1 for the look-up of an embedding that is also
+  // the head, 0 for everything else. Contributions of one use come in the order of the units; those of two uses
+  // interleave as the micro-batch has it, so a sink whose sums depend on order keeps them apart.
   virtual Slot open(int trainable, int64_t unit, int use) = 0;
   virtual void close(int trainable, int64_t unit, int use) = 0;
 };

@@ -9,7 +9,8 @@
 namespace ingot::train {
 
 // Adds the units' contributions in fp32 in the order they come, which is the order of the units for every tensor: the
-// bits do not depend on how units are grouped into micro-batches. The look-up's part of a tied embedding has a sum of its own, added at the end.
+// bits do not depend on how units are grouped into micro-batches. The look-up's part of a tied embedding has a sum of
+// its own, added at the end.
 class Fp32Sink : public nn::GradientSink {
  public:
   explicit Fp32Sink(Trained& trained)

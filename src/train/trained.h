@@ -21,7 +21,7 @@ struct TrainedTensor {
   Tensor moment2;
   Tensor gradient;       // f32
   Tensor tied_gradient;  // f32: the look-up's part of a tied embedding's; absent for everything else
-  Tensor weight;    // what the model computes with; the same memory as master when the types agree
+  Tensor weight;         // what the model computes with; the same memory as master when the types agree
 };
 
 struct OptimizerTypes {

@@ -56,10 +56,7 @@ double relative_error(const std::vector<float>& found, const std::vector<float>&
   return std::sqrt(error / size);
 }
 
-Machine::Machine(int count) : device(cpu::make_device()), threads(count) {
-  cpu::register_ops(registry);
-  if (getenv("DBG_OPS")) registry.restrict_to(std::string(getenv("DBG_OPS")));
-}
+Machine::Machine(int count) : device(cpu::make_device()), threads(count) { cpu::register_ops(registry); }
 
 data::PackedSequence golden_sequence(const std::string& shape) {
   const formats::SafetensorsFile state(golden_folder(shape) / "state.safetensors");
