@@ -35,7 +35,7 @@ OpCase cross_entropy_case(Result result, int64_t tokens, int64_t vocabulary, dou
       for (size_t i = 0; i < width; ++i) {
         // log p(i) is minus the loss that i would have as the target.
         const double share = std::exp(-loss_of(v[2], t, width, static_cast<double>(i)));
-        const double hot = static_cast<size_t>(v[3][t]) == i && v[3][t] >= 0 ? 1.0 : 0.0;
+        const double hot = v[3][t] == static_cast<double>(i) ? 1.0 : 0.0;
         v[1][t * width + i] = v[3][t] < 0 ? 0.0 : share - hot;
       }
     }

@@ -65,12 +65,12 @@ INGOT_INLINE void tile(const float* a, const float* b, int64_t k, Floats (&sums)
   }
   for (int64_t p = 0; p < k; ++p) {
     Floats right[tile_v];
-#pragma clang loop unroll(full)
+    INGOT_UNROLL
     for (int v = 0; v < tile_v; ++v) right[v] = load(b + v * lanes, Whole{});
-#pragma clang loop unroll(full)
+    INGOT_UNROLL
     for (int i = 0; i < tile_m; ++i) {
       const Floats left = splat(a[i]);
-#pragma clang loop unroll(full)
+      INGOT_UNROLL
       for (int v = 0; v < tile_v; ++v) sums[i][v] = fma(left, right[v], sums[i][v]);
     }
     a += tile_m;

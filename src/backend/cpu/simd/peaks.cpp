@@ -16,7 +16,7 @@ double fused_multiply_adds(int64_t rounds, float* sink) {
 #if defined(__x86_64__)
     asm volatile("" : "+v"(a));  // the loop is not to be folded
 #endif
-#pragma clang loop unroll(full)
+    INGOT_UNROLL
     for (int i = 0; i < chains; ++i) sums[i] = fma(sums[i], a, b);
   }
   for (int i = 0; i < chains; ++i) *sink += sum(sums[i]);
@@ -31,7 +31,7 @@ double bf16_dots(int64_t rounds, float* sink) {
   const __m512i b = _mm512_set1_epi16(0x3c00);
   for (int64_t round = 0; round < rounds; ++round) {
     asm volatile("" : "+v"(a));
-#pragma clang loop unroll(full)
+    INGOT_UNROLL
     for (int i = 0; i < chains; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], (__m512bh)a, (__m512bh)b);
   }
   for (int i = 0; i < chains; ++i) *sink += sum((Floats)sums[i]);

@@ -12,6 +12,13 @@
 #include <arm_neon.h>
 #endif
 
+// Before a loop of constant length whose arrays are to live in registers.
+#if defined(__clang__)
+#define INGOT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define INGOT_UNROLL _Pragma("GCC unroll 32")
+#endif
+
 #define INGOT_INLINE static inline __attribute__((always_inline))
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
@@ -189,8 +196,8 @@ INGOT_INLINE float largest(Floats x) {
   return lane[0];
 }
 
-// e^x within 2 ulp; 0 below about -104, infinity above 88.73, NaN for NaN. e^x = 2^n e^r, |r| <= ln(2)/2; the polynomial is
-// the minimax one for (e^r - 1 - r) / r^2 in the weight r^2 (error 1e-9, computed by Lawson's iteration).
+// e^x within 2 ulp; 0 below about -104, infinity above 88.73, NaN for NaN. e^x = 2^n e^r, |r| <= ln(2)/2; the
+// polynomial is the minimax one for (e^r - 1 - r) / r^2 in the weight r^2 (error 1e-9, computed by Lawson's iteration).
 INGOT_INLINE Floats exp(Floats x) {
   const Floats high = splat(89.0F);
   const Floats low = splat(-105.0F);
@@ -199,8 +206,8 @@ INGOT_INLINE Floats exp(Floats x) {
   constexpr float magic = 0x1.8p23F;  // adding it leaves the nearest integer in the low bits
   const Floats shifted = fma(x, splat(0x1.715476p0F), splat(magic));
   const Floats n = shifted - magic;
-  Floats r = fma(n, splat(-0x1.62e4p-1F), x);        // the upper 13 bits of ln 2: the product is exact
-  r = fma(n, splat(-0x1.7f7d1cp-20F), r);            // the rest
+  Floats r = fma(n, splat(-0x1.62e4p-1F), x);  // the upper 13 bits of ln 2: the product is exact
+  r = fma(n, splat(-0x1.7f7d1cp-20F), r);      // the rest
   Floats p = splat(0.0001991844765143469F);
   p = fma(p, r, splat(0.001394611899740994F));
   p = fma(p, r, splat(0.008333263918757439F));
