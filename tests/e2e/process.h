@@ -1,0 +1,44 @@
+// The built executable, run as a user runs it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ingot::e2e {
+
+struct Result {
+  int code = 0;        // exit code; 128 + signal when it was killed
+  std::string output;  // standard output
+  std::string error;   // standard error
+};
+
+// One run of the executable. Its output goes to files, so that it never waits for us.
+class Process {
+ public:
+  // `file_limit`: most bytes of any file it writes (RLIMIT_FSIZE); 0: no limit. `input`: its standard input.
+  explicit Process(const std::vector<std::string>& arguments, uint64_t file_limit = 0, const std::string& input = {});
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process();  // kills it if it still runs
+
+  // Its exit code, or nothing when it still runs after `most`.
+  std::optional<int> wait(std::chrono::milliseconds most);
+  void kill(int signal);  // after SIGKILL also waits
+  Result result() const;  // with what it has written so far
+
+ private:
+  pid_t pid_ = -1;
+  std::optional<int> code_;
+  std::filesystem::path folder_;
+};
+
+// Runs it to the end.
+Result ingot(const std::vector<std::string>& arguments, const std::string& input = {});
+
+}  // namespace ingot::e2e

@@ -1,0 +1,175 @@
+// Runs that are killed, stopped or starved of disk, and then continued, against one that never was.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "base/file.h"
+#include "tests/e2e/process.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Resume : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / ("resume-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    std::ofstream text(folder_ / "train.jsonl");
+    for (int i = 0; i < 40; ++i) {
+      text << R"({"text": "Document )" << i << " speaks of the number " << i * i << R"( and of nothing else at all."})"
+           << "\n";
+    }
+    text.close();
+    fs::copy_file(folder_ / "train.jsonl", folder_ / "eval.jsonl");
+    std::ofstream recipe(folder_ / "recipe.yaml");
+    recipe << "name: run\nmodel: " << INGOT_SOURCE << "/recipes/models/tiny\n"
+           << "data: {train: " << (folder_ / "train.jsonl").string() << ", eval: " << (folder_ / "eval.jsonl").string()
+           << ", sequence_length: 64}\n"
+           << "optimizer: {lr: 1e-3, weight_decay: 0.1}\nsteps: 24\nbatch: {global: 2}\nthreads: 1\n"
+           << "eval: {every: 8}\ncheckpoint: {every: 3, keep: 2}\n";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::vector<std::string> command(const std::string& name, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words = {"pretrain", (folder_ / "recipe.yaml").string(),
+                                      "run_dir=" + (folder_ / name).string(), "init=random"};
+    if (std::string(GetParam()) == "bf16") words.push_back("precision=bf16");
+    if (std::string(GetParam()) == "fp32") words.push_back("precision=fp32");
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  fs::path run(const std::string& name) const { return folder_ / name / "run"; }
+
+  // loss and gradient norm by step, and the evaluations.
+  std::vector<std::string> curve(const std::string& name) const {
+    std::vector<std::string> lines;
+    std::ifstream events(run(name) / "events.jsonl");
+    for (std::string line; std::getline(events, line);) {
+      const nlohmann::json e = nlohmann::json::parse(line);
+      if (e.at("type") == "step") {
+        lines.push_back(e.at("step").dump() + " " + e.at("loss").dump() + " " + e.at("grad_norm").dump());
+      }
+      if (e.at("type") == "eval") lines.push_back("eval " + e.at("step").dump() + " " + e.at("loss").dump());
+    }
+    return lines;
+  }
+  std::string weights(const std::string& name) const {
+    const MappedFile file(run(name) / "model" / "model.safetensors");
+    return sha256_hex(file.bytes());
+  }
+
+  fs::path folder_;
+};
+
+TEST_P(Resume, KilledAtRandomPointsItIsTheRunThatNeverStopped) {
+  const Result whole = ingot(command("whole"));
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  std::mt19937 random(std::random_device{}());
+  int kills = 0;
+  for (int attempt = 0; attempt < 60; ++attempt) {
+    const bool begun = fs::exists(run("killed") / "events.jsonl");
+    Process process(command("killed", begun ? std::vector<std::string>{"--resume"} : std::vector<std::string>{}));
+    // Of a run of this size: anywhere from reading the recipe to the last checkpoint. After six kills it may finish.
+    const auto life = std::chrono::milliseconds(kills < 6 ? 100 + random() % 1500 : 600'000);
+    const std::optional<int> code = process.wait(life);
+    if (!code) {
+      process.kill(SIGKILL);
+      ++kills;
+      continue;
+    }
+    ASSERT_EQ(*code, 0) << process.result().error;
+    break;
+  }
+  EXPECT_EQ(curve("killed"), curve("whole"));
+  EXPECT_EQ(weights("killed"), weights("whole"));
+}
+
+TEST_P(Resume, ASignalWritesACheckpointAndSaysSo) {
+  Process process(command("stopped", {"steps=2000", "checkpoint.every=0"}));
+  while (!fs::exists(run("stopped") / "events.jsonl") || curve("stopped").size() < 4) {
+    ASSERT_FALSE(process.wait(std::chrono::milliseconds(20))) << process.result().error;
+  }
+  process.kill(SIGTERM);
+  ASSERT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
+  EXPECT_NE(process.result().error.find("--resume"), std::string::npos);
+  EXPECT_TRUE(fs::exists(run("stopped") / "checkpoints"));
+  int checkpoints = 0;
+  for (const auto& entry : fs::directory_iterator(run("stopped") / "checkpoints")) {
+    checkpoints += entry.path().filename().string().starts_with("step-");
+  }
+  EXPECT_EQ(checkpoints, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16"), [](const auto& i) { return i.param; });
+
+class Faults : public Resume {};
+INSTANTIATE_TEST_SUITE_P(Precision, Faults, testing::Values("bf16"), [](const auto& i) { return i.param; });
+
+TEST_P(Faults, AFullDiskDuringACheckpointKeepsTheLastOne) {
+  ASSERT_EQ(ingot(command("full", {"steps=3"})).code, 0);
+  const std::string before = read_file(run("full") / "checkpoints" / "step-3" / "manifest.json");
+  // A limit on a file's size stands for a full disk: the checkpoint is larger, the events are not.
+  Process process(command("full", {"--resume", "steps=6"}), 1 << 20);
+  ASSERT_EQ(process.wait(std::chrono::minutes(5)), 4) << process.result().error;
+  EXPECT_NE(process.result().error.find("checkpoints"), std::string::npos) << process.result().error;
+  EXPECT_EQ(read_file(run("full") / "checkpoints" / "step-3" / "manifest.json"), before);
+  ASSERT_EQ(ingot(command("full", {"--resume", "steps=6"})).code, 0);
+}
+
+TEST_P(Faults, OtherSettingsAreRefusedByName) {
+  ASSERT_EQ(ingot(command("other", {"steps=3"})).code, 0);
+  const Result again = ingot(command("other", {"steps=6"}));
+  EXPECT_EQ(again.code, 2);
+  EXPECT_NE(again.error.find("--resume"), std::string::npos);
+  const Result seed = ingot(command("other", {"--resume", "steps=6", "data.seed=99"}));
+  EXPECT_EQ(seed.code, 2);
+  EXPECT_NE(seed.error.find("data_seed was 17 and is now 99"), std::string::npos) << seed.error;
+}
+
+TEST_P(Faults, ADamagedCheckpointIsRefused) {
+  ASSERT_EQ(ingot(command("damaged", {"steps=3"})).code, 0);
+  const fs::path step = run("damaged") / "checkpoints" / "step-3";
+  fs::path shard;
+  for (const auto& entry : fs::directory_iterator(step)) {
+    if (entry.path().extension() == ".safetensors") shard = entry.path();
+  }
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(fs::file_size(shard) / 2));
+  file.put('\x5a');
+  file.close();
+  const Result result = ingot(command("damaged", {"--resume", "steps=6"}));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_NE(result.error.find(shard.filename().string()), std::string::npos) << result.error;
+}
+
+TEST_P(Faults, MistakesAreOneClearLineAndTheRightCode) {
+  const auto expect = [&](std::vector<std::string> more, int code, const std::string& words) {
+    std::vector<std::string> all = command("wrong");
+    all.insert(all.end(), more.begin(), more.end());
+    const Result result = ingot(all);
+    EXPECT_EQ(result.code, code) << result.error;
+    EXPECT_NE(result.error.find(words), std::string::npos) << "wanted '" << words << "' in: " << result.error;
+  };
+  expect({"optimizer.lrr=1"}, 2, "lr");
+  expect({"model=/nowhere"}, 3, "/nowhere");
+  expect({"data.train=/nowhere.jsonl"}, 3, "/nowhere.jsonl");
+  expect({"data.sequence_length=100000"}, 2, "context");
+  expect({"batch.micro=4000", "batch.global=4000", "data.sequence_length=512"}, 4, "saved activations");
+  expect({"schedule.warmup_steps=99"}, 2, "warm-up");
+  std::ofstream(folder_ / "empty.jsonl").close();
+  expect({"data.train=" + (folder_ / "empty.jsonl").string()}, 3, "empty.jsonl");
+  expect({"run_dir=/proc/nowhere"}, 5, "/proc/nowhere");
+}
+
+}  // namespace
+}  // namespace ingot::e2e
