@@ -1,0 +1,38 @@
+// The recipes that come with the project are recipes, and what they name is there.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "train/recipe.h"
+
+namespace ingot::train {
+namespace {
+
+const std::filesystem::path& repository() {
+  static const std::filesystem::path path = std::filesystem::path(INGOT_TEST_DATA).parent_path().parent_path();
+  return path;
+}
+
+TEST(ShippedRecipes, ReadAndNameFilesThatExist) {
+  int64_t num_recipes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(repository() / "recipes")) {
+    if (entry.path().extension() != ".yaml") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    const Recipe recipe = read_recipe(entry.path(), {});
+    ++num_recipes;
+    for (const OneOrMany<SourceRecipe>* sources : {&recipe.data.train, &recipe.data.eval}) {
+      EXPECT_FALSE(sources->values.empty());
+      for (const SourceRecipe& source : sources->values) {
+        EXPECT_TRUE(std::filesystem::exists(repository() / source.path)) << source.path;
+      }
+    }
+    if (recipe.init == InitFrom::random) {
+      EXPECT_TRUE(std::filesystem::exists(repository() / recipe.model / "config.json")) << recipe.model;
+      EXPECT_TRUE(std::filesystem::exists(repository() / recipe.model / "tokenizer.json")) << recipe.model;
+    }
+  }
+  EXPECT_GE(num_recipes, 3);
+}
+
+}  // namespace
+}  // namespace ingot::train
