@@ -3,15 +3,37 @@
 
 namespace ingot::app {
 
+std::unique_ptr<Command> devices_command();
+std::unique_ptr<Command> doctor_command();
+std::unique_ptr<Command> init_command();
+std::unique_ptr<Command> model_command();
+std::unique_ptr<Command> tokenize_command();
+std::unique_ptr<Command> render_command();
+std::unique_ptr<Command> score_command();
+std::unique_ptr<Command> eval_command();
+std::unique_ptr<Command> generate_command();
+std::unique_ptr<Command> chat_command();
 std::unique_ptr<Command> pretrain_command();
 std::unique_ptr<Command> finetune_command();
 std::unique_ptr<Command> report_command();
+std::unique_ptr<Command> recipe_command();
 
 std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(devices_command());
+  commands.push_back(doctor_command());
+  commands.push_back(init_command());
+  commands.push_back(model_command());
+  commands.push_back(tokenize_command());
+  commands.push_back(render_command());
+  commands.push_back(score_command());
+  commands.push_back(eval_command());
+  commands.push_back(generate_command());
+  commands.push_back(chat_command());
   commands.push_back(pretrain_command());
   commands.push_back(finetune_command());
   commands.push_back(report_command());
+  commands.push_back(recipe_command());
   return commands;
 }
 

@@ -1,0 +1,160 @@
+// ingot chat: a conversation on the terminal, or through pipes.
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "app/answer.h"
+#include "app/interrupt.h"
+#include "app/session.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "base/strings.h"
+#include "text/chat_template.h"
+
+namespace ingot::app {
+
+namespace {
+
+class Chat : public Command {
+ public:
+  const char* name() const override { return "chat"; }
+  const char* summary() const override { return "talk with a model, line by line"; }
+
+  void declare(Arguments& arguments) override {
+    options_.declare(arguments);
+    arguments.option("system", system_, "the system message");
+    arguments.option("context", context_, "most tokens of the conversation");
+    arguments.option("max-tokens", max_tokens_, "most tokens of an answer");
+    arguments.option("temperature", temperature_, "0: greedy; without it what the model's generation_config.json says");
+    arguments.option("top-p", top_p_, "likewise");
+    arguments.option("top-k", top_k_, "likewise");
+    arguments.option("seed", seed_, "of the draws");
+    arguments.example(
+        "ingot chat --model SmolLM2-135M-Instruct\n"
+        "/reset forgets the conversation, /quit or Ctrl-D ends it, Ctrl-C stops an answer");
+  }
+
+  int run(const Output& output) override {
+    if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
+    exit_on_interrupt();
+    Session session(options_);
+    const checkpoint::TextAssets& assets = session.text();
+    if (!assets.chat_template) {
+      throw_hint(ErrorKind::not_found, "use ingot generate, or a model that was tuned for conversations",
+                 "the model {} has no chat template", session.source.path.string());
+    }
+    const text::ChatTemplate chat(*assets.chat_template, session.source.name + ": chat template");
+    const infer::Sampling sampling = sampling_of(assets.generation);
+    infer::check(sampling);
+    infer::EngineSettings settings;
+    settings.activation = session.activation;
+    settings.context = std::min(context_, session.loaded.spec.context);
+    settings.batch_tokens = std::min(settings.batch_tokens, settings.context);
+    settings.adapter_rank = session.adapter_rank;
+    settings.decoded = session.decoded;
+    infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
+                         settings);
+
+    const bool terminal = isatty(STDIN_FILENO) != 0;
+    const Log log(LogLevel::info);
+    if (terminal) log.info("/reset forgets the conversation, /quit or Ctrl-D ends it, Ctrl-C stops an answer");
+    nlohmann::ordered_json messages = opening();
+    std::string line;
+    while (read_line(output, terminal, line)) {
+      const std::string_view words = trim(line);
+      if (words.empty()) continue;
+      if (words == "/quit") return 0;
+      if (words == "/reset") {
+        messages = opening();
+        continue;
+      }
+      messages.push_back({{"role", "user"}, {"content", words}});
+      infer::Request request;
+      request.prompt = encode(session, chat, messages);
+      request.max_tokens = max_tokens_;
+      request.sampling = sampling;
+      request.stop_ids = assets.eos;
+      request.adapter = session.adapter ? &*session.adapter : nullptr;
+      if (static_cast<int64_t>(request.prompt.size()) >= settings.context) {
+        if (!terminal) throw_full(request.prompt.size(), settings.context);
+        log.error("the conversation has {} tokens, the context is {}; /reset begins a new one", request.prompt.size(),
+                  settings.context);
+        messages.erase(messages.size() - 1);
+        continue;
+      }
+      // Ctrl-C ends the answer; a second one ends the program.
+      const StopSignal stop(&exit_interrupted);
+      const Answer answer = app::answer(
+          engine, std::move(request), assets.tokenizer.get(), {}, [&](std::string_view text) { output.print(text); },
+          [&] { return stop.requested(); });
+      output.print("\n");
+      if (stop.requested() && stop.number() != SIGINT) return 130;
+      messages.push_back({{"role", "assistant"}, {"content", answer.text}});
+    }
+    return 0;
+  }
+
+ private:
+  [[noreturn]] static void throw_full(size_t tokens, int64_t context) {
+    throw_hint(ErrorKind::usage, "raise --context, or begin anew with /reset",
+               "the conversation has {} tokens; the context is {}", tokens, context);
+  }
+
+  static bool read_line(const Output& output, bool terminal, std::string& line) {
+    if (terminal) output.print("> ");
+    if (std::getline(std::cin, line)) {
+      if (is_utf8(line)) return true;
+      throw_error(ErrorKind::corrupt, "a line of the input is not UTF-8");
+    }
+    if (terminal) output.print("\n");
+    return false;
+  }
+
+  nlohmann::ordered_json opening() const {
+    nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+    if (system_) messages.push_back({{"role", "system"}, {"content", *system_}});
+    return messages;
+  }
+
+  static std::vector<int32_t> encode(Session& session, const text::ChatTemplate& chat,
+                                     const nlohmann::ordered_json& messages) {
+    text::ChatOptions options;
+    options.add_generation_prompt = true;
+    options.bos_token = session.text().bos_text;
+    options.eos_token = session.text().eos_text;
+    return session.tokenizer().encode(chat.render(messages, nullptr, options), {.add_special_tokens = false});
+  }
+
+  // What the user gave, else what the model recommends, else greedy.
+  infer::Sampling sampling_of(const checkpoint::GenerationDefaults& model) const {
+    infer::Sampling sampling;
+    if (model.do_sample.value_or(false)) {
+      sampling.temperature = model.temperature.value_or(1);
+      sampling.top_p = model.top_p.value_or(1);
+      sampling.top_k = model.top_k.value_or(0);
+    }
+    sampling.repetition_penalty = model.repetition_penalty.value_or(1);
+    if (temperature_) sampling.temperature = *temperature_;
+    if (top_p_) sampling.top_p = *top_p_;
+    if (top_k_) sampling.top_k = *top_k_;
+    sampling.seed = static_cast<uint64_t>(seed_);
+    return sampling;
+  }
+
+  ModelOptions options_;
+  std::optional<std::string> system_;
+  int64_t context_ = 4096;
+  int64_t max_tokens_ = 512;
+  std::optional<double> temperature_, top_p_;
+  std::optional<int64_t> top_k_;
+  int64_t seed_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> chat_command() { return std::make_unique<Chat>(); }
+
+}  // namespace ingot::app

@@ -1,0 +1,98 @@
+#include "app/export_target.h"
+
+#include <nlohmann/json.hpp>
+
+#include "app/json_text.h"
+#include "base/error.h"
+#include "base/strings.h"
+#include "checkpoint/export.h"
+
+namespace ingot::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+ExportFormat format_of(const ExportOptions& options) {
+  if (!options.to) return fs::path(options.out).extension() == ".gguf" ? ExportFormat::gguf : ExportFormat::hf;
+  if (*options.to == "hf") return ExportFormat::hf;
+  if (*options.to == "gguf") return ExportFormat::gguf;
+  throw_hint(ErrorKind::usage, "hf or gguf", "--to '{}' is not known", *options.to);
+}
+
+std::optional<Storage> storage_named(const std::string& dtype) {
+  if (dtype == "f32" || dtype == "fp32") return Storage::f32;
+  if (dtype == "f16" || dtype == "fp16") return Storage::f16;
+  if (dtype == "bf16") return Storage::bf16;
+  if (dtype == "q8_0") return Storage::q8_0;
+  return std::nullopt;
+}
+
+DType dtype_of(Storage storage) {
+  switch (storage) {
+    case Storage::f32: return DType::f32;
+    case Storage::f16: return DType::f16;
+    default: return DType::bf16;
+  }
+}
+
+uint64_t bytes_under(const fs::path& path) {
+  if (!fs::is_directory(path)) return fs::file_size(path);
+  uint64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void ExportOptions::declare(Arguments& arguments) {
+  arguments.positional("out", out, "the folder or .gguf file to write; it must not exist");
+  arguments.option("to", to, "hf (a folder) or gguf; without it by the name of OUT");
+  arguments.option("dtype", dtype,
+                   "fp32, f16, bf16 or, in GGUF, q8_0; without it as stored, and bf16 for block-quantised models");
+}
+
+ExportTarget resolve(const ExportOptions& options, const std::string& stored_dtype) {
+  ExportTarget target;
+  target.out = options.out;
+  target.format = format_of(options);
+  if (options.dtype) {
+    const std::optional<Storage> named = storage_named(*options.dtype);
+    if (!named) throw_hint(ErrorKind::usage, "fp32, f16, bf16 or q8_0", "--dtype '{}' is not known", *options.dtype);
+    target.storage = *named;
+  } else {
+    const std::optional<Storage> stored = storage_named(stored_dtype);
+    target.storage = stored && !is_block(*stored) ? *stored : Storage::bf16;
+  }
+  if (target.format == ExportFormat::hf && is_block(target.storage)) {
+    throw_hint(ErrorKind::usage, "use --to gguf, or fp32, f16 or bf16", "--dtype {} is for GGUF files",
+               ingot::name(target.storage));
+  }
+  if (fs::exists(fs::symlink_status(target.out))) {
+    throw_hint(ErrorKind::usage, "give another name, or remove it first", "{} exists already", target.out.string());
+  }
+  return target;
+}
+
+void write_model(const ExportTarget& target, const checkpoint::LoadedModel& model,
+                 const checkpoint::ModelSource& source, Runtime& runtime) {
+  const checkpoint::ExportModel exported{model.spec, model.weights, *runtime.device,
+                                         model.name, source,        runtime.threads.get()};
+  if (target.format == ExportFormat::hf) {
+    checkpoint::write_hf(target.out, exported, dtype_of(target.storage));
+  } else {
+    checkpoint::write_gguf(target.out, exported, target.storage);
+  }
+}
+
+void report(const Output& output, const ExportTarget& target) {
+  const uint64_t bytes = bytes_under(target.out);
+  const char* dtype = ingot::name(target.storage);
+  const char* format = target.format == ExportFormat::hf ? "hf" : "gguf";
+  output.print(fmt::format("wrote {} ({}, {}, {})\n", target.out.string(), format, dtype, format_bytes(bytes)));
+  output.print_json(json_line({{"path", target.out.string()}, {"format", format}, {"dtype", dtype}, {"bytes", bytes}}));
+}
+
+}  // namespace ingot::app

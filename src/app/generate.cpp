@@ -1,0 +1,139 @@
+// ingot generate: continues a prompt.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/answer.h"
+#include "app/interrupt.h"
+#include "app/json_text.h"
+#include "app/session.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "text/chat_template.h"
+
+namespace ingot::app {
+
+namespace {
+
+nlohmann::ordered_json rate(int64_t tokens, double seconds) {
+  if (tokens == 0 || seconds <= 0) return nullptr;
+  return static_cast<double>(tokens) / seconds;
+}
+
+class Generate : public Command {
+ public:
+  const char* name() const override { return "generate"; }
+  const char* summary() const override { return "continue a prompt; greedy unless --temperature is given"; }
+  bool reports() const override { return true; }
+
+  void declare(Arguments& arguments) override {
+    options_.declare(arguments);
+    prompt_.declare(arguments, "prompt");
+    arguments.flag("chat", chat_, "give the prompt to the model's chat template as one message of a user");
+    arguments.option("max-tokens", max_tokens_, "most tokens to generate");
+    arguments.option("temperature", sampling_.temperature, "0: always the most likely token; above: drawn");
+    arguments.option("top-p", sampling_.top_p, "draw from the fewest tokens whose probabilities reach this");
+    arguments.option("top-k", sampling_.top_k, "draw from the k most likely tokens; 0: all");
+    arguments.option("min-p", sampling_.min_p, "draw from tokens of at least this times the highest probability");
+    arguments.option("repetition-penalty", sampling_.repetition_penalty, "above 1: tokens seen become less likely");
+    arguments.option("seed", seed_, "of the draws: the same seed gives the same text");
+    arguments.option("stop", stops_, "end before this text; may be given several times");
+    arguments.example(
+        "ingot generate --model SmolLM2-135M-Instruct --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8");
+  }
+
+  int run(const Output& output) override {
+    prompt_.check();
+    if (chat_ && prompt_.ids) throw_error(ErrorKind::usage, "--chat takes a text, not --ids");
+    if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
+    sampling_.seed = static_cast<uint64_t>(seed_);
+    infer::check(sampling_);
+    const Log log(LogLevel::info);
+    if (sampling_.temperature == 0 && (sampling_.top_p < 1 || sampling_.top_k > 0 || sampling_.min_p > 0)) {
+      log.warning("--top-p, --top-k and --min-p change nothing without --temperature above 0");
+    }
+    exit_on_interrupt();
+    Session session(options_);
+    infer::Request request;
+    request.prompt = chat_ ? render_prompt(session) : session.encode(prompt_);
+    request.max_tokens = max_tokens_;
+    request.sampling = sampling_;
+    request.stop_ids = session.text().eos;
+    request.adapter = session.adapter ? &*session.adapter : nullptr;
+    const text::Tokenizer* tokenizer = session.text().tokenizer.get();
+    if (!tokenizer && !stops_.empty()) session.tokenizer();  // says that there is none
+
+    const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
+    const int64_t context = session.loaded.spec.context;
+    if (prompt_tokens + max_tokens_ > context && prompt_tokens < context) {
+      log.warning("the context of {} tokens leaves room for {} of --max-tokens {}", context, context - prompt_tokens,
+                  max_tokens_);
+    }
+    infer::EngineSettings settings;
+    settings.activation = session.activation;
+    settings.context = std::min(context, prompt_tokens + std::max<int64_t>(1, max_tokens_));
+    settings.batch_tokens = std::min(settings.batch_tokens, prompt_tokens);
+    settings.adapter_rank = session.adapter_rank;
+    settings.decoded = session.decoded;
+    infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
+                         settings);
+    const Answer answer = app::answer(
+        engine, std::move(request), tokenizer, stops_, [&](std::string_view text) { output.print(text); },
+        [] { return false; });
+    report(output, answer, prompt_tokens, tokenizer);
+    return 0;
+  }
+
+ private:
+  std::vector<int32_t> render_prompt(Session& session) {
+    const checkpoint::TextAssets& assets = session.text();
+    if (!assets.chat_template) {
+      throw_hint(ErrorKind::not_found, "leave --chat out", "the model {} has no chat template",
+                 session.source.path.string());
+    }
+    const text::ChatTemplate chat(*assets.chat_template, session.source.name + ": chat template");
+    text::ChatOptions options;
+    options.add_generation_prompt = true;
+    options.bos_token = assets.bos_text;
+    options.eos_token = assets.eos_text;
+    const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", prompt_.words()}}};
+    const std::string text = chat.render(messages, nullptr, options);
+    return session.tokenizer().encode(text, {.add_special_tokens = false});
+  }
+
+  static void report(const Output& output, const Answer& answer, int64_t prompt_tokens,
+                     const text::Tokenizer* tokenizer) {
+    using Json = nlohmann::ordered_json;
+    if (tokenizer) {
+      output.print("\n");
+    } else {
+      output.print(fmt::format("{}\n", fmt::join(answer.ids, ",")));
+    }
+    const int64_t completion = static_cast<int64_t>(answer.ids.size());
+    Json result = {{"text", nullptr},
+                   {"ids", answer.ids},
+                   {"finish_reason", infer::name(answer.finish)},
+                   {"usage",
+                    {{"prompt_tokens", prompt_tokens},
+                     {"completion_tokens", completion},
+                     {"total_tokens", prompt_tokens + completion}}},
+                   {"prefill_tokens_per_s", rate(prompt_tokens, answer.prefill_s)},
+                   {"decode_tokens_per_s", rate(answer.decode_tokens, answer.decode_s)}};
+    if (tokenizer) result["text"] = answer.text;
+    output.print_json(json_line(result));
+  }
+
+  ModelOptions options_;
+  TextInput prompt_;
+  bool chat_ = false;
+  int64_t max_tokens_ = 256;
+  infer::Sampling sampling_;
+  int64_t seed_ = 0;
+  std::vector<std::string> stops_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> generate_command() { return std::make_unique<Generate>(); }
+
+}  // namespace ingot::app

@@ -1,0 +1,212 @@
+// ingot init: looks at a data file and writes a recipe for it.
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "app/interrupt.h"
+#include "app/json_text.h"
+#include "app/run_plan.h"
+#include "app/runtime.h"
+#include "backend/cpu/cpu_device.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/machine.h"
+#include "base/strings.h"
+#include "checkpoint/load.h"
+#include "checkpoint/text_assets.h"
+#include "data/tokenized.h"
+#include "text/chat_template.h"
+
+namespace ingot::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// measure_peaks multiplies 2048-cubes: three matrices of four bytes an element, and the op's own scratch.
+constexpr size_t measuring_bytes = size_t{256} << 20;
+constexpr int64_t longest_suggested = 2048;
+
+// What a data file comes to with a model's tokenizer.
+struct DataLook {
+  data::Corpus corpus;
+  data::Format format = data::Format::text;
+  int64_t counted = 0;
+  std::vector<int64_t> lengths;  // of its documents, ascending
+  bool splittable = false;       // every document may be cut
+};
+
+DataLook look(const std::string& path, const checkpoint::TextAssets& assets, const text::ChatTemplate* chat,
+              ThreadPool& pool) {
+  DataLook look;
+  data::DocumentReader reader(path, data::Format::automatic, data::OnError::stop);
+  data::tokenize_all(look.corpus, reader, *assets.tokenizer, chat, data::OnError::stop, pool);
+  look.format = reader.format();
+  look.splittable = true;
+  for (int64_t i = 0; i < look.corpus.num_documents(); ++i) {
+    const data::Corpus::View document = look.corpus.document(i);
+    look.lengths.push_back(static_cast<int64_t>(document.ids.size()));
+    look.counted += std::count(document.counted.begin(), document.counted.end(), 1);
+    look.splittable = look.splittable && document.splittable;
+  }
+  std::sort(look.lengths.begin(), look.lengths.end());
+  return look;
+}
+
+// Long enough for 99 of 100 documents that may not be cut, a power of two, at most the context and 2,048. Plain text
+// can be cut anywhere: 1,024.
+int64_t suggest_length(const DataLook& look, int64_t context) {
+  const int64_t most = std::min(context, longest_suggested);
+  if (look.splittable) return std::min<int64_t>(most, 1024);
+  const int64_t wanted = look.lengths[(look.lengths.size() - 1) * 99 / 100];
+  int64_t length = 128;
+  while (length < wanted && length < most) length *= 2;
+  return std::min(length, most);
+}
+
+// What plan_run asks of a data set, without making one.
+struct Packed {
+  data::DatasetStatistics statistics;
+  double squared_lengths = 0;
+};
+
+Packed pack(const DataLook& look, int64_t length) {
+  std::vector<int64_t> entries(static_cast<size_t>(look.corpus.num_documents()));
+  for (size_t i = 0; i < entries.size(); ++i) entries[i] = static_cast<int64_t>(i);
+  data::PackingSettings settings;
+  settings.sequence_length = length;
+  const data::PackingPlan plan = data::plan_packing(look.corpus, entries, settings);
+  Packed packed;
+  packed.statistics.num_documents = look.corpus.num_documents();
+  packed.statistics.num_sequences = plan.num_sequences();
+  packed.statistics.num_tokens = plan.num_tokens;
+  packed.statistics.num_truncated = plan.num_truncated;
+  packed.statistics.num_counted = look.counted;
+  for (const data::Piece& piece : plan.pieces) {
+    packed.squared_lengths += static_cast<double>(piece.length) * static_cast<double>(piece.length);
+  }
+  return packed;
+}
+
+train::Recipe suggest(const std::string& data, const std::string& model, int64_t length, const Packed& packed,
+                      const DataLook& look) {
+  train::Recipe recipe;
+  recipe.name = fs::path(data).stem().stem().string();
+  recipe.model = model;
+  recipe.adapter = train::AdapterRecipe{};
+  recipe.adapter->rank = {};
+  recipe.data.train.values = {{data, 1}};
+  recipe.data.format = look.format;
+  recipe.data.sequence_length = length;
+  // At least 20 steps an epoch where there is that much data; small data is seen several times.
+  recipe.batch.global = std::clamp<int64_t>(packed.statistics.num_sequences / 20, 1, 8);
+  recipe.epochs = look.counted < 1'000'000 ? 3 : 1;
+  const double steps =
+      *recipe.epochs * static_cast<double>(packed.statistics.num_sequences) / static_cast<double>(recipe.batch.global);
+  recipe.schedule.warmup_steps = std::min<int64_t>(10, static_cast<int64_t>(steps / 10));
+  return recipe;
+}
+
+// FLOP/s of this program's matrix products in bf16.
+double measured_rate(Runtime& runtime) {
+  Arena scratch(*runtime.device, measuring_bytes, "scratch");
+  ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+  return cpu::measure_peaks(context, 1).gemm_bf16_flops;
+}
+
+class Init : public Command {
+ public:
+  const char* name() const override { return "init"; }
+  const char* summary() const override { return "look at a data file and write a recipe for it"; }
+  bool reports() const override { return true; }
+
+  void declare(Arguments& arguments) override {
+    arguments.positional("data", data_, "a .jsonl or text file");
+    arguments.option("model", model_, "the model to tune: a folder, a .gguf file or a registered name");
+    arguments.option("out", out_, "the recipe to write; it must not exist");
+    arguments.option("threads", threads_, "CPU threads; all there are without it");
+    arguments.example("ingot init data/sotu/train.jsonl --model SmolLM2-135M-Instruct");
+  }
+
+  int run(const Output& output) override {
+    if (fs::exists(fs::symlink_status(out_))) {
+      throw_hint(ErrorKind::usage, "give another name with --out, or remove it first", "{} exists already", out_);
+    }
+    exit_on_interrupt();
+    Runtime runtime = open_runtime("cpu", threads_);
+    const std::string model = model_ ? *model_ : ask_model(output);
+    const checkpoint::ModelSource source = checkpoint::open_model(model);
+    const spec::ModelSpec spec = checkpoint::read_model_spec(source);
+    const checkpoint::TextAssets assets = checkpoint::load_text(source);
+    if (!assets.tokenizer) {
+      throw_hint(ErrorKind::not_found, "put tokenizer.json beside config.json", "the model {} has no tokenizer",
+                 source.path.string());
+    }
+    std::optional<text::ChatTemplate> chat;
+    if (assets.chat_template) chat.emplace(*assets.chat_template, source.name + ": chat template");
+    const DataLook data = look(data_, assets, chat ? &*chat : nullptr, *runtime.threads);
+    const int64_t length = suggest_length(data, spec.context);
+    const Packed packed = pack(data, length);
+
+    train::Recipe recipe = suggest(data_, model, length, packed, data);
+    const WeightPlan weights{static_cast<size_t>(spec::num_parameters(spec)) * size_of(DType::bf16), 0};
+    const RunPlan plan = plan_run(recipe, spec, packed.statistics, packed.squared_lengths, weights, available_memory(),
+                                  runtime.threads->threads());
+    recipe.adapter->rank = plan.recipe.adapter->rank;
+    const double tokens = static_cast<double>(*plan.recipe.steps * recipe.batch.global * length);
+    const double rate = measured_rate(runtime);
+    const double seconds = plan.flops_per_token * tokens / rate;
+
+    const std::string header = fmt::format(
+        "# Written by ingot init for {}: {} documents ({}), {} tokens, {} of them in the loss.\n"
+        "# {} sequences of {}; {} steps. Train with: ingot finetune {}\n"
+        "# At least {} on this machine (matrix products at {:.2f} TFLOP/s), and {} of memory.\n"
+        "# Held-out data under data.eval shows whether it learns; there is none yet.\n",
+        data_, data.corpus.num_documents(), data::name(data.format), data.corpus.num_tokens(), data.counted,
+        packed.statistics.num_sequences, length, *plan.recipe.steps, out_, format_duration(seconds), rate / 1e12,
+        format_bytes(plan.memory.total()));
+    write_file(out_, header + train::write_recipe(recipe));
+    output.print(header);
+    output.print(fmt::format("wrote {}\n", out_));
+    output.print_json(json_line({{"recipe", out_},
+                                 {"documents", data.corpus.num_documents()},
+                                 {"format", data::name(data.format)},
+                                 {"tokens", data.corpus.num_tokens()},
+                                 {"counted", data.counted},
+                                 {"truncated", packed.statistics.num_truncated},
+                                 {"sequence_length", length},
+                                 {"sequences", packed.statistics.num_sequences},
+                                 {"epochs", *recipe.epochs},
+                                 {"steps", *plan.recipe.steps},
+                                 {"rank", *recipe.adapter->rank.value},
+                                 {"seconds", seconds},
+                                 {"memory_bytes", plan.memory.total()}}));
+    return 0;
+  }
+
+ private:
+  static std::string ask_model(const Output& output) {
+    std::string model;
+    if (isatty(STDIN_FILENO) != 0 && !output.json()) {
+      output.print("model (a folder, a .gguf file or a registered name): ");
+      std::getline(std::cin, model);
+    }
+    if (trim(model).empty()) {
+      throw_hint(ErrorKind::usage, "ingot model list shows those that have a name", "--model is needed");
+    }
+    return std::string(trim(model));
+  }
+
+  std::string data_;
+  std::optional<std::string> model_;
+  std::string out_ = "recipe.yaml";
+  std::optional<int64_t> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> init_command() { return std::make_unique<Init>(); }
+
+}  // namespace ingot::app

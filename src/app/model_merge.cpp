@@ -1,0 +1,55 @@
+// ingot model merge: a model with an adapter added to its weights.
+#include "app/export_target.h"
+#include "app/file_totals.h"
+#include "app/interrupt.h"
+#include "checkpoint/adapter.h"
+
+namespace ingot::app {
+
+namespace {
+
+class ModelMerge : public Command {
+ public:
+  const char* name() const override { return "merge"; }
+  const char* summary() const override { return "add an adapter to a model's weights and write the result"; }
+  bool reports() const override { return true; }
+
+  void declare(Arguments& arguments) override {
+    arguments.positional("model", model_, "a Hugging Face folder, a .gguf file or a registered name");
+    export_.declare(arguments);
+    arguments.option("adapter", adapter_, "a folder with a LoRA adapter in PEFT's layout", true);
+    arguments.option("threads", threads_, "CPU threads; all there are without it");
+    arguments.example("ingot model merge SmolLM2-135M-Instruct --adapter runs/demo/adapter merged");
+  }
+
+  int run(const Output& output) override {
+    exit_on_interrupt();
+    Runtime runtime = open_runtime("cpu", threads_);
+    const checkpoint::ModelSource source = checkpoint::open_model(model_);
+    const spec::ModelSpec spec = checkpoint::read_model_spec(source);
+    const checkpoint::AdapterFile adapter = checkpoint::read_adapter(adapter_, spec);
+    const ExportTarget target = resolve(export_, file_totals(checkpoint::TensorStore(source)).dtype);
+    checkpoint::LoadOptions options{*runtime.device};
+    // Sums are rounded once: to bf16 where that is what is written, else further on, from fp32.
+    options.compute = target.storage == Storage::bf16 ? DType::bf16 : DType::f32;
+    options.writable = true;
+    options.pool = runtime.threads.get();
+    checkpoint::LoadedModel model = checkpoint::load_model(source, options);
+    checkpoint::merge_adapter(model.weights, *runtime.device, adapter, 1, runtime.threads.get());
+    write_model(target, model, source, runtime);
+    report(output, target);
+    return 0;
+  }
+
+ private:
+  std::string model_;
+  std::string adapter_;
+  ExportOptions export_;
+  std::optional<int64_t> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> model_merge_command() { return std::make_unique<ModelMerge>(); }
+
+}  // namespace ingot::app

@@ -1,0 +1,72 @@
+// ingot render: a conversation to the text that a model's chat template makes of it.
+#include <nlohmann/json.hpp>
+
+#include "app/json_text.h"
+#include "app/text_input.h"
+#include "base/error.h"
+#include "checkpoint/text_assets.h"
+#include "text/chat_template.h"
+
+namespace ingot::app {
+
+namespace {
+
+class Render : public Command {
+ public:
+  const char* name() const override { return "render"; }
+  const char* summary() const override { return "what a chat template makes of a conversation"; }
+  bool reports() const override { return true; }
+
+  void declare(Arguments& arguments) override {
+    arguments.option("messages", messages_, "a JSON file: a list of {\"role\", \"content\"}", true);
+    arguments.option("model", model_, "the model whose template is used");
+    arguments.option("template", template_, "a Jinja file to use instead of a model's");
+    arguments.option("tools", tools_, "a JSON file with a list of tools");
+    arguments.flag("no-generation-prompt", no_generation_prompt_, "do not end with the beginning of an answer");
+    arguments.option("bos", bos_, "what bos_token is; without it the model's");
+    arguments.option("eos", eos_, "what eos_token is; without it the model's");
+    arguments.example("ingot render --model SmolLM2-135M-Instruct --messages conversation.json");
+  }
+
+  int run(const Output& output) override {
+    if (model_.has_value() == template_.has_value()) {
+      throw_error(ErrorKind::usage, "give exactly one of --model and --template");
+    }
+    text::ChatOptions options;
+    options.add_generation_prompt = !no_generation_prompt_;
+    std::string source, name;
+    if (template_) {
+      source = read_text(*template_);
+      name = *template_;
+    } else {
+      const checkpoint::ModelSource model = checkpoint::open_model(*model_);
+      const checkpoint::TextAssets assets = checkpoint::load_text(model);
+      if (!assets.chat_template) {
+        throw_hint(ErrorKind::not_found, "give one with --template FILE.jinja", "the model {} has no chat template",
+                   model.path.string());
+      }
+      source = *assets.chat_template;
+      name = model.name + ": chat template";
+      options.bos_token = assets.bos_text;
+      options.eos_token = assets.eos_text;
+    }
+    if (bos_) options.bos_token = *bos_;
+    if (eos_) options.eos_token = *eos_;
+    const text::ChatTemplate chat(source, name);
+    const std::string text = chat.render_json(read_text(messages_), tools_ ? read_text(*tools_) : "", options);
+    output.print(text);
+    output.print_json(json_line({{"text", text}}));
+    return 0;
+  }
+
+ private:
+  std::string messages_;
+  std::optional<std::string> model_, template_, tools_, bos_, eos_;
+  bool no_generation_prompt_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> render_command() { return std::make_unique<Render>(); }
+
+}  // namespace ingot::app

@@ -1,0 +1,144 @@
+#include "app/session.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/row_codec.h"
+
+namespace ingot::app {
+
+namespace {
+
+DType activation_of(const std::string& dtype) {
+  if (dtype == "bf16") return DType::bf16;
+  if (dtype == "fp32") return DType::f32;
+  throw_hint(ErrorKind::usage, "bf16 or fp32", "--dtype '{}' is not known", dtype);
+}
+
+checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime) {
+  checkpoint::LoadOptions options{*runtime.device};
+  options.pool = runtime.threads.get();
+  options.compute = activation;
+  if (weights == "auto") return options;
+  if (weights == "stored") {
+    options.as_stored = true;
+  } else if (weights == "bf16") {
+    options.compute = DType::bf16;
+  } else if (weights == "fp16") {
+    options.compute = DType::f16;
+  } else if (weights == "fp32") {
+    options.compute = DType::f32;
+  } else if (weights == "int8" || weights == "fp8") {
+    throw_hint(ErrorKind::unsupported,
+               "auto, stored, bf16, fp16 or fp32; for 8-bit weights: ingot model convert MODEL OUT.gguf --dtype q8_0, "
+               "then --weights stored",
+               "--weights {}: this version does not quantise weights as it loads them", weights);
+  } else {
+    throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16 or fp32", "--weights '{}' is not known", weights);
+  }
+  return options;
+}
+
+// A copy of a host tensor in the arena, converted.
+Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype) {
+  const Tensor out = arena.take(dtype, host.shape);
+  const Storage from = checkpoint::storage_of(host.dtype);
+  const Storage to = checkpoint::storage_of(dtype);
+  std::vector<float> values(static_cast<size_t>(host.elements()));
+  std::vector<std::byte> bytes(out.bytes());
+  checkpoint::decode_row(from, host.data, host.elements(), values.data());
+  checkpoint::encode_row(to, values.data(), host.elements(), bytes.data());
+  device.copy_from_host(out.data, bytes.data(), bytes.size());
+  return out;
+}
+
+}  // namespace
+
+void ModelOptions::declare(Arguments& arguments) {
+  arguments.option("model", model, "a Hugging Face folder, a .gguf file or a registered name", true);
+  arguments.option("adapter", adapter, "a folder with a LoRA adapter in PEFT's layout");
+  arguments.option("device", device, "auto or cpu");
+  arguments.option("dtype", dtype, "what is computed in: bf16 (default) or fp32");
+  arguments.option("weights", weights,
+                   "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16 or fp32");
+  arguments.option("threads", threads, "CPU threads; all there are without it");
+}
+
+Session::Session(const ModelOptions& options)
+    : runtime(open_runtime(options.device, options.threads)),
+      source(checkpoint::open_model(options.model)),
+      activation(activation_of(options.dtype)),
+      loaded(checkpoint::load_model(source, load_options(options.weights, activation, runtime))),
+      model(models::make_model(loaded.spec, loaded.weights, *runtime.device)) {
+  const std::vector<Parameter>& parameters = loaded.weights.parameters;
+  decoded = std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
+    return parameter.matrix && parameter.matrix.storage != checkpoint::storage_of(activation);
+  });
+  if (options.adapter) open_adapter(*options.adapter);
+}
+
+void Session::open_adapter(const std::string& path) {
+  const checkpoint::AdapterFile file = checkpoint::read_adapter(path, loaded.spec);
+  size_t bytes = 0;
+  for (const checkpoint::AdapterModule& module : file.modules) {
+    bytes += Arena::footprint(activation, module.a.shape) + Arena::footprint(activation, module.b.shape);
+  }
+  adapter_arena_ = Arena(*runtime.device, bytes, "adapter");
+  adapter.emplace();
+  adapter->factor = static_cast<float>(file.lora.factor());
+  adapter->layers.resize(loaded.weights.parameters.size());
+  for (const checkpoint::AdapterModule& module : file.modules) {
+    nn::LoraWeights& layer = adapter->layers[module.param.base];
+    layer.a = converted(adapter_arena_, *runtime.device, module.a, activation);
+    layer.b = converted(adapter_arena_, *runtime.device, module.b, activation);
+    adapter_rank = std::max(adapter_rank, module.param.rank);
+  }
+}
+
+const checkpoint::TextAssets& Session::text() {
+  if (!text_) text_ = checkpoint::load_text(source);
+  return *text_;
+}
+
+const text::Tokenizer& Session::tokenizer() {
+  if (!text().tokenizer) {
+    throw_hint(ErrorKind::not_found, "put tokenizer.json beside config.json, or give --ids",
+               "the model {} has no tokenizer", source.path.string());
+  }
+  return *text().tokenizer;
+}
+
+std::vector<int32_t> Session::encode(const TextInput& input) {
+  std::vector<int32_t> ids = input.ids ? parse_ids(*input.ids) : tokenizer().encode(input.words());
+  if (ids.empty()) throw_error(ErrorKind::usage, "the text is empty");
+  check_ids(ids, loaded.spec.vocab);
+  return ids;
+}
+
+models::PassShape Session::shape(int64_t tokens, int64_t logit_rows) const {
+  models::PassShape shape;
+  shape.tokens = tokens;
+  shape.longest = tokens;
+  shape.logit_rows = logit_rows;
+  shape.adapter_rank = adapter_rank;
+  shape.activation = activation;
+  shape.decoded = decoded;
+  shape.threads = runtime.threads->threads();
+  return shape;
+}
+
+std::vector<nn::AdapterSegment> Session::segments(int64_t tokens) const {
+  if (!adapter) return {};
+  return {{0, tokens, &*adapter}};
+}
+
+void check_ids(const std::vector<int32_t>& ids, int64_t vocab) {
+  for (int32_t id : ids) {
+    if (id < 0 || id >= vocab) {
+      throw_error(ErrorKind::usage, "token id {} is outside the vocabulary of {}", id, vocab);
+    }
+  }
+}
+
+}  // namespace ingot::app

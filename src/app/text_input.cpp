@@ -1,0 +1,46 @@
+#include "app/text_input.h"
+
+#include <charconv>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/strings.h"
+
+namespace ingot::app {
+
+std::vector<int32_t> parse_ids(std::string_view text) {
+  std::vector<int32_t> ids;
+  for (const std::string& piece : split(text, ',')) {
+    const std::string_view word = trim(piece);
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || end != word.data() + word.size() || id < 0) {
+      throw_hint(ErrorKind::usage, "token ids are numbers from 0, with commas between: 1,2,3", "'{}' is not a token id",
+                 word);
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::string read_text(const std::string& path) {
+  std::string text = read_file(path);
+  if (!is_utf8(text)) throw_hint(ErrorKind::corrupt, "convert it to UTF-8", "{} is not UTF-8 text", path);
+  return text;
+}
+
+void TextInput::declare(Arguments& arguments, const char* name) {
+  text_name = name;
+  arguments.option(name, text, "the text itself");
+  arguments.option("file", file, "a file with the text (UTF-8)");
+  arguments.option("ids", ids, "token ids instead of a text: 1,2,3 (needs no tokenizer)");
+}
+
+void TextInput::check() const {
+  if (text.has_value() + file.has_value() + ids.has_value() == 1) return;
+  throw_error(ErrorKind::usage, "give exactly one of --{}, --file and --ids", text_name);
+}
+
+std::string TextInput::words() const { return text ? *text : read_text(*file); }
+
+}  // namespace ingot::app

@@ -1,0 +1,36 @@
+// Where a command's text comes from: --text, --file or --ids.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/command.h"
+#include "text/tokenizer.h"
+
+namespace ingot::app {
+
+// "1,2,3", with or without spaces. Errors: usage, naming what is not a token id.
+std::vector<int32_t> parse_ids(std::string_view text);
+
+// A file's contents as text. Errors: those of read_file; corrupt when it is not UTF-8.
+std::string read_text(const std::string& path);
+
+struct TextInput {
+  std::optional<std::string> text;
+  std::optional<std::string> file;
+  std::optional<std::string> ids;
+
+  // Declares the options; `text_name` is what the one for a text is called ("text", "prompt").
+  void declare(Arguments& arguments, const char* text_name);
+  // Errors: usage unless exactly one of them was given.
+  void check() const;
+  // The text, of `text` or `file`. REQUIRES not ids.
+  std::string words() const;
+
+  const char* text_name = "text";
+};
+
+}  // namespace ingot::app
