@@ -7,6 +7,7 @@
 
 #include "app/command.h"
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace ingot::app {
 
@@ -85,6 +86,31 @@ int report(const Error& error) {
   return exit_code(error.kind());
 }
 
+// The message for a word that names no command below `app`; nothing when the words lead to one. CLI11 itself says only
+// that a command is missing.
+std::optional<Error> unknown_command(CLI::App& app, int argc, char** argv) {
+  CLI::App* group = &app;
+  for (int i = 1; i < argc && !group->get_subcommands({}).empty(); ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with("-")) return std::nullopt;
+    std::vector<std::string> names;
+    CLI::App* next = nullptr;
+    for (CLI::App* each : group->get_subcommands({})) {
+      names.push_back(each->get_name());
+      if (each->get_name() == word) next = each;
+    }
+    if (next == nullptr) {
+      const std::string near = nearest(word, names);
+      return Error(ErrorKind::usage, fmt::format("'{}' is not a command", word),
+                   near.empty() ? fmt::format("{} --help shows what there is",
+                                              group == &app ? "ingot" : "ingot " + group->get_name())
+                                : fmt::format("did you mean '{}'?", near));
+    }
+    group = next;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void Output::print(std::string_view text) const {
@@ -106,6 +132,7 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::Success& done) {  // --help, --version
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
+    if (const std::optional<Error> unknown = unknown_command(app, argc, argv)) return report(*unknown);
     return report(Error(ErrorKind::usage, error.what(), "ingot --help, or ingot COMMAND --help, shows what there is"));
   }
   try {

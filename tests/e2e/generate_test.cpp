@@ -1,0 +1,145 @@
+// generate and chat: the engine from the command line.
+#include <gtest/gtest.h>
+
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+// What greedy decoding must give, one token at a time through score's logits of the most likely continuation: the next
+// token is the one whose addition scores best.
+int most_likely(const Program& program, const std::string& ids) {
+  int best = -1;
+  double best_logprob = -1e30;
+  const size_t place = static_cast<size_t>(std::count(ids.begin(), ids.end(), ',')) + 1;
+  for (int id = 0; id < 41; ++id) {
+    const Json report = program.report(
+        {"score", "--model", llama("b"), "--dtype", "fp32", "--threads", "1", "--ids", ids + "," + std::to_string(id)});
+    const double logprob = report["tokens"][place]["logprob"].get<double>();
+    if (logprob <= best_logprob) continue;
+    best = id;
+    best_logprob = logprob;
+  }
+  return best;
+}
+
+TEST(Generate, GreedyIsTheMostLikely) {
+  const Program program;
+  const Json report = program.report(
+      {"generate", "--model", llama("b"), "--dtype", "fp32", "--ids", "1,5,9", "--max-tokens", "2", "--threads", "1"});
+  ASSERT_EQ(report.at("ids").size(), 2);
+  EXPECT_EQ(report["ids"][0], most_likely(program, "1,5,9"));
+  EXPECT_EQ(report["ids"][1], most_likely(program, "1,5,9," + std::to_string(report["ids"][0].get<int>())));
+  EXPECT_TRUE(report.at("text").is_null());
+  EXPECT_EQ(report.at("finish_reason"), "length");
+  EXPECT_EQ(report.at("usage"), (Json{{"prompt_tokens", 3}, {"completion_tokens", 2}, {"total_tokens", 5}}));
+  EXPECT_GT(report.at("prefill_tokens_per_s").get<double>(), 0);
+  EXPECT_GT(report.at("decode_tokens_per_s").get<double>(), 0);
+}
+
+TEST(Generate, SeedDecidesTheDraws) {
+  const Program program;
+  const auto ids = [&](const char* seed, const char* top_k) {
+    return program.report({"generate", "--model", llama("a"), "--ids", "1,5,9", "--max-tokens", "24", "--temperature",
+                           "1.5", "--seed", seed, "--top-k", top_k})["ids"];
+  };
+  EXPECT_EQ(ids("1", "0"), ids("1", "0"));
+  EXPECT_NE(ids("1", "0"), ids("2", "0"));
+  EXPECT_EQ(ids("1", "1"), ids("2", "1"));
+}
+
+TEST(Generate, AnAdapterChangesTheOutput) {
+  const Program program;
+  const std::vector<std::string> base = {"generate", "--model", llama("a"), "--ids", "1,5,9", "--max-tokens", "16"};
+  std::vector<std::string> tuned = base;
+  tuned.insert(tuned.end(), {"--adapter", llama("a") + "/lora"});
+  EXPECT_NE(program.report(base)["ids"], program.report(tuned)["ids"]);
+}
+
+TEST(Generate, StreamsTheTextThatJsonHas) {
+  const Program program;
+  const std::string model = make_text_model(program, false);
+  const std::vector<std::string> arguments = {"generate", "--model",       model, "--prompt",     "Hello", "--seed",
+                                              "3",        "--temperature", "2",   "--max-tokens", "48"};
+  const std::string text = program.report(arguments)["text"];
+  EXPECT_GT(text.size(), 4);
+  const Result shown = program.run(arguments);
+  EXPECT_EQ(shown.code, 0);
+  EXPECT_EQ(shown.output, text + "\n");
+}
+
+TEST(Generate, StopStringEndsTheText) {
+  const Program program;
+  const std::string model = make_text_model(program, false);
+  const std::vector<std::string> arguments = {"generate", "--model",       model, "--prompt",     "Hello", "--seed",
+                                              "3",        "--temperature", "2",   "--max-tokens", "48"};
+  const std::string whole = program.report(arguments)["text"];
+  ASSERT_GT(whole.size(), 6);
+  const std::string stop = whole.substr(4, 2);
+  std::vector<std::string> stopped = arguments;
+  stopped.insert(stopped.end(), {"--stop", "never in it", "--stop", stop});
+  const Json report = program.report(stopped);
+  EXPECT_EQ(report.at("text"), whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(report.at("finish_reason"), "stop");
+  EXPECT_EQ(program.run(stopped).output, whole.substr(0, whole.find(stop)) + "\n");
+}
+
+TEST(Generate, ChatUsesTheTemplate) {
+  const Program program;
+  const std::string model = make_text_model(program, true);
+  const Json chat = program.report({"generate", "--model", model, "--chat", "--prompt", "Hi", "--max-tokens", "8"});
+  const Json plain = program.report({"generate", "--model", model, "--max-tokens", "8", "--prompt",
+                                     "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"});
+  EXPECT_EQ(chat["ids"], plain["ids"]);
+  EXPECT_EQ(chat["usage"], plain["usage"]);
+}
+
+TEST(Generate, Errors) {
+  const Program program;
+  const std::string a = llama("a");
+  program.refuses({"generate", "--model", a, "--ids", "1", "--max-tokens", "0"}, 2, "max_tokens is 0");
+  program.refuses({"generate", "--model", a, "--ids", "1", "--temperature", "-1"}, 2, "temperature");
+  program.refuses({"generate", "--model", a, "--ids", "1", "--top-p", "2"}, 2, "top_p");
+  program.refuses({"generate", "--model", a, "--ids", "1", "--max-tokens", "many"}, 2, "many");
+  program.refuses({"generate", "--model", a, "--ids", "1", "--stop", "x"}, 3, "has no tokenizer");
+  program.refuses({"generate", "--model", a, "--prompt", "x"}, 3, "has no tokenizer");
+  program.refuses({"generate", "--model", a, "--ids", "1", "--chat"}, 2, "--chat takes a text");
+  std::string ids = "1";
+  for (int i = 0; i < 255; ++i) ids += ",1";
+  program.refuses({"generate", "--model", a, "--ids", ids}, 2, "context of 256");
+}
+
+TEST(Chat, AnswersThroughPipes) {
+  const Program program;
+  const std::string model = make_text_model(program, true);
+  const std::vector<std::string> chat = {"chat", "--model", model, "--max-tokens", "8"};
+  const auto answer = [&](const std::string& prompt) {
+    return program.report({"generate", "--model", model, "--max-tokens", "8", "--prompt", prompt})["text"]
+        .get<std::string>();
+  };
+  const std::string first = answer("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  const std::string second = answer("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n" + first +
+                                    "<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n<|im_start|>assistant\n");
+  const Result talk = program.run(chat, "Hi\n\nAnd?\n/reset\nHi\n/quit\nnever read\n");
+  EXPECT_EQ(talk.code, 0) << talk.error;
+  EXPECT_EQ(talk.output, first + "\n" + second + "\n" + first + "\n");
+  EXPECT_EQ(program.run(chat, "").code, 0);
+}
+
+TEST(Chat, Errors) {
+  const Program program;
+  const std::string model = make_text_model(program, false);
+  program.refuses({"chat", "--model", model}, 3, "has no chat template");
+  program.refuses({"chat", "--model", llama("a")}, 3, "has no chat template");
+}
+
+TEST(Chat, AFullContextIsAnError) {
+  const Program program;
+  const std::string model = make_text_model(program, true);
+  const Result result = program.run({"chat", "--model", model}, std::string(300, 'x') + "\n");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.error.find("the context is 256"), std::string::npos) << result.error;
+}
+
+}  // namespace
+}  // namespace ingot::e2e

@@ -1,0 +1,128 @@
+// devices, doctor, init, recipe schema, and the command line itself.
+#include <gtest/gtest.h>
+
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(CommandLine, HelpAndVersion) {
+  const Program program;
+  const Result help = program.run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* command : {"devices", "doctor", "init", "model", "tokenize", "render", "score", "eval", "generate",
+                              "chat", "pretrain", "finetune", "recipe"}) {
+    EXPECT_NE(help.output.find(std::string("\n  ") + command + " "), std::string::npos) << command;
+    const Result of_command = program.run({command, "--help"});
+    EXPECT_EQ(of_command.code, 0) << command;
+    EXPECT_NE(of_command.output.find("Example:\n  ingot "), std::string::npos) << command;
+  }
+  for (const char* command : {"pull", "list", "inspect", "convert", "merge"}) {
+    EXPECT_NE(program.run({"model", command, "--help"}).output.find("Example:\n  ingot model "), std::string::npos);
+  }
+  EXPECT_EQ(program.run({"--version"}).code, 0);
+}
+
+TEST(CommandLine, WhatIsNotKnownIsRefused) {
+  const Program program;
+  program.refuses({"frobnicate"}, 2, "'frobnicate' is not a command");
+  program.refuses({"model", "frobnicate"}, 2, "'frobnicate' is not a command");
+  EXPECT_NE(program.run({"genrate"}).error.find("did you mean 'generate'?"), std::string::npos);
+  program.refuses({}, 2, "ubcommand");
+  program.refuses({"score", "--modle", "x"}, 2, "--model");
+  program.refuses({"score", "--model", llama("a"), "--ids", "1,2", "--frob"}, 2, "--frob");
+  program.refuses({"generate", "--model"}, 2, "--model");
+}
+
+TEST(Devices, Fields) {
+  const Program program;
+  const Json report = program.report({"devices", "--seconds", "0.2"});
+  EXPECT_EQ(report.at("built_for"), Json::array({"cpu"}));
+  ASSERT_EQ(report.at("devices").size(), 1);
+  const Json& cpu = report["devices"][0];
+  EXPECT_EQ(cpu.at("name"), "cpu");
+  EXPECT_EQ(cpu.at("kind"), "cpu");
+  EXPECT_TRUE(cpu.at("arch").is_string());
+  EXPECT_GT(cpu.at("memory_bytes").get<int64_t>(), 0);
+  for (const char* rate :
+       {"peak_tflops", "peak_bf16_tflops", "peak_f32_tflops", "gemm_bf16_tflops", "gemm_f32_tflops", "read_gb_s"}) {
+    EXPECT_GT(cpu.at(rate).get<double>(), 0) << rate;
+  }
+  ASSERT_EQ(report.at("unavailable").size(), 2);
+  EXPECT_EQ(report["unavailable"][0]["backend"], "cuda");
+  EXPECT_EQ(report["unavailable"][0]["reason"], "this build has no CUDA backend");
+  program.refuses({"devices", "--seconds", "0"}, 2, "--seconds");
+}
+
+TEST(Doctor, FindsABrokenModel) {
+  const Program program;
+  const std::string runs = (program / "runs").string();
+  const Json healthy = program.report({"doctor", "--run-dir", runs});
+  EXPECT_EQ(healthy.at("ok"), true);
+  EXPECT_FALSE(healthy.at("findings").empty());
+  program.report({"model", "pull", llama("a"), "--name", "tiny", "--copy"});
+  EXPECT_EQ(program.report({"doctor", "--run-dir", runs}).at("ok"), true);
+  fs::remove(program / "home/models/tiny/model.safetensors");
+  const Result result = program.run({"doctor", "--run-dir", runs, "--json"});
+  EXPECT_EQ(result.code, 5);
+  const Json sick = json_of(result);
+  EXPECT_EQ(sick.at("ok"), false);
+  bool found = false;
+  for (const Json& finding : sick.at("findings")) {
+    if (finding.at("status") != "fail") continue;
+    found = true;
+    EXPECT_EQ(finding.at("check"), "models");
+    EXPECT_NE(finding.at("message").get<std::string>().find("model.safetensors"), std::string::npos);
+    EXPECT_NE(finding.at("advice").get<std::string>().find("ingot model pull"), std::string::npos);
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(RecipeSchema, IsJsonSchema) {
+  const Program program;
+  const Result result = program.run({"recipe", "schema"});
+  EXPECT_EQ(result.code, 0);
+  const Json schema = json_of(result);
+  EXPECT_TRUE(schema.at("properties").contains("data"));
+  EXPECT_EQ(schema.at("additionalProperties"), false);
+}
+
+// What init writes is a recipe that a dry run accepts.
+TEST(Init, WritesARecipe) {
+  const Program program;
+  const std::string model = make_text_model(program, true);
+  const std::string data = (program / "qa.jsonl").string(), recipe = (program / "recipe.yaml").string();
+  std::string lines;
+  for (int i = 0; i < 50; ++i)
+    lines += R"({"prompt": "What is this?", "completion": "A line."})"
+             "\n";
+  write(data, lines);
+  const Json report = program.report({"init", data, "--model", model, "--out", recipe});
+  EXPECT_EQ(report.at("recipe"), recipe);
+  EXPECT_EQ(report.at("documents"), 50);
+  EXPECT_EQ(report.at("format"), "completion");
+  EXPECT_EQ(report.at("tokens"), 50 * (13 + 7 + 1));
+  EXPECT_EQ(report.at("counted"), 50 * 8);
+  EXPECT_GT(report.at("seconds").get<double>(), 0);
+  EXPECT_GT(report.at("memory_bytes").get<int64_t>(), 0);
+  EXPECT_TRUE(read(recipe).starts_with("# Written by ingot init"));
+  const Result dry = program.run({"finetune", recipe, "--dry-run", "run_dir=" + (program / "runs").string()});
+  EXPECT_EQ(dry.code, 0) << dry.error;
+  program.refuses({"init", data, "--model", model, "--out", recipe}, 2, "exists already");
+}
+
+TEST(Init, Errors) {
+  const Program program;
+  const std::string data = (program / "qa.jsonl").string(), recipe = (program / "recipe.yaml").string();
+  write(data, "{\"prompt\": 1}\n");
+  const std::string model = make_text_model(program, true);
+  program.refuses({"init", data, "--out", recipe}, 2, "--model is needed");
+  program.refuses({"init", data, "--model", model, "--out", recipe}, 3, "qa.jsonl");
+  program.refuses({"init", (program / "gone.jsonl").string(), "--model", model, "--out", recipe}, 3, "gone.jsonl");
+  EXPECT_FALSE(fs::exists(recipe));
+}
+
+}  // namespace
+}  // namespace ingot::e2e

@@ -1,0 +1,104 @@
+#include "tests/e2e/program.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace ingot::e2e {
+
+namespace fs = std::filesystem;
+
+void write(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  ASSERT_TRUE(file.good()) << path;
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Json json_of(const Result& result) {
+  const Json value = Json::parse(result.output, nullptr, false);
+  EXPECT_FALSE(value.is_discarded()) << "not JSON: " << result.output;
+  return value.is_discarded() ? Json() : value;
+}
+
+Result Program::run(const std::vector<std::string>& arguments, const std::string& input) const {
+  setenv("INGOT_HOME", (scratch_ / "home").c_str(), 1);  // what it starts inherits it; no other thread runs here
+  return ingot(arguments, input);
+}
+
+Json Program::report(std::vector<std::string> arguments) const {
+  arguments.emplace_back("--json");
+  const Result result = run(arguments);
+  EXPECT_EQ(result.code, 0) << result.error;
+  return json_of(result);
+}
+
+void Program::refuses(const std::vector<std::string>& arguments, int code, const std::string& words) const {
+  const Result result = run(arguments);
+  EXPECT_EQ(result.code, code) << result.error;
+  EXPECT_EQ(result.output, "");
+  const std::string line = result.error.substr(0, result.error.find('\n'));
+  EXPECT_TRUE(line.starts_with("ingot: ")) << result.error;
+  EXPECT_NE(line.find(words), std::string::npos) << "'" << words << "' is not in: " << line;
+}
+
+std::string llama(const std::string& shape) { return std::string(INGOT_TEST_DATA "/llama/") + shape; }
+
+std::string make_text_model(const Program& program, bool chat_template) {
+  const fs::path folder = program / "text-model";
+  fs::create_directories(folder);
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::copy_file(fs::path(llama("a")) / name, folder / name);
+  }
+  Json vocabulary, added = Json::array();
+  int id = 0;
+  for (const char* token : {"<pad>", "<|im_start|>", "<|im_end|>"}) {
+    added.push_back({{"id", id},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+    vocabulary[token] = id++;
+  }
+  for (char c = '!'; c <= '~'; ++c) vocabulary[std::string(1, c)] = id++;
+  vocabulary["\xc4\xa0"] = id++;  // the stand-in of space
+  vocabulary["\xc4\x8a"] = id++;  // the stand-in of line feed
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  write(folder / "tokenizer.json", Json{{"version", "1.0"},
+                                        {"truncation", nullptr},
+                                        {"padding", nullptr},
+                                        {"added_tokens", added},
+                                        {"normalizer", nullptr},
+                                        {"pre_tokenizer", bytes},
+                                        {"post_processor", nullptr},
+                                        {"decoder", bytes},
+                                        {"model",
+                                         {{"type", "BPE"},
+                                          {"dropout", nullptr},
+                                          {"unk_token", nullptr},
+                                          {"continuing_subword_prefix", nullptr},
+                                          {"end_of_word_suffix", nullptr},
+                                          {"fuse_unk", false},
+                                          {"byte_fallback", false},
+                                          {"vocab", vocabulary},
+                                          {"merges", Json::array()}}}}
+                                       .dump());
+  Json config = {{"eos_token", "<|im_end|>"}};
+  if (chat_template) {
+    config["chat_template"] =
+        "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+        "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+  }
+  write(folder / "tokenizer_config.json", config.dump());
+  return folder.string();
+}
+
+}  // namespace ingot::e2e

@@ -1,0 +1,46 @@
+// What a user's command gives back, and the models that the tests give it.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/base/scratch.h"
+#include "tests/e2e/process.h"
+
+namespace ingot::e2e {
+
+using Json = nlohmann::json;
+
+// Standard output as JSON; a test failure, and null, when it is not one JSON value.
+Json json_of(const Result& result);
+
+// One folder a test, with INGOT_HOME inside it.
+class Program {
+ public:
+  // `input` is standard input; without it that is empty.
+  Result run(const std::vector<std::string>& arguments, const std::string& input = "") const;
+  // Expects exit code 0 and gives the JSON object that `--json` (added here) wrote.
+  Json report(std::vector<std::string> arguments) const;
+  // Expects `code`, nothing on standard output, and a first line of standard error that begins "ingot: " and holds
+  // `words`.
+  void refuses(const std::vector<std::string>& arguments, int code, const std::string& words) const;
+
+  std::filesystem::path operator/(const std::string& name) const { return scratch_ / name; }
+
+ private:
+  Scratch scratch_;
+};
+
+// tests/golden/llama/SHAPE, a tiny random llama without a tokenizer.
+std::string llama(const std::string& shape);
+
+// Makes a folder with the weights of llama("a"), a tokenizer in which every printable ASCII character, space and line
+// feed is one token, and a ChatML template when asked.
+std::string make_text_model(const Program& program, bool chat_template);
+
+void write(const std::filesystem::path& path, const std::string& text);
+std::string read(const std::filesystem::path& path);
+
+}  // namespace ingot::e2e

