@@ -34,7 +34,7 @@ Json facts_json(const report::RunLog& run) {
           {"seconds", finite(facts.seconds)},
           {"tokens_per_s", finite(facts.tokens_per_s)},
           {"mfu", finite(facts.mfu)},
-          {"peak_memory_bytes", finite(facts.peak_memory)},
+          {"peak_memory_bytes", run.peak_memory > 0 ? Json(static_cast<uint64_t>(run.peak_memory)) : Json(nullptr)},
           {"skipped", run.num_skipped},
           {"unread_lines", run.num_unread_lines},
           {"device", run.device}};
@@ -43,7 +43,7 @@ Json facts_json(const report::RunLog& run) {
 class ReportCommand : public Command {
  public:
   const char* name() const override { return "report"; }
-  const char* summary() const override { return "Draws the curves of one or several runs on one page"; }
+  const char* summary() const override { return "draw the curves of one or several runs on one page"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {

@@ -37,7 +37,8 @@ constexpr const char* page_style =
     "summary{cursor:pointer}details{margin:0 0 10px}";
 
 std::string number(double value, int decimals) {
-  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : std::string("-");
+  if (!std::isfinite(value)) return "-";
+  return fmt::format("{:.{}f}", value, std::abs(value) < 1000 ? decimals : 0);
 }
 
 std::string bytes(double value) {
