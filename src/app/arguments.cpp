@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
-#include <span>
 
 #include "app/command.h"
 #include "base/error.h"
@@ -80,25 +79,6 @@ void declare(CLI::App& parent, std::unique_ptr<Command> command, std::vector<std
   for (std::unique_ptr<Command>& child : children) declare(*app, std::move(child), declared);
 }
 
-// The words of the command line that should name commands, checked here because CLI11 only says that one is missing.
-// Throws ErrorKind::usage, with the nearest name, for one that names none.
-void check_names(const CLI::App& app, std::span<char*> words) {
-  const CLI::App* at = &app;
-  for (char* word : words) {
-    const std::vector<const CLI::App*> below = at->get_subcommands(nullptr);
-    if (below.empty() || word[0] == '-') return;
-    std::vector<std::string> names;
-    for (const CLI::App* command : below) names.push_back(command->get_name());
-    const auto found = std::find(names.begin(), names.end(), word);
-    if (found == names.end()) {
-      const std::string close = nearest(word, names);
-      throw Error(ErrorKind::usage, fmt::format("there is no command '{}'", word),
-                  close.empty() ? "ingot --help lists them" : fmt::format("did you mean '{}'?", close));
-    }
-    at = below[static_cast<size_t>(found - names.begin())];
-  }
-}
-
 int report(const Error& error) {
   std::string text = fmt::format("ingot: {}\n", error.message());
   if (!error.hint().empty()) text += fmt::format("  {}\n", error.hint());
@@ -148,10 +128,7 @@ int run_command_line(int argc, char** argv) {
   std::vector<std::unique_ptr<Declared>> declared;
   for (std::unique_ptr<Command>& command : all_commands()) declare(app, std::move(command), declared);
   try {
-    check_names(app, std::span(argv, static_cast<size_t>(argc)).subspan(argc > 0 ? 1 : 0));
     app.parse(argc, argv);
-  } catch (const Error& error) {
-    return report(error);
   } catch (const CLI::Success& done) {  // --help, --version
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
