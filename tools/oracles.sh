@@ -16,6 +16,7 @@ fi
 "$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy) '
 
 export INGOT_EXECUTABLE=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
+export TRANSFORMERS_VERBOSITY=error HF_HUB_DISABLE_PROGRESS_BARS=1 TQDM_DISABLE=1 PYTHONWARNINGS=ignore
 passed=0
 failed=()
 for script in tools/reference/check_*.py; do

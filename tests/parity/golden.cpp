@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "backend/cpu/cpu_device.h"
@@ -10,7 +11,9 @@
 namespace ingot::parity {
 
 std::filesystem::path golden_folder(const std::string& shape) {
-  return std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;
+  // INGOT_GOLDEN: fresh states in place of the committed ones (tools/reference/check_llama.py).
+  const char* fresh = std::getenv("INGOT_GOLDEN");
+  return (fresh ? std::filesystem::path(fresh) : std::filesystem::path(INGOT_TEST_DATA) / "llama") / shape;
 }
 
 std::vector<float> floats(const formats::SafetensorsFile& file, const std::string& name) {
