@@ -153,6 +153,14 @@ int64_t Engine::submit(Request request) {
       throw_error(ErrorKind::usage, "token id {} is outside the vocabulary of {}", id, s.model.spec().vocab);
     }
   }
+  if (request.adapter) {
+    for (const nn::LoraWeights& layer : request.adapter->layers) {
+      if (layer.a && layer.a.rows() > s.settings.adapter_rank) {
+        throw_error(ErrorKind::usage, "an adapter of rank {}; the engine has memory for rank {}", layer.a.rows(),
+                    s.settings.adapter_rank);
+      }
+    }
+  }
   const int64_t id = s.next_id++;
   State::Sequence& sequence = s.sequences[id];
   sequence.ids = request.prompt;

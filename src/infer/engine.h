@@ -63,7 +63,7 @@ class Engine {
   ~Engine();
 
   // Queues a request and names it. ErrorKind::usage when the prompt is empty, has ids outside the vocabulary, or is too
-  // long for the context, saying by how much.
+  // long for the context, saying by how much, and when the adapter's rank is above EngineSettings::adapter_rank.
   int64_t submit(Request request);
   // Ends it: its last output comes with the next step.
   void cancel(int64_t request);
