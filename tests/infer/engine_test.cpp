@@ -1,0 +1,301 @@
+// The engine against a forward pass over everything, and against itself under other conditions.
+#include "infer/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "tensor/tolerance.h"
+#include "tests/infer/small_model.h"
+
+namespace ingot::infer {
+namespace {
+
+struct Answer {
+  std::vector<Choice> tokens;
+  std::optional<Finish> finish;
+  std::vector<int32_t> ids() const { return ids_of(tokens); }
+};
+
+// Runs until nothing is left, or `steps` steps.
+void run(Engine& engine, std::map<int64_t, Answer>& answers, int64_t steps = 1 << 20) {
+  for (int64_t step = 0; step < steps && !engine.idle(); ++step) {
+    for (const Output& output : engine.step()) {
+      Answer& answer = answers[output.request];
+      EXPECT_FALSE(answer.finish) << "an output after the last";
+      if (output.token) answer.tokens.push_back(*output.token);
+      answer.finish = output.finish;
+    }
+  }
+}
+
+class EngineTest : public testing::TestWithParam<std::string> {
+ protected:
+  SmallModel small_{GetParam()};
+
+  static EngineSettings settings(int64_t sequences, int64_t batch_tokens, int64_t page_tokens, int64_t pages = 0) {
+    EngineSettings s;
+    s.activation = DType::f32;
+    s.context = context;
+    s.sequences = sequences;
+    s.batch_tokens = batch_tokens;
+    s.page_tokens = page_tokens;
+    s.pages = pages;
+    s.adapter_rank = 8;
+    return s;
+  }
+  Engine engine(const EngineSettings& s) {
+    return Engine(small_.device, small_.registry, small_.threads, *small_.model, s);
+  }
+  static Request request(std::vector<int32_t> prompt, int64_t max_tokens, const nn::Adapter* adapter = nullptr) {
+    Request r;
+    r.prompt = std::move(prompt);
+    r.max_tokens = max_tokens;
+    r.adapter = adapter;
+    return r;
+  }
+  // All at once in one engine; answers in the order of `requests`.
+  std::vector<Answer> answers(const EngineSettings& s, const std::vector<Request>& requests) {
+    Engine e = engine(s);
+    std::vector<int64_t> names;
+    for (const Request& r : requests) names.push_back(e.submit(r));
+    std::map<int64_t, Answer> by_name;
+    run(e, by_name);
+    std::vector<Answer> all;
+    for (int64_t name : names) all.push_back(by_name[name]);
+    return all;
+  }
+  Answer answer(const EngineSettings& s, const Request& r) { return answers(s, {r}).front(); }
+
+  static constexpr int64_t context = 48;
+};
+
+TEST_P(EngineTest, GreedyIsTheFullForward) {
+  const double bound =
+      tolerance(DType::f32, 7 * small_.spec().layers * std::max(small_.spec().vocab, small_.spec().ffn));
+  std::set<std::vector<int32_t>> different;
+  for (const int64_t length : {1, 5, 23}) {
+    const std::vector<int32_t> prompt = small_.prompt(static_cast<uint64_t>(length), length);
+    const std::vector<Choice> expected = small_.greedy(prompt, 20);
+    const Answer found = answer(settings(1, 64, 16), request(prompt, 20));
+    ASSERT_EQ(found.ids(), ids_of(expected)) << "prompt of " << length;
+    EXPECT_EQ(found.finish, Finish::length);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(found.tokens[i].logprob / expected[i].logprob, 1, bound) << "token " << i;
+    }
+    different.insert(found.ids());
+  }
+  EXPECT_EQ(different.size(), 3U) << "the prompts make no difference: nothing was tested";
+}
+
+// Alone or among others, the prompt whole or in pieces, pages of any size, pages so few that sequences are thrown out
+// and filled anew: the same tokens.
+TEST_P(EngineTest, TokensDoNotDependOnCompany) {
+  std::vector<Request> requests;
+  std::vector<std::vector<int32_t>> expected;
+  for (uint64_t i = 0; i < 4; ++i) {
+    const std::vector<int32_t> prompt = small_.prompt(100 + i, 5 + static_cast<int64_t>(i));
+    requests.push_back(request(prompt, 28));
+    expected.push_back(ids_of(small_.greedy(prompt, 28)));
+  }
+  struct Case {
+    int64_t sequences, batch_tokens, page_tokens, pages;
+  };
+  // The last three: every sequence ends with 32 tokens or more, so four do not fit into one's 48 tokens of pages.
+  for (const Case& c : {Case{1, 64, 16, 0},
+                        {4, 64, 16, 0},
+                        {4, 3, 16, 0},
+                        {2, 1, 4, 0},
+                        {4, 7, 1, 0},
+                        {4, 64, 48, 0},
+                        {4, 64, 4, 12},
+                        {4, 3, 4, 13},
+                        {4, 9, 1, 48}}) {
+    const std::vector<Answer> found = answers(settings(c.sequences, c.batch_tokens, c.page_tokens, c.pages), requests);
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].ids(), expected[i])
+          << "request " << i << " with " << c.sequences << " sequences, " << c.batch_tokens << " tokens a batch, "
+          << c.page_tokens << " a page, " << c.pages << " pages";
+    }
+  }
+}
+
+// The case of too few pages does what it is there for: all four run at first, and cannot go on together.
+TEST_P(EngineTest, FewPagesThrowTheLastComerOut) {
+  Engine e = engine(settings(4, 64, 4, 12));
+  for (uint64_t i = 0; i < 4; ++i) e.submit(request(small_.prompt(100 + i, 5), 28));
+  EXPECT_EQ(e.step().size(), 4U);
+  size_t fewest = 4;
+  std::map<int64_t, Answer> found;
+  while (!e.idle()) {
+    std::vector<Output> outputs = e.step();
+    fewest = std::min(fewest, outputs.size());
+    for (const Output& output : outputs) found[output.request].tokens.push_back(*output.token);
+  }
+  EXPECT_LT(fewest, 4U);
+  for (const auto& [name, answer] : found) EXPECT_EQ(answer.tokens.size(), 27U) << name;
+}
+
+TEST_P(EngineTest, AdaptersAndBaseMixInABatch) {
+  const auto small = small_.adapter(3, 1);
+  const auto large = small_.adapter(8, 2);
+  const std::vector<int32_t> prompt = small_.prompt(9, 11);
+  std::vector<Request> requests;
+  std::vector<std::vector<int32_t>> expected;
+  for (const nn::Adapter* adapter : {&small->adapter, static_cast<nn::Adapter*>(nullptr), &large->adapter}) {
+    requests.push_back(request(prompt, 16, adapter));
+    expected.push_back(ids_of(small_.greedy(prompt, 16, adapter)));
+  }
+  EXPECT_NE(expected[0], expected[1]);
+  EXPECT_NE(expected[0], expected[2]);
+  EXPECT_NE(expected[1], expected[2]);
+  for (const int64_t batch_tokens : {64, 5}) {
+    const std::vector<Answer> found = answers(settings(3, batch_tokens, 4), requests);
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i].ids(), expected[i]) << i << ", batch " << batch_tokens;
+  }
+}
+
+TEST_P(EngineTest, SeedsDecideWhatIsDrawn) {
+  const auto drawn = [&](uint64_t seed) {
+    Request r = request(small_.prompt(4, 6), 20);
+    r.sampling.temperature = 1;
+    r.sampling.seed = seed;
+    return r;
+  };
+  const std::vector<Answer> together = answers(settings(3, 16, 4), {drawn(1), drawn(2), drawn(1)});
+  EXPECT_EQ(together[0].ids(), together[2].ids());
+  EXPECT_NE(together[0].ids(), together[1].ids());
+  EXPECT_EQ(answer(settings(1, 64, 16), drawn(2)).ids(), together[1].ids());
+  // 36 tokens of 48 at the end, three times over: they take turns in the cache.
+  EXPECT_EQ(answers(settings(3, 16, 4, 12), {drawn(1), drawn(2), drawn(1)})[1].ids(), together[1].ids());
+}
+
+TEST_P(EngineTest, StopIdsEndTheAnswerBeforeThem) {
+  const std::vector<int32_t> prompt = small_.prompt(4, 6);
+  Request r = request(prompt, 20);
+  r.sampling.temperature = 1;  // variety
+  r.sampling.seed = 5;
+  const std::vector<int32_t> whole = answer(settings(1, 64, 16), r).ids();
+  const int32_t stop = whole[10];
+  const auto first = std::find(whole.begin(), whole.end(), stop);
+  r.stop_ids = {-7, stop};
+  const Answer found = answer(settings(1, 64, 16), r);
+  EXPECT_EQ(found.finish, Finish::stop);
+  EXPECT_EQ(found.ids(), std::vector<int32_t>(whole.begin(), first));
+}
+
+TEST_P(EngineTest, LengthEndsAtMaxTokensOrTheContext) {
+  const std::vector<int32_t> prompt = small_.prompt(4, 40);
+  const Answer asked = answer(settings(1, 64, 16), request(prompt, 3));
+  EXPECT_EQ(asked.tokens.size(), 3U);
+  EXPECT_EQ(asked.finish, Finish::length);
+  const Answer full = answer(settings(1, 64, 16), request(prompt, 1000));
+  EXPECT_EQ(full.tokens.size(), static_cast<size_t>(context - 40));
+  EXPECT_EQ(full.finish, Finish::length);
+  EXPECT_EQ(full.ids(), ids_of(small_.greedy(prompt, context - 40)));
+  EXPECT_EQ(answer(settings(1, 64, 16), request(small_.prompt(4, context - 1), 9)).tokens.size(), 1U);
+}
+
+TEST_P(EngineTest, CancelEndsOneAndLeavesTheOthers) {
+  Engine e = engine(settings(2, 16, 4, 24));
+  const std::vector<int32_t> prompt = small_.prompt(1, 7);
+  const int64_t running = e.submit(request(small_.prompt(2, 9), 30));
+  const int64_t other = e.submit(request(prompt, 20));
+  const int64_t waiting = e.submit(request(small_.prompt(3, 9), 30));
+  std::map<int64_t, Answer> found;
+  run(e, found, 4);
+  e.cancel(running);
+  e.cancel(waiting);
+  e.cancel(12345);  // nobody's
+  run(e, found);
+  EXPECT_EQ(found[running].finish, Finish::cancelled);
+  EXPECT_LT(found[running].tokens.size(), 30U);
+  EXPECT_EQ(found[waiting].finish, Finish::cancelled);
+  EXPECT_TRUE(found[waiting].tokens.empty());
+  EXPECT_EQ(found[other].finish, Finish::length);
+  EXPECT_EQ(found[other].ids(), ids_of(small_.greedy(prompt, 20)));
+  EXPECT_TRUE(e.idle());
+  EXPECT_TRUE(e.step().empty());
+  // Their pages are free again: two whole contexts fit.
+  std::map<int64_t, Answer> more;
+  e.submit(request(small_.prompt(5, 40), 1000));
+  e.submit(request(small_.prompt(6, 40), 1000));
+  run(e, more);
+  EXPECT_EQ(more.size(), 2U);
+}
+
+TEST_P(EngineTest, WrongRequestsAreRefusedAndHarmNobody) {
+  Engine e = engine(settings(1, 16, 4));
+  const auto wide = small_.adapter(9, 1);
+  const auto refused = [&](Request r, const char* word) {
+    try {
+      e.submit(std::move(r));
+      ADD_FAILURE() << "taken, where '" << word << "' was expected";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << error.message();
+      EXPECT_NE(error.message().find(word), std::string::npos) << error.message();
+    }
+  };
+  refused(request({}, 1), "no tokens");
+  refused(request({1}, 0), "max_tokens");
+  refused(request({1, -1}, 1), "token id -1");
+  refused(request({static_cast<int32_t>(small_.spec().vocab)}, 1), "vocabulary");
+  refused(request(small_.prompt(1, context), 1), "48");
+  refused(request({1}, 1, &wide->adapter), "rank");
+  Request hot = request({1}, 1);
+  hot.sampling.temperature = -1;
+  refused(hot, "temperature");
+  EXPECT_TRUE(e.idle());
+  e.submit(request({1}, 2));
+  std::map<int64_t, Answer> found;
+  run(e, found);
+  EXPECT_EQ(found.begin()->second.tokens.size(), 2U);
+}
+
+TEST_P(EngineTest, SettingsThatContradictAreRefused) {
+  EngineSettings s = settings(1, 16, 4);
+  s.context = small_.spec().context + 1;
+  EXPECT_THROW(engine(s), Error);
+  s = settings(1, 16, 4, 11);  // 44 tokens for a context of 48
+  EXPECT_THROW(engine(s), Error);
+  for (int64_t EngineSettings::* field :
+       {&EngineSettings::batch_tokens, &EngineSettings::sequences, &EngineSettings::page_tokens}) {
+    s = settings(1, 16, 4);
+    s.*field = 0;
+    EXPECT_THROW(engine(s), Error);
+  }
+}
+
+// What engine_bytes says is what is taken, nothing is taken later, and it is enough at the limits: batches full of one
+// prompt, full of decoding sequences, adapters of the largest rank, weights that are decoded as they are used.
+TEST_P(EngineTest, MemoryIsWhatEngineBytesSays) {
+  for (const auto& [weights, activation] :
+       {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+    SmallModel model(GetParam(), weights);
+    const auto adapter = model.adapter(8, 3, activation);
+    for (const int64_t batch_tokens : {1, 8, 40}) {
+      EngineSettings s = settings(8, batch_tokens, 16);
+      s.activation = activation;
+      s.decoded = weights != activation;
+      const size_t before = model.device.allocated();
+      Engine e(model.device, model.registry, model.threads, *model.model, s);
+      const EngineBytes bytes = engine_bytes(model.spec(), s, model.threads.threads());
+      EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch);
+      for (uint64_t i = 0; i < 9; ++i) {
+        e.submit(request(model.prompt(i, 40), 1000, i % 2 ? &adapter->adapter : nullptr));
+      }
+      std::map<int64_t, Answer> found;
+      run(e, found);
+      for (const auto& [name, answer] : found) EXPECT_EQ(answer.tokens.size(), 8U) << name;
+      EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EngineTest, testing::Values("a", "b", "c"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ingot::infer

@@ -1,0 +1,104 @@
+#include "tests/infer/small_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/half.h"
+#include "base/philox.h"
+#include "spec/lora.h"
+
+namespace ingot::infer {
+
+CountingDevice::CountingDevice() : inner_(cpu::make_device()) {}
+
+SmallModel::SmallModel(const std::string& shape, DType compute) {
+  cpu::register_ops(registry);
+  const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;
+  checkpoint::LoadOptions options{device};
+  options.compute = compute;
+  loaded = checkpoint::load_model(checkpoint::open_model(folder.string()), options);
+  model = models::make_model(loaded.spec, loaded.weights, device);
+}
+
+std::vector<int32_t> SmallModel::prompt(uint64_t seed, int64_t length) const {
+  RandomStream random(seed, 77);
+  std::vector<int32_t> ids(static_cast<size_t>(length));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(static_cast<uint64_t>(spec().vocab)));
+  return ids;
+}
+
+std::unique_ptr<RandomAdapter> SmallModel::adapter(int64_t rank, uint64_t seed, DType type) {
+  const std::vector<spec::LoraParam> layers =
+      spec::lora_parameters(spec(), {.rank = rank, .alpha = static_cast<double>(rank), .targets = {"all-linear"}});
+  size_t bytes = 0;
+  for (const spec::LoraParam& p : layers) {
+    bytes += Arena::footprint(type, Shape{p.rank, p.in}) + Arena::footprint(type, Shape{p.out, p.rank});
+  }
+  auto made = std::make_unique<RandomAdapter>();
+  made->arena = Arena(device, bytes, "adapter");
+  made->adapter.layers.resize(loaded.weights.parameters.size());
+  RandomStream random(seed, rank);
+  const auto fill = [&](Shape shape) {
+    const Tensor tensor = made->arena.take(type, shape);
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      const float value = static_cast<float>(random.normal()) * 0.3F;
+      if (type == DType::f32) {
+        tensor.as<float>()[i] = value;
+      } else {
+        tensor.as<uint16_t>()[i] = float_to_bf16(value);
+      }
+    }
+    return tensor;
+  };
+  for (const spec::LoraParam& p : layers) {
+    nn::LoraWeights& layer = made->adapter.layers[p.base];
+    layer.a = fill(Shape{p.rank, p.in});
+    layer.b = fill(Shape{p.out, p.rank});
+  }
+  return made;
+}
+
+std::vector<Choice> SmallModel::greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter) {
+  std::vector<Choice> choices;
+  for (int64_t n = 0; n < count; ++n) {
+    const int64_t tokens = static_cast<int64_t>(ids.size());
+    models::PassShape shape;
+    shape.tokens = tokens;
+    shape.longest = tokens;
+    shape.logit_rows = tokens;
+    shape.adapter_rank = 64;
+    shape.threads = threads.threads();
+    Arena scratch(device, models::pass_bytes(spec(), shape).forward, "scratch");
+    ops::Context context{device, registry, scratch, &threads};
+    std::vector<int32_t> places(ids.size());
+    for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int32_t>(i);
+    const std::vector<int32_t> offsets = {0, static_cast<int32_t>(tokens)};
+    const nn::TokenBatch batch{view_of(ids, device), view_of(places, device), view_of(offsets, device)};
+    nn::Pass pass{context, batch, DType::f32, {}};
+    if (adapter) pass.adapters.push_back({0, tokens, adapter});
+    const Buffer normed(device, static_cast<size_t>(tokens * spec().hidden) * 4);
+    const Buffer scores(device, static_cast<size_t>(tokens * spec().vocab) * 4);
+    const Tensor hidden = normed.view(DType::f32, Shape{tokens, spec().hidden});
+    const Tensor logits = scores.view(DType::f32, Shape{tokens, spec().vocab});
+    model->forward(pass, hidden);
+    model->logits(pass, logits, hidden);
+    const float* last = logits.as<float>() + (tokens - 1) * spec().vocab;
+    const float* highest = std::max_element(last, last + spec().vocab);
+    double sum = 0;
+    for (const float* l = last; l != last + spec().vocab; ++l) sum += std::exp(static_cast<double>(*l));
+    const int32_t id = static_cast<int32_t>(highest - last);
+    choices.push_back({id, static_cast<float>(static_cast<double>(*highest) - std::log(sum))});
+    ids.push_back(id);
+  }
+  return choices;
+}
+
+std::vector<int32_t> ids_of(const std::vector<Choice>& choices) {
+  std::vector<int32_t> ids;
+  for (const Choice& choice : choices) ids.push_back(choice.id);
+  return ids;
+}
+
+}  // namespace ingot::infer
