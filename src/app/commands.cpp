@@ -16,6 +16,7 @@ std::unique_ptr<Command> chat_command();
 std::unique_ptr<Command> pretrain_command();
 std::unique_ptr<Command> finetune_command();
 std::unique_ptr<Command> report_command();
+std::unique_ptr<Command> bench_command();
 std::unique_ptr<Command> recipe_command();
 
 std::vector<std::unique_ptr<Command>> all_commands() {
@@ -33,6 +34,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   commands.push_back(pretrain_command());
   commands.push_back(finetune_command());
   commands.push_back(report_command());
+  commands.push_back(bench_command());
   commands.push_back(recipe_command());
   return commands;
 }
