@@ -18,6 +18,8 @@ namespace ingot::app {
 
 namespace {
 
+constexpr const char* what_to_type = "/reset forgets the conversation, /quit or Ctrl-D ends it, Ctrl-C stops an answer";
+
 class Chat : public Command {
  public:
   const char* name() const override { return "chat"; }
@@ -32,9 +34,7 @@ class Chat : public Command {
     arguments.option("top-p", top_p_, "likewise");
     arguments.option("top-k", top_k_, "likewise");
     arguments.option("seed", seed_, "of the draws");
-    arguments.example(
-        "ingot chat --model SmolLM2-135M-Instruct\n"
-        "/reset forgets the conversation, /quit or Ctrl-D ends it, Ctrl-C stops an answer");
+    arguments.example("ingot chat --model SmolLM2-135M-Instruct");
   }
 
   int run(const Output& output) override {
@@ -60,7 +60,7 @@ class Chat : public Command {
 
     const bool terminal = isatty(STDIN_FILENO) != 0;
     const Log log(LogLevel::info);
-    if (terminal) log.info("/reset forgets the conversation, /quit or Ctrl-D ends it, Ctrl-C stops an answer");
+    if (terminal) log.info(what_to_type);
     nlohmann::ordered_json messages = opening();
     std::string line;
     while (read_line(output, terminal, line)) {
@@ -69,6 +69,10 @@ class Chat : public Command {
       if (words == "/quit") return 0;
       if (words == "/reset") {
         messages = opening();
+        continue;
+      }
+      if (words == "/help") {
+        log.info(what_to_type);
         continue;
       }
       messages.push_back({{"role", "user"}, {"content", words}});
