@@ -176,6 +176,9 @@ void check(const Recipe& r, const std::string& path) {
     fail("adamw is what there is", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));
   }
   if (r.optimizer.betas.size() != 2) fail("for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
+  if (r.optimizer.master == Precision::bf16 && r.precision == Precision::fp32) {
+    fail("precision: bf16 or optimizer.master: fp32", "optimizer.master bf16 beside weights of precision fp32");
+  }
   if (r.schedule.min_lr > r.optimizer.lr) fail("lower it", "schedule.min_lr is above optimizer.lr");
   if (r.weights != "auto" && r.weights != "stored") {
     fail("auto or stored", fmt::format("weights '{}' is not known", r.weights));

@@ -24,7 +24,8 @@ bool is_tied(const spec::ModelSpec& model, const spec::ParamSpec& p) {
 // The tensor that the model computes with: matrices in the activations' type, vectors in f32.
 DType weight_type(const Shape& shape, DType activation) { return shape.rank() == 2 ? activation : DType::f32; }
 
-bool shares_memory(DType weight, OptimizerTypes types) { return weight == types.master; }
+// An f32 weight is its own master whatever the masters' type: a coarser one beside it would save nothing.
+bool shares_memory(DType weight, OptimizerTypes types) { return weight == types.master || weight == DType::f32; }
 
 struct Planned {
   Shape shape;

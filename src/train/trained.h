@@ -26,7 +26,7 @@ struct TrainedTensor {
 
 struct OptimizerTypes {
   DType state = DType::f32;   // both moments: f32 or bf16
-  DType master = DType::f32;  // f32 or bf16
+  DType master = DType::f32;  // f32 or bf16: of bf16 weights; f32 weights are their own masters
 };
 
 // Bytes by kind, for `--dry-run` and for allocation.
