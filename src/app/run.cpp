@@ -300,7 +300,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
                          observers);
   const int64_t done = resume_ ? trainer.resume() : 0;
   folder.write_recipe(train::write_recipe(r));
-  train::EventLog events(folder.path() / "events.jsonl", done);
+  // Without a checkpoint even the evaluation before the first step will be made again.
+  train::EventLog events(folder.path() / "events.jsonl", done > 0 ? done : -1);
   observers.add(events);
   observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
