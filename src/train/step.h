@@ -69,6 +69,8 @@ class Step {
 
   ops::Context& context() { return context_; }
   const StepSettings& settings() const { return settings_; }
+  // The most that was used so far of what bytes() said.
+  StepBytes peak() const { return {saved_.peak(), scratch_.peak(), batch_.peak()}; }
 
  private:
   struct Batch {
