@@ -11,8 +11,6 @@
 
 namespace ingot::infer {
 
-CountingDevice::CountingDevice() : inner_(cpu::make_device()) {}
-
 SmallModel::SmallModel(const std::string& shape, DType compute) {
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;

@@ -1,5 +1,5 @@
-// What the engine's tests share: a golden llama opened on a device that counts, random adapters for it, and greedy
-// decoding the long way round.
+// What the engine's tests share: a golden llama opened on a device that counts bytes, random adapters for it, and
+// greedy decoding the long way round.
 #pragma once
 
 #include <memory>
@@ -11,33 +11,9 @@
 #include "infer/engine.h"
 #include "models/model.h"
 #include "ops/registry.h"
+#include "tests/counting_device.h"
 
 namespace ingot::infer {
-
-// The CPU, counting the bytes it was asked for.
-class CountingDevice : public Device {
- public:
-  CountingDevice();
-  DeviceKind kind() const override { return inner_->kind(); }
-  std::string name() const override { return inner_->name(); }
-  std::string arch() const override { return inner_->arch(); }
-  size_t memory_bytes() const override { return inner_->memory_bytes(); }
-  size_t memory_available() const override { return inner_->memory_available(); }
-  void* allocate(size_t bytes) override {
-    allocated_ += bytes;
-    return inner_->allocate(bytes);
-  }
-  void release(void* data, size_t bytes) noexcept override { inner_->release(data, bytes); }
-  void copy_from_host(void* to, const void* from, size_t bytes) override { inner_->copy_from_host(to, from, bytes); }
-  void copy_to_host(void* to, const void* from, size_t bytes) override { inner_->copy_to_host(to, from, bytes); }
-  bool host_visible() const override { return inner_->host_visible(); }
-
-  size_t allocated() const { return allocated_; }
-
- private:
-  std::unique_ptr<Device> inner_;
-  size_t allocated_ = 0;
-};
 
 // A random adapter of every linear layer; owns its weights.
 struct RandomAdapter {

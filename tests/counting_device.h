@@ -1,0 +1,34 @@
+// The CPU, counting the bytes it was asked for.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/cpu/cpu_device.h"
+
+namespace ingot {
+
+class CountingDevice : public Device {
+ public:
+  DeviceKind kind() const override { return inner_->kind(); }
+  std::string name() const override { return inner_->name(); }
+  std::string arch() const override { return inner_->arch(); }
+  size_t memory_bytes() const override { return inner_->memory_bytes(); }
+  size_t memory_available() const override { return inner_->memory_available(); }
+  void* allocate(size_t bytes) override {
+    allocated_ += bytes;
+    return inner_->allocate(bytes);
+  }
+  void release(void* data, size_t bytes) noexcept override { inner_->release(data, bytes); }
+  void copy_from_host(void* to, const void* from, size_t bytes) override { inner_->copy_from_host(to, from, bytes); }
+  void copy_to_host(void* to, const void* from, size_t bytes) override { inner_->copy_to_host(to, from, bytes); }
+  bool host_visible() const override { return inner_->host_visible(); }
+
+  size_t allocated() const { return allocated_; }
+
+ private:
+  std::unique_ptr<Device> inner_ = cpu::make_device();
+  size_t allocated_ = 0;
+};
+
+}  // namespace ingot

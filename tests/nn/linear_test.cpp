@@ -1,0 +1,200 @@
+// A linear layer with a bias, two adapters and rows that want neither in one batch, forward and backward, against sums
+// in double written out from the formula y = W x + b + f B A x.
+#include "nn/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/philox.h"
+#include "base/thread_pool.h"
+#include "ops/registry.h"
+#include "tensor/tolerance.h"
+
+namespace ingot::nn {
+namespace {
+
+constexpr int64_t T = 9, I = 12, O = 10;
+using Matrix = std::vector<float>;  // row-major
+using Exact = std::vector<double>;
+
+Matrix random_matrix(uint64_t seed, int64_t rows, int64_t columns) {
+  RandomStream random(seed, 1);
+  Matrix m(static_cast<size_t>(rows * columns));
+  for (float& value : m) value = static_cast<float>(random.normal());
+  return m;
+}
+
+// op(a) [m, k] op(b) [k, n] with strides, in double.
+Exact product(const Exact& a, int64_t a_row, int64_t a_column, const Exact& b, int64_t b_row, int64_t b_column,
+              int64_t m, int64_t k, int64_t n) {
+  Exact c(static_cast<size_t>(m * n), 0.0);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t l = 0; l < k; ++l) {
+        c[static_cast<size_t>(i * n + j)] +=
+            a[static_cast<size_t>(i * a_row + l * a_column)] * b[static_cast<size_t>(l * b_row + j * b_column)];
+      }
+    }
+  }
+  return c;
+}
+
+Exact exact(const Matrix& m) { return Exact(m.begin(), m.end()); }
+Exact rows(const Exact& m, int64_t begin, int64_t end, int64_t columns) {
+  return Exact(m.begin() + begin * columns, m.begin() + end * columns);
+}
+void add(Exact& to, const Exact& from, int64_t at = 0) {
+  for (size_t i = 0; i < from.size(); ++i) to[static_cast<size_t>(at) + i] += from[i];
+}
+
+// Keeps a sum for every trained tensor, and how often each unit gave to it.
+class MapSink : public GradientSink {
+ public:
+  explicit MapSink(const std::map<int, Tensor>& tensors) : tensors_(tensors) {}
+  Slot open(int trainable, int64_t unit, int) override {
+    order_[trainable].push_back(unit);
+    return {tensors_.at(trainable), order_[trainable].size() > 1};
+  }
+  void close(int, int64_t, int) override {}
+  const std::vector<int64_t>& units(int trainable) { return order_[trainable]; }
+
+ private:
+  const std::map<int, Tensor>& tensors_;
+  std::map<int, std::vector<int64_t>> order_;
+};
+
+struct LowRank {
+  int64_t rank, begin, end;
+  Matrix a, b;
+  Adapter adapter;
+};
+
+class LinearTest : public testing::Test {
+ protected:
+  LinearTest() {
+    cpu::register_ops(registry_);
+    layer_.weight = weight_of(view(weight_, Shape{O, I}));
+    layer_.bias = view(bias_, Shape{O});
+    layer_.parameter = 1;
+    layer_.weight_trainable = 0;
+    layer_.bias_trainable = 1;
+    for (size_t i = 0; i < adapters_.size(); ++i) {
+      LowRank& l = adapters_[i];
+      l.a = random_matrix(10 + i, l.rank, I);
+      l.b = random_matrix(20 + i, O, l.rank);
+      l.adapter.factor = 0.5F + static_cast<float>(i);
+      l.adapter.layers.resize(2);  // the layer before ours is not adapted
+      l.adapter.layers[1] = {view(l.a, Shape{l.rank, I}), view(l.b, Shape{O, l.rank}), static_cast<int>(2 + 2 * i),
+                             static_cast<int>(3 + 2 * i)};
+    }
+  }
+
+  Tensor view(Matrix& m, Shape shape) { return Tensor{m.data(), DType::f32, shape, device_.get()}; }
+  std::vector<AdapterSegment> segments() const {
+    return {{adapters_[0].begin, adapters_[0].end, &adapters_[0].adapter},
+            {adapters_[1].begin, adapters_[1].end, &adapters_[1].adapter}};
+  }
+  static void expect_close(const Matrix& found, const Exact& expected, const char* what) {
+    double largest = 0;
+    for (double e : expected) largest = std::max(largest, std::abs(e));
+    ASSERT_GT(largest, 0) << what;
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(found[i]), expected[i], largest * tolerance(DType::f32, I + O + T)) << what;
+    }
+  }
+
+  std::unique_ptr<Device> device_ = cpu::make_device();
+  ops::Registry registry_;
+  ThreadPool threads_{2};
+  Matrix weight_ = random_matrix(1, O, I), bias_ = random_matrix(2, 1, O), x_ = random_matrix(3, T, I),
+         dy_ = random_matrix(4, T, O);
+  std::array<LowRank, 2> adapters_ = {LowRank{3, 0, 4, {}, {}, {}}, LowRank{5, 6, T, {}, {}, {}}};
+  Linear layer_;
+  // Exactly what bytes() asks for.
+  Arena scratch_{*device_, Linear::bytes(T, O, I, 5, 4, false), "scratch"};
+  ops::Context context_{*device_, registry_, scratch_, &threads_};
+  TokenBatch batch_;
+};
+
+TEST_F(LinearTest, ForwardGivesEveryRowItsAdapter) {
+  Exact expected = product(exact(x_), I, 1, exact(weight_), 1, I, T, I, O);
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t o = 0; o < O; ++o)
+      expected[static_cast<size_t>(t * O + o)] += static_cast<double>(bias_[static_cast<size_t>(o)]);
+  }
+  for (const LowRank& l : adapters_) {
+    const int64_t n = l.end - l.begin;
+    Exact low = product(rows(exact(x_), l.begin, l.end, I), I, 1, exact(l.a), 1, I, n, I, l.rank);
+    for (double& value : low) value *= static_cast<double>(l.adapter.factor);
+    add(expected, product(low, l.rank, 1, exact(l.b), 1, l.rank, n, l.rank, O), l.begin * O);
+  }
+  Pass pass{context_, batch_, DType::f32, segments()};
+  Matrix y(static_cast<size_t>(T * O), 99.0F);
+  layer_.forward(pass, view(y, Shape{T, O}), view(x_, Shape{T, I}));
+  expect_close(y, expected, "y");
+
+  Matrix sum = random_matrix(5, T, O);
+  add(expected, exact(sum));
+  layer_.forward(pass, view(sum, Shape{T, O}), view(x_, Shape{T, I}), true);
+  expect_close(sum, expected, "y accumulated");
+}
+
+// Units [0, 3), [3, 7), [7, 9) cut through the segments [0, 4) and [6, 9).
+TEST_F(LinearTest, BackwardGivesEveryAdapterItsRows) {
+  Exact dx = product(exact(dy_), O, 1, exact(weight_), I, 1, T, O, I);
+  const Exact dw = product(exact(dy_), 1, O, exact(x_), I, 1, O, T, I);
+  Exact db(static_cast<size_t>(O), 0.0);
+  for (int64_t t = 0; t < T; ++t) add(db, rows(exact(dy_), t, t + 1, O));
+  std::array<Exact, 2> da, dbb;
+  for (size_t i = 0; i < 2; ++i) {
+    const LowRank& l = adapters_[i];
+    const int64_t n = l.end - l.begin;
+    const Exact x = rows(exact(x_), l.begin, l.end, I);
+    const Exact dy = rows(exact(dy_), l.begin, l.end, O);
+    Exact low = product(x, I, 1, exact(l.a), 1, I, n, I, l.rank);
+    Exact dlow = product(dy, O, 1, exact(l.b), l.rank, 1, n, O, l.rank);
+    for (double& value : low) value *= static_cast<double>(l.adapter.factor);
+    for (double& value : dlow) value *= static_cast<double>(l.adapter.factor);
+    dbb[i] = product(dy, 1, O, low, l.rank, 1, O, n, l.rank);
+    da[i] = product(dlow, 1, l.rank, x, I, 1, l.rank, n, I);
+    add(dx, product(dlow, l.rank, 1, exact(l.a), I, 1, n, l.rank, I), l.begin * I);
+  }
+
+  std::vector<Matrix> gradients = {Matrix(static_cast<size_t>(O * I), 99.0F), Matrix(static_cast<size_t>(O), 99.0F)};
+  std::map<int, Tensor> tensors;
+  for (const LowRank& l : adapters_) {
+    gradients.emplace_back(static_cast<size_t>(l.rank * I), 99.0F);
+    gradients.emplace_back(static_cast<size_t>(O * l.rank), 99.0F);
+  }
+  const std::array<Shape, 6> shapes = {Shape{O, I}, Shape{O}, Shape{3, I}, Shape{O, 3}, Shape{5, I}, Shape{O, 5}};
+  for (size_t i = 0; i < 6; ++i) tensors[static_cast<int>(i)] = view(gradients[i], shapes[i]);
+  MapSink sink(tensors);
+  Arena saved;
+  Training training{sink, {0, 3, 7, 9}, spec::Recompute::none, saved, {}, 0, 1};
+  Pass pass{context_, batch_, DType::f32, segments(), nullptr, &training};
+  Matrix found(static_cast<size_t>(T * I), 99.0F);
+  layer_.backward(pass, view(found, Shape{T, I}), view(dy_, Shape{T, O}), view(x_, Shape{T, I}), false);
+  expect_close(found, dx, "dx");
+  expect_close(gradients[0], dw, "dW");
+  expect_close(gradients[1], db, "db");
+  expect_close(gradients[2], da[0], "dA of the first");
+  expect_close(gradients[3], dbb[0], "dB of the first");
+  expect_close(gradients[4], da[1], "dA of the second");
+  expect_close(gradients[5], dbb[1], "dB of the second");
+  EXPECT_EQ(sink.units(0), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(sink.units(2), (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(sink.units(4), (std::vector<int64_t>{1, 2}));
+
+  Matrix sum = random_matrix(6, T, I);
+  add(dx, exact(sum));
+  layer_.backward(pass, view(sum, Shape{T, I}), view(dy_, Shape{T, O}), view(x_, Shape{T, I}), true);
+  expect_close(sum, dx, "dx accumulated");
+}
+
+}  // namespace
+}  // namespace ingot::nn

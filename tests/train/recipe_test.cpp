@@ -1,0 +1,170 @@
+#include "train/recipe.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "tests/train/run_files.h"
+
+namespace ingot::train {
+namespace {
+
+class RecipeTest : public testing::Test {
+ protected:
+  RunFiles files_;
+
+  Recipe read(const std::string& text, std::vector<std::string> overrides = {}) const {
+    const std::filesystem::path path = files_.path() / "recipe.yaml";
+    std::ofstream(path) << text;
+    return read_recipe(path, overrides);
+  }
+  std::string refused(const std::string& text, std::vector<std::string> overrides = {}) const {
+    return refusal(ErrorKind::usage, [&] { read(text, overrides); });
+  }
+  static constexpr const char* least = "name: run\nmodel: m\ndata: {train: t.jsonl}\nsteps: 5\n";
+};
+
+TEST_F(RecipeTest, ShippedOnesSurviveWritingAndReading) {
+  const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA).parent_path().parent_path() / "recipes";
+  int64_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".yaml") continue;
+    const std::string written = write_recipe(read_recipe(entry.path(), {}));
+    EXPECT_EQ(write_recipe(read(written)), written) << entry.path();
+    ++found;
+  }
+  EXPECT_GE(found, 3);
+}
+
+TEST_F(RecipeTest, EverySettingSurvivesWritingAndReading) {
+  const Recipe first = read(R"(
+name: every
+model: some/model
+adapter: {rank: 8, alpha: 12.5, dropout: 0.05, targets: [q_proj, down_proj], rslora: true}
+data:
+  train: [{path: "a: b.jsonl", weight: 0.5}, {path: c.txt}]
+  eval: d.jsonl
+  format: completion
+  on_error: skip
+  sequence_length: 512
+  packing: false
+  too_long: stop
+  seed: 3
+optimizer: {lr: 3.0e-5, betas: [0.8, 0.999], eps: 1.0e-12, weight_decay: 0.1, clip_grad_norm: 0.3,
+            state_dtype: bf16, master: bf16}
+schedule: {name: linear, warmup_steps: 7, min_lr: 1.0e-7}
+epochs: 2.5
+batch: {global: 12, micro: 4}
+precision: bf16
+weights: stored
+determinism_unit: 2
+recompute: selective
+eval: {every: 9, prompts: ["Say \"yes\"", "two\nlines"], sample_tokens: 5}
+checkpoint: {every: 4, keep: 3}
+device: cpu
+threads: 3
+run_dir: out
+seed: 99
+)");
+  const Recipe r = read(write_recipe(first));
+  EXPECT_EQ(write_recipe(r), write_recipe(first));
+  EXPECT_EQ(r.adapter->rank.value, 8);
+  EXPECT_EQ(r.adapter->alpha.value, 12.5);
+  EXPECT_EQ(r.adapter->dropout, 0.05);
+  EXPECT_EQ(r.adapter->targets, (std::vector<std::string>{"q_proj", "down_proj"}));
+  EXPECT_TRUE(r.adapter->rslora);
+  ASSERT_EQ(r.data.train.values.size(), 2U);
+  EXPECT_EQ(r.data.train.values[0].path, "a: b.jsonl");
+  EXPECT_EQ(r.data.train.values[0].weight, 0.5);
+  EXPECT_EQ(r.data.eval.values.at(0).path, "d.jsonl");
+  EXPECT_EQ(r.data.format, data::Format::completion);
+  EXPECT_EQ(r.data.on_error, data::OnError::skip);
+  EXPECT_EQ(r.data.too_long, data::TooLong::stop);
+  EXPECT_FALSE(r.data.packing);
+  EXPECT_EQ(r.optimizer.lr, 3e-5);
+  EXPECT_EQ(r.optimizer.betas, (std::vector<double>{0.8, 0.999}));
+  EXPECT_EQ(r.optimizer.eps, 1e-12);
+  EXPECT_EQ(r.optimizer.state_dtype, Precision::bf16);
+  EXPECT_EQ(r.optimizer.master, Precision::bf16);
+  EXPECT_EQ(r.schedule.name, ScheduleName::linear);
+  EXPECT_EQ(r.schedule.min_lr, 1e-7);
+  EXPECT_FALSE(r.steps);
+  EXPECT_EQ(r.epochs, 2.5);
+  EXPECT_EQ(r.batch.micro.value, 4);
+  EXPECT_EQ(r.weights, "stored");
+  EXPECT_EQ(r.recompute, spec::Recompute::selective);
+  EXPECT_EQ(r.eval.prompts, (std::vector<std::string>{"Say \"yes\"", "two\nlines"}));
+  EXPECT_EQ(r.threads.value, 3);
+  EXPECT_EQ(r.seed, 99);
+}
+
+TEST_F(RecipeTest, UnknownKeysSuggestTheNearest) {
+  for (const auto& [line, word] : {std::pair{"optimiser: {lr: 1}", "optimizer"},
+                                   {"recomputee: full", "recompute"},
+                                   {"batch: {gobal: 4}", "global"},
+                                   {"precision: fp23", "fp32"},
+                                   {"adapter: {rnak: 4}", "rank"}}) {
+    const std::string text = refused(std::string(least) + line + "\n");
+    EXPECT_NE(text.find(word), std::string::npos) << text;
+    EXPECT_NE(text.find("recipe.yaml"), std::string::npos) << text;
+  }
+}
+
+TEST_F(RecipeTest, ContradictionsAreRefused) {
+  for (const auto& [lines, word] : {std::pair{"epochs: 2", "length"},
+                                    {"optimizer: {lr: 1e-4}\nschedule: {min_lr: 1e-3}", "min_lr"},
+                                    {"optimizer: {betas: [0.9]}", "betas"},
+                                    {"optimizer: {name: sgd}", "sgd"},
+                                    {"precision: fp32\noptimizer: {master: bf16}", "master"},
+                                    {"weights: stored", "adapter"},
+                                    {"init: random\nadapter: {rank: 4}", "random"},
+                                    {"batch: {global: 3}\ndeterminism_unit: 2", "determinism_unit"},
+                                    {"batch: {global: 4, micro: 3}\ndeterminism_unit: 2", "batch.micro"},
+                                    {"parallel: {dp: 2}", "parallel"},
+                                    {"determinism: bitwise", "bitwise"},
+                                    {"adapter: {dropout: 1}", "dropout"}}) {
+    const std::string text = refused(std::string(least) + lines + "\n");
+    EXPECT_NE(text.find(word), std::string::npos) << lines << ": " << text;
+  }
+  EXPECT_NE(refused("name: run\nmodel: m\ndata: {train: t}\n").find("no length"), std::string::npos);
+  EXPECT_NE(refused("name: a/b\nmodel: m\ndata: {train: t}\nsteps: 1\n").find("a/b"), std::string::npos);
+  EXPECT_NE(refused("name: a\nmodel: m\ndata: {train: []}\nsteps: 1\n").find("data.train"), std::string::npos);
+  EXPECT_NE(refused("name: a\ndata: {train: t}\nsteps: 1\n").find("model"), std::string::npos);
+}
+
+TEST_F(RecipeTest, AnOverrideOfTheLengthClearsTheOthers) {
+  EXPECT_EQ(read(least, {"steps=9"}).steps, 9);
+  const Recipe epochs = read(least, {"epochs=1.5"});
+  EXPECT_FALSE(epochs.steps);
+  EXPECT_EQ(epochs.epochs, 1.5);
+  const Recipe tokens = read(least, {"epochs=1.5", "tokens=1000"});
+  EXPECT_FALSE(tokens.epochs);
+  EXPECT_EQ(tokens.tokens, 1000);
+  EXPECT_EQ(read(least, {"epochs=1", "steps=3"}).steps, 3);
+}
+
+TEST_F(RecipeTest, OverridesReachInside) {
+  const Recipe r = read(least, {"optimizer.lr=1e-5", "adapter.rank=auto", "data.train=[x.txt, y.txt]"});
+  EXPECT_EQ(r.optimizer.lr, 1e-5);
+  ASSERT_TRUE(r.adapter);
+  EXPECT_TRUE(r.adapter->rank.is_auto());
+  EXPECT_EQ(r.data.train.values.size(), 2U);
+  EXPECT_NE(refused(least, {"optimizer.lrr=1"}).find("lr"), std::string::npos);
+}
+
+TEST_F(RecipeTest, TheSchemaNamesEveryKeyThatIsWritten) {
+  const nlohmann::json schema = nlohmann::json::parse(recipe_schema());
+  const std::string written = write_recipe(read(least));
+  int64_t found = 0;
+  std::istringstream lines(written);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (line.empty() || line[0] == ' ' || line[0] == '#' || line[0] == '-' || colon == std::string::npos) continue;
+    EXPECT_TRUE(schema.at("properties").contains(line.substr(0, colon))) << line;
+    ++found;
+  }
+  EXPECT_EQ(static_cast<size_t>(found), schema.at("properties").size());
+}
+
+}  // namespace
+}  // namespace ingot::train

@@ -1,0 +1,84 @@
+#include "train/run_checkpoint.h"
+
+#include "tests/train/run_files.h"
+#include "tests/train/small_run.h"
+
+namespace ingot::train {
+namespace {
+
+const std::string identity = R"({"model":{"hidden":16,"layers":3},"data":"abc","adapter":{"rank":4}})";
+
+SmallRun make_run(DType type = DType::bf16) {
+  SmallRun::Settings settings;
+  settings.lora = small_lora();
+  settings.weights = type;
+  settings.step.activation = type;
+  return SmallRun(settings);
+}
+
+TEST(RunCheckpoint, ContinuesBitForBit) {
+  const RunFiles files;
+  SmallRun whole = make_run();
+  const std::vector<data::PackedSequence> batch = whole.sequences(2);
+  for (int64_t step = 1; step <= 3; ++step) whole.run(step, 1e-2, batch);
+  const uint64_t bytes = write_run_checkpoint(files.path(), {3, 144}, identity, *whole.trained, whole.device, 2);
+  EXPECT_GT(bytes, static_cast<uint64_t>(whole.trained->num_parameters()) * 12);
+  const StepResult expected = whole.run(4, 1e-2, batch);
+
+  SmallRun again = make_run();
+  const std::optional<RunProgress> progress = read_run_checkpoint(files.path(), identity, *again.trained, again.device);
+  ASSERT_TRUE(progress);
+  EXPECT_EQ(progress->step, 3);
+  EXPECT_EQ(progress->tokens, 144);
+  again.trained->refresh_weights(again.step->context());
+  EXPECT_EQ(again.run(4, 1e-2, batch).loss, expected.loss);
+  EXPECT_EQ(state_of(*again.trained), state_of(*whole.trained));
+}
+
+TEST(RunCheckpoint, NoneIsNothingAndTheNewestAreKept) {
+  const RunFiles files;
+  SmallRun run = make_run();
+  EXPECT_FALSE(read_run_checkpoint(files.path() / "none", identity, *run.trained, run.device));
+  for (int64_t step = 1; step <= 4; ++step) {
+    write_run_checkpoint(files.path(), {step, step * 10}, identity, *run.trained, run.device, 2);
+  }
+  EXPECT_FALSE(std::filesystem::exists(files.path() / "step-2"));
+  EXPECT_TRUE(std::filesystem::exists(files.path() / "step-3"));
+  EXPECT_EQ(read_run_checkpoint(files.path(), identity, *run.trained, run.device)->step, 4);
+}
+
+TEST(RunCheckpoint, AnotherRunIsRefusedByTheFirstDifference) {
+  const RunFiles files;
+  SmallRun run = make_run();
+  write_run_checkpoint(files.path(), {1, 10}, identity, *run.trained, run.device, 2);
+  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  struct Case {
+    const char* now;
+    std::vector<const char*> words;
+  };
+  for (const Case& c :
+       {Case{R"({"model":{"hidden":16,"layers":2},"data":"abc","adapter":{"rank":4}})", {"model.layers", "3", "2"}},
+        Case{R"({"model":{"hidden":16,"layers":3},"data":"xyz","adapter":{"rank":4}})", {"data", "abc", "xyz"}},
+        Case{R"({"model":{"hidden":16,"layers":3},"data":"abc"})", {"adapter", "nothing"}},
+        Case{R"({"model":{"hidden":16,"layers":3},"data":"abc","adapter":{"rank":4},"more":1})",
+             {"more", "nothing"}}}) {
+    const std::string text =
+        refusal(ErrorKind::usage, [&] { read_run_checkpoint(files.path(), c.now, *run.trained, run.device); });
+    for (const char* word : c.words) EXPECT_NE(text.find(word), std::string::npos) << word << " in " << text;
+  }
+  EXPECT_EQ(state_of(*run.trained), before);
+}
+
+TEST(RunCheckpoint, OtherTypesAreRefused) {
+  const RunFiles files;
+  SmallRun run = make_run();
+  write_run_checkpoint(files.path(), {1, 10}, identity, *run.trained, run.device, 2);
+  SmallRun::Settings settings;
+  settings.lora = small_lora();
+  settings.types.state = DType::bf16;
+  SmallRun other(settings);
+  refusal(ErrorKind::corrupt, [&] { read_run_checkpoint(files.path(), identity, *other.trained, other.device); });
+}
+
+}  // namespace
+}  // namespace ingot::train

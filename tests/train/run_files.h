@@ -1,0 +1,47 @@
+// A folder of the running test's own, and errors looked at.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+
+namespace ingot::train {
+
+class RunFiles {
+ public:
+  RunFiles() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    path_ = std::filesystem::path(testing::TempDir()) /
+            ("train-" + std::string(test->test_suite_name()) + "-" + test->name() + "-" + std::to_string(getpid()));
+    std::filesystem::create_directories(path_);
+  }
+  RunFiles(const RunFiles&) = delete;
+  RunFiles& operator=(const RunFiles&) = delete;
+  ~RunFiles() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Message and hint of the ingot::Error of `kind` that `call` must throw.
+template <class Call>
+std::string refusal(ErrorKind kind, Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_STREQ(name(error.kind()), name(kind)) << error.message();
+    return error.message() + "\n" + error.hint();
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return {};
+}
+
+}  // namespace ingot::train

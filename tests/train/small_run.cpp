@@ -1,0 +1,120 @@
+#include "tests/train/small_run.h"
+
+#include <numeric>
+
+#include "base/half.h"
+#include "base/philox.h"
+#include "train/initialise.h"
+
+namespace ingot::train {
+
+spec::ModelSpec small_spec(bool tied) {
+  spec::ModelSpec spec;
+  spec.family = "llama";
+  spec.vocab = 40;
+  spec.hidden = 16;
+  spec.layers = 3;
+  spec.heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = 8;
+  spec.ffn = 24;
+  spec.context = 64;
+  spec.tied_head = tied;
+  spec.initializer_range = 0.2;
+  return spec;
+}
+
+spec::LoraSpec small_lora(std::vector<std::string> targets) {
+  return {.rank = 4, .alpha = 8, .targets = std::move(targets)};
+}
+
+SmallRun::SmallRun(const Settings& settings) : threads(settings.threads), spec(settings.spec) {
+  cpu::register_ops(registry);
+  weights = random_weights(device, spec, settings.weights, 11);
+  model = models::make_model(spec, weights, device);
+  if (settings.lora) {
+    trained.emplace(device, spec, *settings.lora, settings.step.activation, settings.types, 5);
+  } else {
+    trained.emplace(device, spec, weights, settings.step.activation, settings.types);
+  }
+  const size_t before = device.allocated();
+  step.emplace(device, registry, threads, *model, *trained, settings.step,
+               settings.weights != settings.step.activation);
+  step_bytes = device.allocated() - before;
+  if (settings.lora) {
+    trained->refresh_weights(step->context());
+  } else {
+    trained->take_masters(step->context());
+  }
+}
+
+void SmallRun::randomise_b(uint64_t seed) {
+  for (const TrainedTensor& t : trained->tensors()) {
+    if (t.name.find("lora_B") == std::string::npos) continue;
+    RandomStream random(seed, std::hash<std::string>()(t.name));
+    for (int64_t i = 0; i < t.shape.elements(); ++i) {
+      const float value = static_cast<float>(random.normal()) * 0.1F;
+      if (t.master.dtype == DType::f32) {
+        t.master.as<float>()[i] = value;
+      } else {
+        t.master.as<uint16_t>()[i] = float_to_bf16(value);
+      }
+    }
+  }
+  trained->refresh_weights(step->context());
+}
+
+std::vector<data::PackedSequence> SmallRun::sequences(int64_t count) const {
+  std::vector<data::PackedSequence> all;
+  const int64_t length = step->settings().sequence_length;
+  for (int64_t s = 0; s < count; ++s) {
+    RandomStream random(3, s);
+    data::PackedSequence sequence;
+    for (int64_t t = 0; t < length; ++t) {
+      sequence.ids.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.vocab))));
+    }
+    const int32_t cut = static_cast<int32_t>(5 + s % 3);
+    sequence.offsets = {0, cut, static_cast<int32_t>(length)};
+    for (int32_t t = 0; t < length; ++t) {
+      const bool counts = t + 1 != cut && t + 1 != length && t % 5 != 3;
+      sequence.targets.push_back(counts ? sequence.ids[static_cast<size_t>(t) + 1] : -1);
+      sequence.counted += counts;
+    }
+    all.push_back(std::move(sequence));
+  }
+  return all;
+}
+
+std::vector<int64_t> SmallRun::samples(int64_t count) {
+  std::vector<int64_t> names(static_cast<size_t>(count));
+  std::iota(names.begin(), names.end(), 0);
+  return names;
+}
+
+StepResult SmallRun::run(int64_t at, double lr, const std::vector<data::PackedSequence>& batch) {
+  return step->run(at, lr, batch, samples(static_cast<int64_t>(batch.size())));
+}
+
+std::vector<float> floats(const Tensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = tensor.dtype == DType::f32 ? tensor.as<float>()[i] : bf16_to_float(tensor.as<uint16_t>()[i]);
+  }
+  return values;
+}
+
+std::vector<std::vector<float>> state_of(const Trained& trained) {
+  std::vector<std::vector<float>> state;
+  for (const TrainedTensor& t : trained.tensors()) {
+    for (const Tensor* tensor : {&t.master, &t.moment1, &t.moment2, &t.weight}) state.push_back(floats(*tensor));
+  }
+  return state;
+}
+
+std::vector<std::vector<float>> gradients_of(const Trained& trained) {
+  std::vector<std::vector<float>> gradients;
+  for (const TrainedTensor& t : trained.tensors()) gradients.push_back(floats(t.gradient));
+  return gradients;
+}
+
+}  // namespace ingot::train

@@ -1,0 +1,56 @@
+// What the training tests share: a small random llama with something trained in it, and batches for it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "data/packing.h"
+#include "models/model.h"
+#include "ops/registry.h"
+#include "tests/counting_device.h"
+#include "train/step.h"
+
+namespace ingot::train {
+
+spec::ModelSpec small_spec(bool tied = false);
+spec::LoraSpec small_lora(std::vector<std::string> targets = {"all-linear"});
+
+struct SmallRun {
+  struct Settings {
+    spec::ModelSpec spec = small_spec();
+    std::optional<spec::LoraSpec> lora;
+    DType weights = DType::f32;
+    OptimizerTypes types;
+    int threads = 2;
+    StepSettings step = {.sequence_length = 24};
+  };
+
+  CountingDevice device;
+  ops::Registry registry;
+  ThreadPool threads;
+  spec::ModelSpec spec;
+  WeightSet weights;
+  std::unique_ptr<models::Model> model;
+  std::optional<Trained> trained;
+  std::optional<Step> step;
+  size_t step_bytes = 0;  // that making `step` allocated
+
+  explicit SmallRun(const Settings& settings);
+
+  // Every tensor of B gets random numbers instead of zeros.
+  void randomise_b(uint64_t seed);
+  // `count` sequences of two documents each and a few tokens that do not count, named 0, 1, ...
+  std::vector<data::PackedSequence> sequences(int64_t count) const;
+  static std::vector<int64_t> samples(int64_t count);
+  StepResult run(int64_t at, double lr, const std::vector<data::PackedSequence>& batch);
+};
+
+// f32 or bf16 as floats.
+std::vector<float> floats(const Tensor& tensor);
+// Masters and moments, one after another.
+std::vector<std::vector<float>> state_of(const Trained& trained);
+std::vector<std::vector<float>> gradients_of(const Trained& trained);
+
+}  // namespace ingot::train

@@ -1,0 +1,235 @@
+#include "train/step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/half.h"
+#include "tensor/tolerance.h"
+#include "tests/train/small_run.h"
+
+namespace ingot::train {
+namespace {
+
+const std::vector<std::string> last_layer = {"layers.2.self_attn.q_proj", "layers.2.self_attn.o_proj",
+                                             "layers.2.mlp.down_proj"};
+
+// The norm of all gradients together, divided by `counted`, in double.
+double norm_of(const std::vector<std::vector<float>>& gradients, int64_t counted) {
+  double squares = 0;
+  for (const std::vector<float>& gradient : gradients) {
+    for (float g : gradient) squares += static_cast<double>(g) * static_cast<double>(g);
+  }
+  return std::sqrt(squares) / static_cast<double>(counted);
+}
+
+TEST(Step, ALossThatIsNoNumberChangesNothing) {
+  SmallRun run({});
+  const std::vector<data::PackedSequence> batch = run.sequences(2);
+  EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);
+  run.weights.parameters[0].matrix.tensor().as<float>()[batch[0].ids[0] * run.spec.hidden] = INFINITY;
+  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  const StepResult result = run.run(2, 1e-3, batch);
+  EXPECT_TRUE(result.skipped);
+  EXPECT_EQ(state_of(*run.trained), before);
+}
+
+// The final norm and the head cancel each other, so that the loss is finite and the head's gradient overflows.
+TEST(Step, AnOverflowingGradientUnderAFiniteLossChangesNothing) {
+  SmallRun run({});
+  const std::vector<spec::ParamSpec> table = spec::parameters(run.spec);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Parameter& p = run.weights.parameters[i];
+    if (table[i].name == "model.norm.weight") {
+      for (int64_t j = 0; j < run.spec.hidden; ++j) p.vector.as<float>()[j] = 3e37F;
+    } else if (table[i].head) {
+      for (int64_t j = 0; j < table[i].elements(); ++j) p.matrix.tensor().as<float>()[j] *= 1e-37F;
+    }
+  }
+  std::vector<data::PackedSequence> batch = run.sequences(4);
+  for (data::PackedSequence& sequence : batch) {
+    sequence.ids.assign(sequence.ids.size(), 7);
+    for (int32_t& target : sequence.targets) target = target < 0 ? -1 : 3;
+  }
+  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  const StepResult result = run.run(1, 1e-3, batch);
+  EXPECT_TRUE(std::isfinite(result.loss));
+  EXPECT_FALSE(std::isfinite(result.grad_norm));
+  EXPECT_TRUE(result.skipped);
+  EXPECT_EQ(state_of(*run.trained), before);
+}
+
+TEST(Step, NothingCountedChangesNothing) {
+  SmallRun run({.step = {.sequence_length = 24, .optimizer = {.weight_decay = 0.1}}});
+  std::vector<data::PackedSequence> batch = run.sequences(2);
+  for (data::PackedSequence& sequence : batch) {
+    sequence.targets.assign(sequence.targets.size(), -1);
+    sequence.counted = 0;
+  }
+  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  const StepResult result = run.run(1, 1e-2, batch);
+  EXPECT_TRUE(result.skipped);
+  EXPECT_EQ(result.counted, 0);
+  EXPECT_EQ(result.tokens, 48);
+  EXPECT_EQ(state_of(*run.trained), before);
+}
+
+// Blocks below the lowest adapted one are not run backward and keep nothing; what is trained above them must not
+// notice.
+TEST(Step, TheLastLayerAloneHasTheGradientsItHasAmongAll) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+      const StepSettings step{.activation = type, .recompute = recompute, .sequence_length = 24, .micro = 2};
+      SmallRun all({.lora = small_lora(), .weights = type, .step = step});
+      SmallRun some({.lora = small_lora(last_layer), .weights = type, .step = step});
+      EXPECT_EQ(some.trained->lowest_layer(), 2);
+      int64_t found = 0;
+      const auto copies = [&](auto&& fn) {
+        for (const TrainedTensor& t : some.trained->tensors()) {
+          for (const TrainedTensor& u : all.trained->tensors()) {
+            if (u.name == t.name) fn(t, u);
+          }
+        }
+      };
+      some.randomise_b(1);
+      copies([&](const TrainedTensor& t, const TrainedTensor& u) {
+        all.device.copy_from_host(u.master.data, t.master.data, t.master.bytes());
+      });
+      all.trained->refresh_weights(all.step->context());
+      const std::vector<data::PackedSequence> batch = all.sequences(3);
+      EXPECT_EQ(all.run(1, 0, batch).loss, some.run(1, 0, batch).loss);
+      copies([&](const TrainedTensor& t, const TrainedTensor& u) {
+        EXPECT_EQ(floats(t.gradient), floats(u.gradient))
+            << t.name << " " << name(type) << " " << spec::name(recompute);
+        EXPECT_GT(norm_of({floats(t.gradient)}, 1), 0) << t.name;
+        ++found;
+      });
+      EXPECT_EQ(found, 6);
+    }
+  }
+}
+
+TEST(Step, DropoutBelongsToTheSampleAndTheStep) {
+  const auto gradients = [](double dropout, int64_t micro, spec::Recompute recompute, int64_t at, uint64_t seed = 0) {
+    spec::LoraSpec lora = small_lora({"all-linear"});
+    lora.dropout = dropout;
+    SmallRun run({.lora = lora, .step = {.recompute = recompute, .sequence_length = 24, .micro = micro, .seed = seed}});
+    run.randomise_b(1);
+    const double evaluated = run.step->evaluate({run.sequences(1)}).sum;
+    run.run(at, 0, run.sequences(5));
+    return std::pair(gradients_of(*run.trained), evaluated);
+  };
+  const auto expected = gradients(0.3, 1, spec::Recompute::none, 1);
+  for (const int64_t micro : {2, 5}) EXPECT_EQ(gradients(0.3, micro, spec::Recompute::none, 1).first, expected.first);
+  EXPECT_EQ(gradients(0.3, 2, spec::Recompute::full, 1).first, expected.first);
+  EXPECT_EQ(gradients(0.3, 2, spec::Recompute::selective, 1).first, expected.first);
+  EXPECT_NE(gradients(0.3, 1, spec::Recompute::none, 2).first, expected.first);
+  EXPECT_NE(gradients(0.3, 1, spec::Recompute::none, 1, 9).first, expected.first);
+  EXPECT_NE(gradients(0, 1, spec::Recompute::none, 1).first, expected.first);
+  EXPECT_EQ(gradients(0, 1, spec::Recompute::none, 1).second, expected.second) << "dropout in evaluation";
+}
+
+TEST(Step, RankStabilisedLoraDividesByTheRoot) {
+  const auto loss = [](double alpha, bool rslora) {
+    spec::LoraSpec lora = small_lora();
+    lora.alpha = alpha;
+    lora.rslora = rslora;
+    SmallRun run({.lora = lora});
+    run.randomise_b(1);
+    return run.run(1, 0, run.sequences(1)).loss;
+  };
+  EXPECT_EQ(loss(8, true), loss(16, false));  // 8 / sqrt(4) = 16 / 4
+  EXPECT_NE(loss(8, true), loss(8, false));
+}
+
+// After the first step moment1 is (1 - beta1) times the gradient that AdamW saw.
+TEST(Step, ClippingBoundsTheGradientAndNothingElse) {
+  for (const double clip : {0.0, 0.01, 1e6}) {
+    SmallRun run({.step = {.sequence_length = 24, .optimizer = {.clip_grad_norm = clip}}});
+    const StepResult result = run.run(1, 1e-3, run.sequences(3));
+    const double bound = tolerance(DType::f32, run.trained->num_parameters());
+    EXPECT_NEAR(result.grad_norm / norm_of(gradients_of(*run.trained), result.counted), 1, bound);
+    ASSERT_GT(result.grad_norm, 0.02);
+    std::vector<std::vector<float>> moments;
+    for (const TrainedTensor& t : run.trained->tensors()) moments.push_back(floats(t.moment1));
+    const double seen = norm_of(moments, 1) / (1 - 0.9);
+    // PyTorch divides by the norm + 1e-6.
+    const double expected = clip == 0.01 ? clip * result.grad_norm / (result.grad_norm + 1e-6) : result.grad_norm;
+    EXPECT_NEAR(seen / expected, 1, bound) << "clip " << clip;
+  }
+}
+
+TEST(Step, TrainsWithEveryTypeOfState) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const DType state : {DType::f32, DType::bf16}) {
+      for (const DType master : {DType::f32, DType::bf16}) {
+        for (const bool adapter : {false, true}) {
+          SmallRun::Settings settings;
+          settings.weights = type;
+          settings.types = {state, master};
+          settings.step.activation = type;
+          if (adapter) settings.lora = small_lora();
+          SmallRun run(settings);
+          const std::vector<data::PackedSequence> batch = run.sequences(2);
+          const double first = run.run(1, 1e-2, batch).loss;
+          double last = first;
+          for (int64_t step = 2; step <= 40; ++step) last = run.run(step, 1e-2, batch).loss;
+          EXPECT_LT(last, 0.7 * first) << name(type) << " state " << name(state) << " master " << name(master)
+                                       << (adapter ? " LoRA" : " full");
+          for (const TrainedTensor& t : run.trained->tensors()) {
+            std::vector<float> rounded = floats(t.master);
+            if (t.weight.dtype == DType::bf16) {
+              for (float& value : rounded) value = bf16_to_float(float_to_bf16(value));
+            }
+            EXPECT_EQ(floats(t.weight), rounded) << t.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+// What bytes() says is what is taken; saved activations are used to the last byte, and nothing overflows.
+TEST(Step, MemoryIsWhatBytesSays) {
+  std::vector<std::optional<spec::LoraSpec>> adapters = {std::nullopt, small_lora(), small_lora(last_layer),
+                                                         small_lora({"lm_head"})};
+  adapters.push_back(small_lora());
+  adapters.back()->dropout = 0.1;
+  adapters.back()->rank = 16;
+  for (const std::optional<spec::LoraSpec>& lora : adapters) {
+    for (const auto& [weights, activation] :
+         {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+      if (!lora && weights != activation) continue;  // full training computes with the weights it trains
+      for (const bool tied : {false, true}) {
+        if (tied && lora && lora->targets.front() == "lm_head") continue;
+        for (const spec::Recompute recompute :
+             {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+          for (const auto& [micro, unit, threads] : {std::tuple{1, 1, 1}, {3, 1, 3}, {2, 2, 2}}) {
+            SmallRun::Settings settings;
+            settings.spec = small_spec(tied);
+            settings.lora = lora;
+            settings.weights = weights;
+            settings.threads = threads;
+            settings.step = {
+                .activation = activation, .recompute = recompute, .sequence_length = 24, .micro = micro, .unit = unit};
+            SmallRun run(settings);
+            const StepBytes bytes = Step::bytes(run.spec, settings.step, run.trained->lowest_layer(),
+                                                lora ? lora->rank : 0, weights != activation, threads);
+            EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
+            const std::vector<data::PackedSequence> batch = run.sequences(micro * unit + unit);
+            EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);
+            run.step->evaluate(batch);
+            EXPECT_EQ(run.step->peak().saved, bytes.saved)
+                << spec::name(recompute) << " " << name(activation) << " micro " << micro
+                << (lora ? " LoRA of " + lora->targets.front() : std::string(" full"));
+            EXPECT_EQ(bytes.saved, spec::saved_bytes(run.spec, recompute, static_cast<int64_t>(size_of(activation)),
+                                                     micro * unit * 24, run.spec.layers - run.trained->lowest_layer()));
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::train
