@@ -28,8 +28,8 @@ std::vector<int32_t> SmallModel::prompt(uint64_t seed, int64_t length) const {
 }
 
 std::unique_ptr<RandomAdapter> SmallModel::adapter(int64_t rank, uint64_t seed, DType type) {
-  const std::vector<spec::LoraParam> layers =
-      spec::lora_parameters(spec(), {.rank = rank, .alpha = static_cast<double>(rank), .targets = {"all-linear"}});
+  const std::vector<spec::LoraParam> layers = spec::lora_parameters(
+      spec(), {.rank = rank, .alpha = static_cast<double>(rank), .targets = spec::lora_targets(spec())});
   size_t bytes = 0;
   for (const spec::LoraParam& p : layers) {
     bytes += Arena::footprint(type, Shape{p.rank, p.in}) + Arena::footprint(type, Shape{p.out, p.rank});

@@ -15,7 +15,7 @@
 
 namespace ingot::infer {
 
-// A random adapter of every linear layer; owns its weights.
+// A random adapter of every linear layer, an untied head too; owns its weights.
 struct RandomAdapter {
   Arena arena;
   nn::Adapter adapter;

@@ -129,6 +129,24 @@ TEST(Step, DropoutBelongsToTheSampleAndTheStep) {
   EXPECT_EQ(gradients(0, 1, spec::Recompute::none, 1).second, expected.second) << "dropout in evaluation";
 }
 
+// The loss is computed in pieces of 1,024 tokens of a unit: an adapter of the head sees the right rows in each.
+TEST(Step, AHeadsAdapterBelongsToItsRowsInEveryPieceOfTheLoss) {
+  const auto gradients = [](int64_t micro) {
+    SmallRun::Settings settings;
+    settings.spec.context = 2048;
+    settings.lora = small_lora({"lm_head", "layers.2.mlp.down_proj"});
+    settings.lora->dropout = 0.3;
+    settings.step = {.sequence_length = 1100, .micro = micro};
+    SmallRun run(settings);
+    EXPECT_LT(spec::loss_chunk(run.spec.vocab), 1100);
+    run.randomise_b(1);
+    const StepResult result = run.run(1, 0, run.sequences(3));
+    return std::tuple(gradients_of(*run.trained), result.loss, result.grad_norm);
+  };
+  const auto expected = gradients(1);
+  for (const int64_t micro : {2, 3}) EXPECT_EQ(gradients(micro), expected) << "micro " << micro;
+}
+
 TEST(Step, RankStabilisedLoraDividesByTheRoot) {
   const auto loss = [](double alpha, bool rslora) {
     spec::LoraSpec lora = small_lora();
