@@ -17,11 +17,10 @@ void Scheduler::remove(SequenceState* sequence) {
 
 // Pages for the sequence's first `tokens` tokens, taken from later arrivals if need be. False when it is itself the
 // last.
-bool Scheduler::make_room(SequenceState* sequence, int64_t tokens, std::vector<Piece>& batch) {
+bool Scheduler::make_room(SequenceState* sequence, int64_t tokens) {
   while (!pool_.extend(sequence->table, tokens)) {
     SequenceState* last = running_.back();
     if (last == sequence) return false;
-    std::erase_if(batch, [&](const Piece& piece) { return piece.sequence == last; });
     pool_.release(last->table);
     last->cached = 0;
     running_.pop_back();
@@ -34,11 +33,11 @@ bool Scheduler::make_room(SequenceState* sequence, int64_t tokens, std::vector<P
 std::vector<Piece> Scheduler::next() {
   std::vector<Piece> batch;
   int64_t left = batch_tokens_;
-  // make_room may shorten running_ behind the place we are at, never before it.
+  // make_room may shorten running_ behind the place we are at, never before it: nobody in the batch loses pages.
   for (size_t i = 0; i < running_.size() && left > 0; ++i) {
     SequenceState* sequence = running_[i];
     const int64_t end = std::min(sequence->tokens, sequence->cached + left);
-    if (!make_room(sequence, end, batch)) continue;
+    if (!make_room(sequence, end)) continue;
     batch.push_back({sequence, sequence->cached, end});
     left -= end - sequence->cached;
   }

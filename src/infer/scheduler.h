@@ -48,7 +48,7 @@ class Scheduler {
   int64_t preemptions() const { return preemptions_; }
 
  private:
-  bool make_room(SequenceState* sequence, int64_t tokens, std::vector<Piece>& batch);
+  bool make_room(SequenceState* sequence, int64_t tokens);
 
   PagePool& pool_;
   int64_t batch_tokens_;
