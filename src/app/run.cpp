@@ -87,26 +87,25 @@ double squared_lengths(const data::Dataset& set) {
   return sum;
 }
 
+int64_t longest_prompt(const train::Recipe& r, const checkpoint::TextAssets& text) {
+  size_t longest = 0;
+  for (const std::string& prompt : r.eval.prompts) {
+    longest = std::max(longest, text.tokenizer->encode(prompt, {.add_special_tokens = true}).size());
+  }
+  return static_cast<int64_t>(longest);
+}
+
 // Continues the recipe's prompts with the weights as they are, at an evaluation.
 class Sampler {
  public:
   Sampler(Runtime& runtime, const models::Model& model, const checkpoint::TextAssets& text, const RunPlan& plan,
           const nn::Adapter* adapter)
       : text_(text), plan_(plan), adapter_(adapter) {
-    if (plan.recipe.eval.prompts.empty()) return;
+    if (!plan.samples) return;
     for (const std::string& prompt : plan.recipe.eval.prompts) {
       prompts_.push_back(text.tokenizer->encode(prompt, {.add_special_tokens = true}));
     }
-    size_t longest = 0;
-    for (const std::vector<int32_t>& prompt : prompts_) longest = std::max(longest, prompt.size());
-    infer::EngineSettings settings;
-    settings.activation = plan.step.activation;
-    settings.context = std::min(plan.model.context, static_cast<int64_t>(longest) + plan.recipe.eval.sample_tokens + 1);
-    settings.batch_tokens = 256;
-    settings.sequences = static_cast<int64_t>(prompts_.size());
-    settings.adapter_rank = plan.lora ? plan.lora->rank : 0;
-    settings.decoded = plan.decoded;
-    engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, model, settings);
+    engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, model, *plan.samples);
   }
 
   void run(int64_t step, train::Observer& observer) {
@@ -241,8 +240,8 @@ int RunCommand::run(const Output& output) {
     weights = {sizes.copied, sizes.mapped};
   }
   const size_t available = runtime.device->memory_available();
-  RunPlan plan = plan_run(recipe, model, data.train.statistics(), squared_lengths(data.train), weights, available,
-                          runtime.threads->threads());
+  RunPlan plan = plan_run(recipe, model, data.train.statistics(), squared_lengths(data.train),
+                          longest_prompt(recipe, text), weights, available, runtime.threads->threads());
   if (dry_run_) {
     output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
                              train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
@@ -267,6 +266,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     loaded = checkpoint::load_model(source, load_options(r, runtime));
   }
   const std::unique_ptr<models::Model> model = models::make_model(plan.model, loaded.weights, *runtime.device);
+  const std::string base = r.init == train::InitFrom::random ? "random" : weights_fingerprint(loaded.weights);
   std::optional<train::Trained> trained;
   if (plan.lora) {
     trained.emplace(*runtime.device, plan.model, *plan.lora, plan.step.activation, plan.optimizer_types,
@@ -292,7 +292,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.checkpoint_every = r.checkpoint.every;
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.run_dir = folder.path();
-  settings.identity = run_identity(plan, data.train.content_hash(), runtime.device->arch());
+  settings.identity = run_identity(plan, data.train.content_hash(), base, runtime.device->arch());
   const bool bf16 = plan.step.activation == DType::bf16;
   settings.peak_flops = bf16 ? peaks.bf16_flops : peaks.f32_flops;
   settings.gemm_flops = bf16 ? peaks.gemm_bf16_flops : peaks.gemm_f32_flops;

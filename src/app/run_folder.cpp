@@ -50,7 +50,22 @@ RunFolder::~RunFolder() {
 
 void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }
 
-std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& arch) {
+std::string weights_fingerprint(const WeightSet& weights) {
+  constexpr size_t sampled = 4096;
+  Sha256 digest;
+  for (const Parameter& p : weights.parameters) {
+    const bool matrix = static_cast<bool>(p.matrix);
+    const size_t bytes =
+        matrix ? static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in) : p.vector.bytes();
+    const std::span all(static_cast<const std::byte*>(matrix ? p.matrix.data : p.vector.data), bytes);
+    digest.update(all.first(std::min(sampled, bytes)));
+    digest.update(all.last(std::min(sampled, bytes)));
+  }
+  return digest.hex();
+}
+
+std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base,
+                         const std::string& arch) {
   const spec::ModelSpec& m = plan.model;
   nlohmann::ordered_json identity = {{"model",
                                       {{"family", m.family},
@@ -61,7 +76,10 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                        {"kv_heads", m.kv_heads},
                                        {"head_dim", m.head_dim},
                                        {"ffn", m.ffn},
+                                       {"norm_epsilon", m.norm_epsilon},
+                                       {"rope_theta", m.rope_theta},
                                        {"tied_head", m.tied_head}}},
+                                     {"base", base},
                                      {"data", data_hash},
                                      {"data_seed", plan.recipe.data.seed},
                                      {"seed", plan.recipe.seed},

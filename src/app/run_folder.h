@@ -5,6 +5,7 @@
 #include <string>
 
 #include "app/run_plan.h"
+#include "tensor/weight_set.h"
 
 namespace ingot::app {
 
@@ -29,6 +30,11 @@ class RunFolder {
 
 // What a checkpoint must agree with to be continued, as a JSON object: the model's shape, the adapter, data, order and
 // seeds. Length, learning rate, batch.micro, recompute and evaluation may change.
-std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& arch);
+std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base,
+                         const std::string& arch);
+
+// SHA-256 over the first and last 4 KiB of every parameter in host memory: tells models apart without reading all of
+// them.
+std::string weights_fingerprint(const WeightSet& weights);
 
 }  // namespace ingot::app

@@ -43,11 +43,28 @@ std::optional<spec::LoraSpec> resolve_adapter(train::Recipe& r, int64_t counted_
   return spec::LoraSpec{*a.rank.value, *a.alpha.value, a.dropout, a.rslora, a.targets};
 }
 
+// All prompts at once, each with room for its sample.
+infer::EngineSettings sample_settings(const RunPlan& plan, int64_t longest_prompt) {
+  infer::EngineSettings settings;
+  settings.activation = plan.step.activation;
+  settings.context = longest_prompt + plan.recipe.eval.sample_tokens;
+  if (settings.context > plan.model.context) {
+    throw_hint(ErrorKind::usage, "shorten it, or lower eval.sample_tokens",
+               "a prompt of eval.prompts has {} tokens; with {} more that is beyond the model's context of {}",
+               longest_prompt, plan.recipe.eval.sample_tokens, plan.model.context);
+  }
+  settings.batch_tokens = 256;
+  settings.sequences = static_cast<int64_t>(plan.recipe.eval.prompts.size());
+  settings.adapter_rank = plan.lora ? plan.lora->rank : 0;
+  settings.decoded = plan.decoded;
+  return settings;
+}
+
 }  // namespace
 
 size_t MemoryPlan::total() const {
   return weights + trained.master + trained.moments + trained.gradients + trained.adapter + step.saved + step.scratch +
-         step.batch;
+         step.batch + samples;
 }
 
 std::string MemoryPlan::table() const {
@@ -63,6 +80,7 @@ std::string MemoryPlan::table() const {
   row("saved activations", step.saved);
   row("scratch", step.scratch);
   row("batch", step.batch);
+  row("samples' engine", samples);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
   if (mapped)
     text +=
@@ -71,7 +89,8 @@ std::string MemoryPlan::table() const {
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 double squared_lengths, const WeightPlan& weights, size_t available, int threads) {
+                 double squared_lengths, int64_t longest_prompt, const WeightPlan& weights, size_t available,
+                 int threads) {
   RunPlan plan;
   plan.recipe = recipe;
   plan.model = model;
@@ -119,6 +138,11 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.memory.weights = weights.copied;
   plan.memory.mapped = weights.mapped;
   plan.memory.trained = train::trained_bytes(model, plan.lora, s.activation, plan.optimizer_types);
+  if (longest_prompt > 0) {
+    plan.samples = sample_settings(plan, longest_prompt);
+    const infer::EngineBytes bytes = infer::engine_bytes(model, *plan.samples, threads);
+    plan.memory.samples = bytes.kv + bytes.scratch + bytes.batch;
+  }
   const auto fits = [&](int64_t micro) {
     s.micro = micro / s.unit;
     plan.memory.step = train::Step::bytes(model, s, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded, threads);

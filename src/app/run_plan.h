@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "infer/engine.h"
 #include "train/recipe.h"
 #include "train/step.h"
 
@@ -17,6 +18,7 @@ struct MemoryPlan {
   size_t mapped = 0;   // weights read in place from the model's files: the system may drop and read them again
   train::TrainedBytes trained;
   train::StepBytes step;
+  size_t samples = 0;    // the engine that continues eval.prompts
   size_t total() const;  // without what is mapped
   std::string table() const;
 };
@@ -31,7 +33,8 @@ struct RunPlan {
   MemoryPlan memory;
   double flops_per_token = 0;  // useful, causal, at the data's sub-sequence lengths
   int64_t trained_parameters = 0;
-  bool decoded = false;  // weights are kept as stored and decoded as they are used
+  std::optional<infer::EngineSettings> samples;  // for eval.prompts, when there are any
+  bool decoded = false;                          // weights are kept as stored and decoded as they are used
 };
 
 // Where weights will lie: what load_model would do with them.
@@ -40,10 +43,12 @@ struct WeightPlan {
   size_t mapped = 0;
 };
 
+// `longest_prompt`: tokens of the longest of eval.prompts; 0 without any.
 // Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken.
 // Errors: usage for a sequence longer than the model's context and for what contradicts; resource when the smallest
 // micro-batch does not fit, with what it needs, by kind, and what there is.
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 double squared_lengths, const WeightPlan& weights, size_t available, int threads);
+                 double squared_lengths, int64_t longest_prompt, const WeightPlan& weights, size_t available,
+                 int threads);
 
 }  // namespace ingot::app

@@ -160,7 +160,7 @@ void describe(Visitor& v, Recipe& r) {
 namespace {
 
 void check(const Recipe& r, const std::string& path) {
-  const auto fail = [&](std::string hint, std::string message) {
+  const auto fail = [&](std::string hint, const std::string& message) {
     throw Error(ErrorKind::usage, path + ": " + message, std::move(hint));
   };
   const int lengths = r.steps.has_value() + r.epochs.has_value() + r.tokens.has_value();

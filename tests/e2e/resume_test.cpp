@@ -136,6 +136,21 @@ TEST_P(Faults, OtherSettingsAreRefusedByName) {
   EXPECT_NE(seed.error.find("data_seed was 17 and is now 99"), std::string::npos) << seed.error;
 }
 
+TEST_P(Faults, AnotherBaseIsRefused) {
+  ASSERT_EQ(ingot(command("one", {"steps=2"})).code, 0);
+  ASSERT_EQ(ingot(command("two", {"steps=2", "seed=5"})).code, 0);
+  const auto tuned = [&](const std::string& base, std::vector<std::string> more) {
+    std::vector<std::string> words = {"init=pretrained", "model=" + (run(base) / "model").string(), "adapter.rank=2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return ingot(command("tuned", words));
+  };
+  ASSERT_EQ(tuned("one", {"steps=2"}).code, 0);
+  ASSERT_EQ(tuned("one", {"steps=4", "--resume"}).code, 0);
+  const Result other = tuned("two", {"steps=6", "--resume"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.error.find("base was"), std::string::npos) << other.error;
+}
+
 TEST_P(Faults, ADamagedCheckpointIsRefused) {
   ASSERT_EQ(ingot(command("damaged", {"steps=3"})).code, 0);
   const fs::path step = run("damaged") / "checkpoints" / "step-3";
@@ -166,6 +181,7 @@ TEST_P(Faults, MistakesAreOneClearLineAndTheRightCode) {
   expect({"data.sequence_length=100000"}, 2, "context");
   expect({"batch.micro=4000", "batch.global=4000", "data.sequence_length=512"}, 4, "saved activations");
   expect({"schedule.warmup_steps=99"}, 2, "warm-up");
+  expect({"eval.prompts=[hello]", "eval.sample_tokens=100000"}, 2, "beyond the model's context");
   std::ofstream(folder_ / "empty.jsonl").close();
   expect({"data.train=" + (folder_ / "empty.jsonl").string()}, 3, "empty.jsonl");
   expect({"run_dir=/proc/nowhere"}, 5, "/proc/nowhere");

@@ -8,11 +8,17 @@
 // elsewhere: a weak symbol compiled with AVX-512 could be the copy that the linker keeps for everyone.
 #pragma once
 
-#define INGOT_EVERY_LEVEL(...)          \
-  namespace ingot::cpu {                \
-  namespace plain { __VA_ARGS__ }       \
-  namespace avx2 { __VA_ARGS__ }        \
-  namespace avx512 { __VA_ARGS__ }      \
+#define INGOT_EVERY_LEVEL(...) \
+  namespace ingot::cpu {       \
+  namespace plain {            \
+  __VA_ARGS__                  \
+  }                            \
+  namespace avx2 {             \
+  __VA_ARGS__                  \
+  }                            \
+  namespace avx512 {           \
+  __VA_ARGS__                  \
+  }                            \
   }
 
 namespace ingot::cpu {
