@@ -64,7 +64,7 @@ fs::path ingot_home() {
   throw_hint(ErrorKind::usage, "set INGOT_HOME to a folder", "neither INGOT_HOME nor HOME is set");
 }
 
-Registry::Registry(fs::path home) : models_(std::move(home) / "models") {}
+Registry::Registry(const fs::path& home) : models_(home / "models") {}
 
 fs::path Registry::folder(std::string_view name) const {
   if (!is_name(name)) {

@@ -30,7 +30,7 @@ struct RegisteredModel {
 
 class Registry {
  public:
-  explicit Registry(std::filesystem::path home);
+  explicit Registry(const std::filesystem::path& home);
 
   // Ascending name. Errors: corrupt for an origin.json that cannot be read.
   std::vector<RegisteredModel> list() const;

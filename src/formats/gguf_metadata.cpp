@@ -42,8 +42,7 @@ std::optional<std::vector<Out>> convert_items(const GgufArray& array, Convert co
           std::vector<Out> out;
           out.reserve(items.size());
           for (size_t i = 0; i < items.size(); ++i) {
-            const typename Items::value_type item = items[i];
-            const std::optional<Out> converted = convert(item);
+            const std::optional<Out> converted = convert(items[i]);
             if (!converted) return std::nullopt;
             out.push_back(*converted);
           }

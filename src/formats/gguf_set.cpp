@@ -25,7 +25,7 @@ std::optional<PartName> parse_part_name(const std::string& name) {
     return error == std::errc() && end == tail.data() + begin + 5 ? value : -1;
   };
   if (tail.front() != '-' || tail.substr(6, 4) != "-of-" || tail.substr(15) != ".gguf") return std::nullopt;
-  const PartName parts{name.substr(0, name.size() - pattern.size()), digits(1), digits(10)};
+  PartName parts{name.substr(0, name.size() - pattern.size()), digits(1), digits(10)};
   if (parts.part < 1 || parts.num_parts < parts.part) return std::nullopt;
   return parts;
 }
