@@ -214,7 +214,8 @@ void encode_q4_1(const float* values, int64_t n, std::byte* blocks) {
     put_scale(blocks + 2, low, Storage::q4_1);
     int nibbles[small_block];
     for (int64_t j = 0; j < small_block; ++j) {
-      nibbles[j] = std::min(15, static_cast<int>((x[j] - low) * id + 0.5F));
+      const float shifted = (x[j] - low) * id + 0.5F;  // the format rounds by cutting off
+      nibbles[j] = std::min(15, static_cast<int>(shifted));
     }
     put_nibbles(blocks + 4, nibbles);
   }
