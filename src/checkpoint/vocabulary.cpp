@@ -156,7 +156,7 @@ std::optional<std::string> template_token(const JsonObject& root, bool front) {
 }
 
 // The BOS (or EOS) of a vocabulary and whether it is added: what the settings say, else what the post-processor does.
-void read_edge(const JsonObject& root, bool front, std::optional<std::string> named, std::optional<bool> forced,
+void read_edge(const JsonObject& root, bool front, const std::optional<std::string>& named, std::optional<bool> forced,
                std::optional<std::string>& token, std::optional<bool>& add) {
   const std::optional<std::string> added = template_token(root, front);
   token = named ? named : added;
