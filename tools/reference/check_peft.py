@@ -5,6 +5,8 @@
 
 * An adapter that `ingot finetune` trained loads in peft, and gives the logits of `ingot score --adapter`.
 * An adapter that peft made (random A and B, rsLoRA, some layers only) gives the same logits in Ingot.
+* Each of them merged by `ingot model merge`, read by transformers and by `ingot score`, gives the logits of peft's
+  merge_and_unload.
 
 Exit status 1 at the first difference.
 """
@@ -35,30 +37,52 @@ def base_model(folder):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
+def torch_logits(model):
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([IDS])).logits[0].numpy()
+
+
+def ingot_logits(folder, work, *more):
+    out = work / "logits.npy"
+    ingot("score", "--model", folder, *more, "--ids", ",".join(map(str, IDS)), "--dtype", "fp32", "--logits-out", out)
+    return np.load(out)
+
+
+def distance(found, expected):
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
 def compare(what, model, folder, adapter, work):
     """Logits of IDS in fp32; the bound is tolerance(f32, length) of src/tensor/tolerance.h over the layers' products."""
-    with torch.no_grad():
-        expected = model(input_ids=torch.tensor([IDS])).logits[0].numpy()
-        plain = base_model(folder)(input_ids=torch.tensor([IDS])).logits[0].numpy()
-    out = work / "logits.npy"
-    ids = ",".join(map(str, IDS))
-    ingot("score", "--model", folder, "--adapter", adapter, "--ids", ids, "--dtype", "fp32", "--logits-out", out)
-    found = np.load(out)
+    expected = torch_logits(model)
     config = json.loads((folder / "config.json").read_text())
     length = 7 * config["num_hidden_layers"] * max(config["vocab_size"], config["hidden_size"], config["intermediate_size"])
     bound = 8 * length**0.5 * 2.0**-24
-    error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
-    effect = np.linalg.norm(expected - plain) / np.linalg.norm(expected)
-    print(f"{what}: error {error:.1e}, bound {bound:.1e}; the adapter changes logits by {effect:.1e}")
-    if not error < bound:
-        sys.exit(f"{what}: logits differ")
+    effect = distance(torch_logits(base_model(folder)), expected)
     if not effect > 100 * bound:
         sys.exit(f"{what}: the adapter does nothing, so nothing was compared")
 
+    merged = work / f"{adapter.name}-merged"
+    ingot("model", "merge", folder, "--adapter", adapter, merged, "--dtype", "fp32")
+    unloaded = torch_logits(model.merge_and_unload())  # changes the model: after `expected`
+    errors = {
+        "adapter": distance(ingot_logits(folder, work, "--adapter", adapter), expected),
+        "merged, by transformers": distance(torch_logits(base_model(merged)), unloaded),
+        "merged, by ingot": distance(ingot_logits(merged, work), unloaded),
+    }
+    told = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+    print(f"{what}: errors: {told}; bound {bound:.1e}; the adapter changes logits by {effect:.1e}")
+    for name, error in errors.items():
+        if not error < bound:
+            sys.exit(f"{what}, {name}: logits differ")
+
 
 def main():
-    work = Path(tempfile.mkdtemp())
+    with tempfile.TemporaryDirectory() as work:
+        check(Path(work))
 
+
+def check(work):
     tiny = ROOT / "recipes/models/tiny"
     data = work / "train.jsonl"
     data.write_text("".join(json.dumps({"text": f"Sentence {i} is about {i * i}."}) + "\n" for i in range(64)))
