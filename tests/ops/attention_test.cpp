@@ -117,9 +117,9 @@ TEST_P(AttentionBits, DoNotDependOnTheOtherSequencesOfThePack) {
                           {*out_alone, *lse_alone, mine(q), mine(k), mine(v)}, *alone, attributes);
   EXPECT_TRUE(same_bits(*out_alone, mine(out)));
   for (int64_t h = 0; h < attributes.heads; ++h) {
-    EXPECT_EQ(std::memcmp(lse_alone->as<float>() + h * own, lse->as<float>() + h * tokens + before,
-                          static_cast<size_t>(own) * sizeof(float)),
-              0);
+    const auto* alone_bits = reinterpret_cast<const std::byte*>(lse_alone->as<float>() + h * own);
+    const auto* packed_bits = reinterpret_cast<const std::byte*>(lse->as<float>() + h * tokens + before);
+    EXPECT_EQ(std::memcmp(alone_bits, packed_bits, static_cast<size_t>(own) * sizeof(float)), 0);
   }
   EXPECT_TRUE(same_bits(*dq_alone, mine(dq)));
   EXPECT_TRUE(same_bits(*dk_alone, mine(dk)));
@@ -219,14 +219,14 @@ TEST_F(AttentionErrors, PagesThatDoNotExist) {
   const Owned q(*device_, DType::f32, {2, q_width});
   const Owned k(*device_, DType::f32, {2, kv_width});
   const Owned pages(*device_, DType::f32, {3, 4, kv_width});
-  const auto store = [&](std::vector<int32_t> slots) {
+  const auto store = [&](const std::vector<int32_t>& slots) {
     ops::kv_store(context_, {*pages, *pages}, *k, *k, *Owned::integers(*device_, {2}, slots));
   };
   EXPECT_NO_THROW(store({11, 0}));
   expect_internal([&] { store({0, 12}); }, "token 1 goes to slot 12 of 3 pages of 4");
   expect_internal([&] { store({-1, 0}); }, "token 0 goes to slot -1");
   const Owned offsets = Owned::integers(*device_, {2}, {0, 2});
-  const auto ask = [&](int32_t length, std::vector<int32_t> table) {
+  const auto ask = [&](int32_t length, const std::vector<int32_t>& table) {
     ops::paged_attention(
         context_, *q, *q, {*pages, *pages},
         {*offsets, *Owned::integers(*device_, {1}, {length}), *Owned::integers(*device_, {1, 2}, table)}, attributes);
