@@ -24,7 +24,8 @@ constexpr const char* weights_file = "adapter_model.safetensors";
 constexpr std::string_view prefix = "base_model.model.";
 
 bool is_set(const json& value) {
-  if (value.is_null() || value == false || value == 0 || value == "") return false;
+  if (value.is_null() || value == false || value == 0) return false;
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
   return !((value.is_array() || value.is_object()) && value.empty());
 }
 
