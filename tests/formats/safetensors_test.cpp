@@ -214,7 +214,9 @@ TEST(Safetensors, HostileNamesAreMadePrintable) {
 
 TEST(Safetensors, WriterRefusesMisuse) {
   const Folder folder;
-  const auto write = [&](std::vector<TensorDeclaration> tensors) { SafetensorsWriter(folder / "out", tensors); };
+  const auto write = [&](std::vector<TensorDeclaration> tensors) {
+    SafetensorsWriter(folder / "out", std::move(tensors));
+  };
   expect_error(ErrorKind::internal, "tensor 'a': declared twice", [&] { write({{"a", "F32", {}}, {"a", "U8", {}}}); });
   expect_error(ErrorKind::internal, "reserved", [&] { write({{"__metadata__", "F32", {}}}); });
   expect_error(ErrorKind::internal, "not UTF-8", [&] { write({{"\xff", "F32", {}}}); });
