@@ -279,13 +279,6 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
   return c;
 }
 
-OpCase timing(OpCase c) {
-  c.timing_only = true;
-  c.reference = {};
-  c.gradients = {};
-  return c;
-}
-
 }  // namespace
 
 std::vector<OpCase> attention_cases() {

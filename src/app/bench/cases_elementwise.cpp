@@ -104,12 +104,6 @@ OpCase dropout_case(DType dtype, int64_t rows, int64_t width, ops::DropoutAttrib
   return c;
 }
 
-OpCase timing(OpCase c) {
-  c.timing_only = true;
-  c.reference = {};
-  return c;
-}
-
 }  // namespace
 
 std::vector<OpCase> elementwise_cases() {

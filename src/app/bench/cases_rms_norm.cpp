@@ -115,13 +115,6 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::RmsNormBackwardA
   return c;
 }
 
-OpCase timing(OpCase c) {
-  c.timing_only = true;
-  c.reference = {};
-  c.gradients = {};
-  return c;
-}
-
 }  // namespace
 
 std::vector<OpCase> rms_norm_cases() {

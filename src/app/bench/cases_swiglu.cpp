@@ -65,13 +65,6 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, bool in_place, double
   return c;
 }
 
-OpCase timing(OpCase c) {
-  c.timing_only = true;
-  c.reference = {};
-  c.gradients = {};
-  return c;
-}
-
 }  // namespace
 
 std::vector<OpCase> swiglu_cases() {

@@ -30,6 +30,13 @@ Fill fixed(std::vector<double> wanted) {
   return [wanted = std::move(wanted)](std::vector<double>& values, RandomStream&) { values = wanted; };
 }
 
+OpCase timing(OpCase c) {
+  c.timing_only = true;
+  c.reference = {};
+  c.gradients = {};
+  return c;
+}
+
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;

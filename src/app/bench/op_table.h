@@ -70,6 +70,9 @@ struct OpCase {
   double bytes = 0;
 };
 
+// The case for timing alone: without reference and gradient checks.
+OpCase timing(OpCase c);
+
 // Every case of every op.
 const std::vector<OpCase>& op_cases();
 
