@@ -21,7 +21,8 @@ function(ingot_library name)
   endforeach()
   # External headers are used in .cpp files only, so they are private.
   target_link_libraries(ingot_${name} PRIVATE ${ARG_LINKS})
-  target_precompile_headers(ingot_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src/base/pch.h)
+  # In angle brackets: with an absolute path no checkout could use objects that ccache has from another.
+  target_precompile_headers(ingot_${name} PRIVATE <base/pch.h>)
 endfunction()
 
 # ingot_test(FOLDER [USES ingot folders...] [LINKS external targets...])
