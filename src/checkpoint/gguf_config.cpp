@@ -146,6 +146,7 @@ spec::ModelSpec gguf_model(const TensorStore& store) {
   model.norm_epsilon = shortest(metadata.real("llama.attention.layer_norm_rms_epsilon"));
   model.tied_head = store.find("output.weight") == nullptr;
   model.attention_bias = store.find("blk.0.attn_q.bias") != nullptr;
+  model.attention_out_bias = store.find("blk.0.attn_output.bias") != nullptr;
   model.mlp_bias = store.find("blk.0.ffn_gate.bias") != nullptr;
   read_rope(store, model);
   try {

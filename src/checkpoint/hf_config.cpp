@@ -86,6 +86,7 @@ spec::ModelSpec read_llama(const JsonObject& config) {
   model.initializer_range = config.number("initializer_range").value_or(0.02);
   model.tied_head = config.boolean("tie_word_embeddings").value_or(false);
   model.attention_bias = config.boolean("attention_bias").value_or(false);
+  model.attention_out_bias = model.attention_bias;
   model.mlp_bias = config.boolean("mlp_bias").value_or(false);
   const std::string activation = config.string("hidden_act").value_or("silu");
   if (activation != "silu") {

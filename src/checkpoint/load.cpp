@@ -58,8 +58,9 @@ Move plan_move(const TensorStore& store, const spec::ParamSpec& p, const LoadOpt
   const StoredTensor* tensor = store.find(name);
   if (tensor == nullptr) {
     throw_hint(ErrorKind::corrupt,
-               p.head ? "set tie_word_embeddings to true in config.json if the head is the embedding"
-                      : "the file is incomplete or of another model; fetch it again",
+               p.role == spec::Role::head
+                   ? "set tie_word_embeddings to true in config.json if the head is the embedding"
+                   : "the file is incomplete or of another model; fetch it again",
                "{}: tensor '{}' {} is missing", store.path().string(), name, shape_text(p.shape));
   }
   if (tensor->shape != p.shape) {

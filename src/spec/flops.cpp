@@ -1,6 +1,7 @@
 #include "spec/flops.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ingot::spec {
 
@@ -12,13 +13,21 @@ double attention_forward(const ModelSpec& model, AttentionSquares squares, Atten
   return count == AttentionCount::causal ? full / 2 : full;
 }
 
+// Of a mixture of experts a token passes those that were chosen for it.
+double used(const ModelSpec& model, const ParamSpec& p) {
+  const double elements = static_cast<double>(p.elements());
+  if (p.expert < 0) return elements;
+  return elements * static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
+}
+
 }  // namespace
 
 int64_t matmul_parameters(const ModelSpec& model) {
-  int64_t count = 0;
+  double linear = 0;
   for (const ParamSpec& p : parameters(model)) {
-    if (p.linear) count += p.elements();
+    if (p.linear) linear += used(model, p);
   }
+  const int64_t count = std::llround(linear);
   return model.tied_head ? count + model.vocab * model.hidden : count;
 }
 
@@ -42,7 +51,7 @@ double lora_training_flops(const ModelSpec& model, std::span<const LoraParam> ad
   for (const ParamSpec& p : table) {
     if (!p.linear) continue;
     const bool backward = p.layer < 0 || p.layer >= lowest;
-    linear += (backward ? 4.0 : 2.0) * static_cast<double>(p.elements());
+    linear += (backward ? 4.0 : 2.0) * used(model, p);
   }
   if (model.tied_head) linear += 4.0 * static_cast<double>(model.vocab * model.hidden);
   linear += 6.0 * static_cast<double>(num_parameters(adapters));

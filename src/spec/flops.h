@@ -10,7 +10,7 @@
 namespace ingot::spec {
 
 // Elements of matrices that take part in a product for every token: the linear layers and the output head once (tied or
-// not); the embedding look-up is not counted.
+// not); the embedding look-up is not counted. Of a mixture's experts, those that a token passes.
 int64_t matmul_parameters(const ModelSpec& model);
 
 // Work of attention alone for sequences of these lengths: sum of squared lengths is all that matters.

@@ -1,90 +1,91 @@
-// The llama family (Touvron et al. 2023, arXiv 2302.13971; Grattafiori et al. 2024, arXiv 2407.21783).
-#include "spec/llama.h"
-
+// llama (Touvron et al. 2023, arXiv 2302.13971; Grattafiori et al. 2024, arXiv 2407.21783) and the families that keep
+// its names: mistral (arXiv 2310.06825), qwen2 (2407.10671), qwen3 (2505.09388), gemma2 (2408.00118) and mixtral
+// (2401.04088).
 #include <fmt/format.h>
+
+#include "spec/table.h"
 
 namespace ingot::spec {
 
 namespace {
 
-struct LinearRow {
-  const char* module;  // below "model.layers.N."
-  const char* gguf;    // below "blk.N."
-  int64_t out, in;
-  bool bias;
-  Split split;
-  int64_t rope_heads;
-};
+void attention(TableBuilder& table, const ModelSpec& model) {
+  const int64_t q = model.heads * model.head_dim;
+  const int64_t kv = model.kv_heads * model.head_dim;
+  const int64_t h = model.hidden;
+  // llama.cpp keeps the rotary rows of its architecture "llama", which mistral and mixtral have too, interleaved.
+  const bool interleaved = model.family == "llama" || model.family == "mistral" || model.family == "mixtral";
+  const auto row = [&](int64_t out, int64_t in, bool bias, Split split, int64_t rope_heads) {
+    return TableBuilder::LinearRow{.out = out, .in = in, .bias = bias, .split = split, .rope_heads = rope_heads};
+  };
+  const bool bias = model.attention_bias;
+  table.linear(Role::q, {"self_attn.q_proj", "attn_q"}, row(q, h, bias, Split::rows, interleaved ? model.heads : 0));
+  table.linear(Role::k, {"self_attn.k_proj", "attn_k"},
+               row(kv, h, bias, Split::rows, interleaved ? model.kv_heads : 0));
+  table.linear(Role::v, {"self_attn.v_proj", "attn_v"}, row(kv, h, bias, Split::rows, 0));
+  if (model.qk_norm == QkNorm::head) {
+    table.norm(Role::q_norm, {"self_attn.q_norm", "attn_q_norm"}, model.head_dim);
+    table.norm(Role::k_norm, {"self_attn.k_norm", "attn_k_norm"}, model.head_dim);
+  }
+  table.linear(Role::attention_out, {"self_attn.o_proj", "attn_output"},
+               row(h, q, model.attention_out_bias, Split::columns, 0));
+}
+
+void mlp(TableBuilder& table, const ModelSpec& model) {
+  const int64_t h = model.hidden;
+  const int64_t f = model.ffn;
+  const bool bias = model.mlp_bias;
+  table.linear(Role::gate, {"mlp.gate_proj", "ffn_gate"}, {.out = f, .in = h, .bias = bias});
+  table.linear(Role::up, {"mlp.up_proj", "ffn_up"}, {.out = f, .in = h, .bias = bias});
+  table.linear(Role::down, {"mlp.down_proj", "ffn_down"}, {.out = h, .in = f, .bias = bias, .split = Split::columns});
+}
+
+// GGUF holds a block's experts as one tensor; the part of `expert` is its slice of that number.
+void experts(TableBuilder& table, const ModelSpec& model) {
+  const int64_t h = model.hidden;
+  const int64_t f = model.ffn;
+  table.linear(Role::router, {"block_sparse_moe.gate", "ffn_gate_inp"},
+               {.out = model.experts, .in = h, .split = Split::none});
+  for (int64_t e = 0; e < model.experts; ++e) {
+    const std::string prefix = fmt::format("block_sparse_moe.experts.{}.", e);
+    const std::string gate = prefix + "w1";
+    const std::string up = prefix + "w3";
+    const std::string down = prefix + "w2";
+    table.linear(Role::gate, {gate.c_str(), "ffn_gate_exps"}, {.out = f, .in = h, .expert = e});
+    table.linear(Role::up, {up.c_str(), "ffn_up_exps"}, {.out = f, .in = h, .expert = e});
+    table.linear(Role::down, {down.c_str(), "ffn_down_exps"},
+                 {.out = h, .in = f, .split = Split::columns, .expert = e});
+  }
+}
 
 }  // namespace
 
 std::vector<ParamSpec> llama_parameters(const ModelSpec& model) {
-  const int64_t q = model.heads * model.head_dim;
-  const int64_t kv = model.kv_heads * model.head_dim;
-  const double std = model.initializer_range;
-  std::vector<ParamSpec> table;
-
-  const auto norm = [&](std::string name, std::string gguf, int64_t layer) {
-    ParamSpec p;
-    p.name = std::move(name);
-    p.shape = {model.hidden};
-    p.init = Init::ones;
-    p.layer = layer;
-    p.gguf_name = std::move(gguf);
-    table.push_back(std::move(p));
-  };
-  const auto matrix = [&](std::string name, std::string gguf, int64_t out, int64_t in, Split split, int64_t layer) {
-    ParamSpec p;
-    p.name = std::move(name);
-    p.shape = {out, in};
-    p.init_std = std;
-    p.decay = true;
-    p.split = split;
-    p.layer = layer;
-    p.gguf_name = std::move(gguf);
-    table.push_back(std::move(p));
-  };
-
-  matrix("model.embed_tokens.weight", "token_embd.weight", model.vocab, model.hidden, Split::rows, -1);
+  TableBuilder table(model);
+  table.embedding(Role::embedding, {"model.embed_tokens", "token_embd"}, model.vocab);
   for (int64_t layer = 0; layer < model.layers; ++layer) {
-    const std::string hf = fmt::format("model.layers.{}.", layer);
-    const std::string gguf = fmt::format("blk.{}.", layer);
-    const bool ab = model.attention_bias;
-    const bool mb = model.mlp_bias;
-    const LinearRow attention[] = {{"self_attn.q_proj", "attn_q", q, model.hidden, ab, Split::rows, model.heads},
-                                   {"self_attn.k_proj", "attn_k", kv, model.hidden, ab, Split::rows, model.kv_heads},
-                                   {"self_attn.v_proj", "attn_v", kv, model.hidden, ab, Split::rows, 0},
-                                   {"self_attn.o_proj", "attn_output", model.hidden, q, ab, Split::columns, 0}};
-    const LinearRow mlp[] = {{"mlp.gate_proj", "ffn_gate", model.ffn, model.hidden, mb, Split::rows, 0},
-                             {"mlp.up_proj", "ffn_up", model.ffn, model.hidden, mb, Split::rows, 0},
-                             {"mlp.down_proj", "ffn_down", model.hidden, model.ffn, mb, Split::columns, 0}};
-    const auto linear = [&](const LinearRow& row) {
-      matrix(hf + row.module + ".weight", gguf + row.gguf + ".weight", row.out, row.in, row.split, layer);
-      table.back().linear = true;
-      table.back().rope_heads = row.rope_heads;
-      if (!row.bias) return;
-      ParamSpec p;
-      p.name = hf + row.module + ".bias";
-      p.shape = {row.out};
-      p.init = Init::zeros;
-      p.split = row.split == Split::rows ? Split::rows : Split::none;
-      p.layer = layer;
-      p.gguf_name = gguf + row.gguf + ".bias";
-      p.rope_heads = row.rope_heads;
-      table.push_back(std::move(p));
-    };
-    norm(hf + "input_layernorm.weight", gguf + "attn_norm.weight", layer);
-    for (const LinearRow& row : attention) linear(row);
-    norm(hf + "post_attention_layernorm.weight", gguf + "ffn_norm.weight", layer);
-    for (const LinearRow& row : mlp) linear(row);
+    table.enter(layer, fmt::format("model.layers.{}.", layer), fmt::format("blk.{}.", layer));
+    table.norm(Role::attention_norm, {"input_layernorm", "attn_norm"}, model.hidden);
+    attention(table, model);
+    if (model.post_norms) {
+      table.norm(Role::post_attention_norm, {"post_attention_layernorm", "post_attention_norm"}, model.hidden);
+      table.norm(Role::mlp_norm, {"pre_feedforward_layernorm", "ffn_norm"}, model.hidden);
+    } else {
+      table.norm(Role::mlp_norm, {"post_attention_layernorm", "ffn_norm"}, model.hidden);
+    }
+    if (model.experts > 0) {
+      experts(table, model);
+    } else {
+      mlp(table, model);
+    }
+    if (model.post_norms) {
+      table.norm(Role::post_mlp_norm, {"post_feedforward_layernorm", "post_ffw_norm"}, model.hidden);
+    }
   }
-  norm("model.norm.weight", "output_norm.weight", -1);
-  if (!model.tied_head) {
-    matrix("lm_head.weight", "output.weight", model.vocab, model.hidden, Split::rows, -1);
-    table.back().linear = true;
-    table.back().head = true;
-  }
-  return table;
+  table.enter(-1, "", "");
+  table.norm(Role::final_norm, {"model.norm", "output_norm"}, model.hidden);
+  if (!model.tied_head) table.linear(Role::head, {"lm_head", "output"}, {.out = model.vocab, .in = model.hidden});
+  return table.take();
 }
 
 }  // namespace ingot::spec

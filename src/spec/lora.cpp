@@ -35,7 +35,7 @@ std::vector<LoraParam> lora_parameters(const ModelSpec& model, const LoraSpec& l
     bool wanted = false;
     for (size_t t = 0; t < lora.targets.size(); ++t) {
       const std::string& target = lora.targets[t];
-      const bool match = target == "all-linear" ? p.linear && !p.head
+      const bool match = target == "all-linear" ? p.linear && p.role != Role::head
                                                 : p.name.ends_with(".weight") && names_module(target, p.module());
       if (!match) continue;
       if (!p.linear) {

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "spec/llama.h"
+#include "spec/table.h"
 
 namespace ingot::spec {
 
@@ -18,8 +18,17 @@ struct Family {
   std::vector<ParamSpec> (*parameters)(const ModelSpec&);
 };
 
-constexpr std::array<Family, 1> family_table = {{{"llama", llama_parameters}}};
-constexpr std::array<std::string_view, 1> family_names = {"llama"};
+constexpr std::array<Family, 9> family_table = {{{"llama", llama_parameters},
+                                                 {"mistral", llama_parameters},
+                                                 {"qwen2", llama_parameters},
+                                                 {"qwen3", llama_parameters},
+                                                 {"gemma2", llama_parameters},
+                                                 {"mixtral", llama_parameters},
+                                                 {"gpt2", gpt2_parameters},
+                                                 {"gpt_neox", gpt_neox_parameters},
+                                                 {"mpt", mpt_parameters}}};
+constexpr std::array<std::string_view, 9> family_names = {"llama",   "mistral", "qwen2",    "qwen3", "gemma2",
+                                                          "mixtral", "gpt2",    "gpt_neox", "mpt"};
 
 const Family& family_of(const ModelSpec& model) {
   for (const Family& family : family_table) {
@@ -62,12 +71,36 @@ void check(const ModelSpec& model) {
   if (model.heads % model.kv_heads != 0) {
     throw_error(ErrorKind::corrupt, "{} heads cannot share {} key/value heads evenly", model.heads, model.kv_heads);
   }
-  if (model.head_dim % 2 != 0) {
-    throw_error(ErrorKind::corrupt, "head size {} is odd; rotary positions need pairs", model.head_dim);
+  if (model.positions == Positions::rotary) {
+    const int64_t rotated = model.rotary_dim > 0 ? model.rotary_dim : model.head_dim;
+    if (rotated % 2 != 0) {
+      throw_error(ErrorKind::corrupt, "{} elements of a head are rotated; rotary positions need pairs", rotated);
+    }
+    if (model.rotary_dim < 0 || model.rotary_dim > model.head_dim) {
+      throw_error(ErrorKind::corrupt, "{} of {} elements of a head cannot be rotated", model.rotary_dim,
+                  model.head_dim);
+    }
+  }
+  if (model.qkv_by_head && model.kv_heads != model.heads) {
+    throw_error(ErrorKind::corrupt, "{} key/value heads for {} heads, where every head brings its own", model.kv_heads,
+                model.heads);
+  }
+  if (model.experts < 0 || model.experts > 65536 || (model.experts > 0) != (model.experts_per_token > 0) ||
+      model.experts_per_token > model.experts) {
+    throw_error(ErrorKind::corrupt, "{} of {} experts a token cannot be", model.experts_per_token, model.experts);
   }
   if (!(model.norm_epsilon >= 0 && model.norm_epsilon < 1)) {
-    throw_error(ErrorKind::corrupt, "rms_norm_eps is {}", model.norm_epsilon);
+    throw_error(ErrorKind::corrupt, "the norms' epsilon is {}", model.norm_epsilon);
   }
+  if (model.window < 0) throw_error(ErrorKind::corrupt, "the attention window is {}", model.window);
+  const auto not_negative = [](const char* key, double value) {
+    if (!(value >= 0 && std::isfinite(value))) throw_error(ErrorKind::corrupt, "{} is {}", key, value);
+  };
+  not_negative("clip_qkv", model.clip_qkv);
+  not_negative("the scale of attention scores", model.attention_scale);
+  not_negative("the soft cap of attention scores", model.attention_softcap);
+  not_negative("the soft cap of logits", model.final_softcap);
+  not_negative("alibi_bias_max", model.alibi_bias_max);
   if (!(model.rope_theta > 0 && std::isfinite(model.rope_theta))) {
     throw_error(ErrorKind::corrupt, "rope_theta is {}", model.rope_theta);
   }
@@ -82,11 +115,12 @@ int64_t num_parameters(const ModelSpec& model) {
 }
 
 std::vector<float> rope_frequencies(const ModelSpec& model) {
-  const int64_t pairs = model.head_dim / 2;
+  const int64_t rotated = model.rotary_dim > 0 ? model.rotary_dim : model.head_dim;
+  const int64_t pairs = rotated / 2;
   const RopeScaling& scaling = model.rope_scaling;
   std::vector<float> frequencies(static_cast<size_t>(pairs));
   for (int64_t i = 0; i < pairs; ++i) {
-    double f = std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_dim));
+    double f = std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotated));
     switch (scaling.kind) {
       case RopeScaling::Kind::none: break;
       case RopeScaling::Kind::linear: f /= scaling.factor; break;

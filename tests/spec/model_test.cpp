@@ -47,7 +47,7 @@ TEST(Parameters, PublishedSizes) {
 
 TEST(Parameters, BiasesAndDecay) {
   ModelSpec m = small();
-  m.attention_bias = m.mlp_bias = true;
+  m.attention_bias = m.attention_out_bias = m.mlp_bias = true;
   int biases = 0;
   for (const ParamSpec& p : parameters(m)) {
     EXPECT_EQ(p.decay, p.shape.size() == 2) << p.name;

@@ -42,7 +42,7 @@ TEST(Step, AnOverflowingGradientUnderAFiniteLossChangesNothing) {
     const Parameter& p = run.weights.parameters[i];
     if (table[i].name == "model.norm.weight") {
       for (int64_t j = 0; j < run.spec.hidden; ++j) p.vector.as<float>()[j] = 3e37F;
-    } else if (table[i].head) {
+    } else if (table[i].role == spec::Role::head) {
       for (int64_t j = 0; j < table[i].elements(); ++j) p.matrix.tensor().as<float>()[j] *= 1e-37F;
     }
   }
