@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ops/attention_bytes.h"
+#include "ops/glu.h"
 #include "ops/rms_norm_bytes.h"
-#include "ops/swiglu.h"
 
 namespace ingot::nn {
 
@@ -21,7 +21,7 @@ void Block::refill(Pass& pass, BlockState& state, spec::Recompute recompute) con
     case spec::Recompute::selective:
       attention_norm.forward(pass, state.attention_normed, {}, state.input);
       mlp_norm.forward(pass, state.mlp_normed, {}, state.middle);
-      ops::swiglu(pass.ops, state.activated, state.gate, state.up);
+      ops::glu(pass.ops, state.activated, state.gate, state.up, ops::Activation::silu);
       return;
     case spec::Recompute::full: forward(pass, {}, state); return;
   }

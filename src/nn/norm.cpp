@@ -5,7 +5,7 @@
 namespace ingot::nn {
 
 void Norm::forward(Pass& pass, const Tensor& y, const Tensor& rstd, const Tensor& x) const {
-  ops::rms_norm(pass.ops, y, rstd, x, weight, epsilon);
+  ops::rms_norm(pass.ops, y, rstd, x, weight, {.epsilon = epsilon});
 }
 
 void Norm::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& rstd,

@@ -11,6 +11,10 @@ void check_queries(const char* op, const Context& context, const Tensor& q, cons
   if (a.heads < 1 || a.kv_heads < 1 || a.head_dim < 1 || a.heads % a.kv_heads != 0) {
     throw_error(ErrorKind::internal, "{}: {} heads of {} over {} key/value heads", op, a.heads, a.head_dim, a.kv_heads);
   }
+  if (a.window < 0 || !(a.softcap >= 0.0F)) {
+    throw_error(ErrorKind::internal, "{}: a window of {}, a softcap of {}", op, a.window, a.softcap);
+  }
+  if (a.slopes) check(op, "slopes", context, a.slopes, {a.heads}, {DType::f32});
   check_rank(op, "q", q, 2);
   check(op, "q", context, q, {q.shape[0], a.heads * a.head_dim}, {DType::f32, DType::bf16});
 }

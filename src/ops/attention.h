@@ -14,11 +14,17 @@ struct AttentionAttributes {
   int64_t kv_heads = 0;  // G
   int64_t head_dim = 0;  // D
   float scale = 0;       // multiplies the scores; 1/sqrt(D) for llama
+  int64_t window = 0;    // token i sees the tokens j with i - window < j <= i only (Mistral's sliding window); 0: all
+  float softcap = 0;     // scores become softcap tanh(score / softcap) (Gemma 2); 0: they stay
+  // [Q] f32, absent when not wanted: slopes[h] (j - i) is added to the score of query i and key j of head h, after the
+  // softcap (ALiBi: Press et al. 2022, arXiv 2108.12409).
+  Tensor slopes{};
 };
 
-// Causal attention inside every sequence (token i of a sequence sees tokens 0..i of it), softmax in fp32.
+// Causal attention inside every sequence (token i of a sequence sees tokens 0..i of it, as far as the window reaches),
+// softmax in fp32.
 // out [T, Q D], q [T, Q D], k and v [T, G D], all f32 or all bf16; offsets [S + 1] i32: sequence s is rows
-// offsets[s] .. offsets[s+1]; lse [Q, T] f32: log of the sum of exp(scale q k), absent when not wanted.
+// offsets[s] .. offsets[s+1]; lse [Q, T] f32: log of the sum of exp(score), absent when not wanted.
 // A token's result depends on its own sequence only, never on its neighbours in the pack.
 void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor& offsets, AttentionAttributes attributes);
@@ -66,7 +72,7 @@ struct PagedLayout {
 };
 
 // Causal attention of new tokens (one when decoding, a piece of a prompt when filling) over the cache: query i of a
-// sequence with n queries and length L sees keys 0 .. L - n + i. out and q [T, Q D], f32 or bf16; pages of q's type.
+// sequence with n queries and length L is its token L - n + i. out and q [T, Q D], f32 or bf16; pages of q's type.
 // A token's bits do not depend on how the prompt was cut into pieces or on the other sequences.
 void paged_attention(Context& context, const Tensor& out, const Tensor& q, const KvPages& pages,
                      const PagedLayout& layout, AttentionAttributes attributes);

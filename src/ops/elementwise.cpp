@@ -5,16 +5,35 @@
 
 namespace ingot::ops {
 
-void add(Context& context, const Tensor& y, const Tensor& a, const Tensor& b) {
-  check_dtype("add", "y", y, {DType::f32, DType::bf16});
-  check_place("add", "y", context, y);
-  for (const auto& [what, x] : {std::pair("a", &a), std::pair("b", &b)}) {
-    check_dtype("add", what, *x, {y.dtype});
-    check_place("add", what, context, *x);
-    if (x->elements() != y.elements()) {
-      throw_error(ErrorKind::internal, "add: {} is {}, y is {}", what, x->text(), y.text());
+namespace {
+
+struct Named {
+  const char* name;
+  const Tensor& tensor;
+};
+
+// All of the first one's type, f32 or bf16, and of as many elements.
+void check_alike(const char* op, const Context& context, const Named& first, std::initializer_list<Named> others) {
+  check_dtype(op, first.name, first.tensor, {DType::f32, DType::bf16});
+  check_place(op, first.name, context, first.tensor);
+  for (const Named& other : others) {
+    check_dtype(op, other.name, other.tensor, {first.tensor.dtype});
+    check_place(op, other.name, context, other.tensor);
+    if (other.tensor.elements() != first.tensor.elements()) {
+      throw_error(ErrorKind::internal, "{}: {} is {}, {} is {}", op, other.name, other.tensor.text(), first.name,
+                  first.tensor.text());
     }
   }
+}
+
+void check_positive(const char* op, const char* what, float value) {
+  if (!(value > 0.0F)) throw_error(ErrorKind::internal, "{}: the {} is {}, it should be above 0", op, what, value);
+}
+
+}  // namespace
+
+void add(Context& context, const Tensor& y, const Tensor& a, const Tensor& b) {
+  check_alike("add", context, {"y", y}, {{"a", a}, {"b", b}});
   if (y.elements() == 0) return;
   dispatch<Add>(context, y, a, b);
 }
@@ -32,6 +51,34 @@ void scale(Context& context, const Tensor& y, const Tensor& x, float factor) {
   }
   if (y.elements() == 0) return;
   dispatch<Scale>(context, y, x, factor);
+}
+
+void clamp(Context& context, const Tensor& y, const Tensor& x, float limit) {
+  check_alike(Clamp::name, context, {"y", y}, {{"x", x}});
+  check_positive(Clamp::name, "limit", limit);
+  if (y.elements() == 0) return;
+  dispatch<Clamp>(context, y, x, limit);
+}
+
+void clamp_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& x, float limit) {
+  check_alike(ClampBackward::name, context, {"dx", dx}, {{"dy", dy}, {"x", x}});
+  check_positive(ClampBackward::name, "limit", limit);
+  if (dx.elements() == 0) return;
+  dispatch<ClampBackward>(context, dx, dy, x, limit);
+}
+
+void softcap(Context& context, const Tensor& y, const Tensor& x, float cap) {
+  check_alike(Softcap::name, context, {"y", y}, {{"x", x}});
+  check_positive(Softcap::name, "cap", cap);
+  if (y.elements() == 0) return;
+  dispatch<Softcap>(context, y, x, cap);
+}
+
+void softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& y, float cap) {
+  check_alike(SoftcapBackward::name, context, {"dx", dx}, {{"dy", dy}, {"y", y}});
+  check_positive(SoftcapBackward::name, "cap", cap);
+  if (dx.elements() == 0) return;
+  dispatch<SoftcapBackward>(context, dx, dy, y, cap);
 }
 
 void add_bias(Context& context, const Tensor& y, const Tensor& bias) {

@@ -23,6 +23,34 @@ struct Scale {
   using Signature = void(Context&, const Tensor&, const Tensor&, float);
 };
 
+// y = x bounded to [-limit, limit], all of one type and as many elements; limit > 0; NaN stays. y may be x.
+void clamp(Context& context, const Tensor& y, const Tensor& x, float limit);
+struct Clamp {
+  static constexpr const char* name = "clamp";
+  using Signature = void(Context&, const Tensor&, const Tensor&, float);
+};
+
+// Assigns dx = dy where |x| <= limit, else 0. dx may be dy or x.
+void clamp_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& x, float limit);
+struct ClampBackward {
+  static constexpr const char* name = "clamp_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, float);
+};
+
+// y = cap tanh(x / cap), all of one type and as many elements; cap > 0. y may be x.
+void softcap(Context& context, const Tensor& y, const Tensor& x, float cap);
+struct Softcap {
+  static constexpr const char* name = "softcap";
+  using Signature = void(Context&, const Tensor&, const Tensor&, float);
+};
+
+// Assigns dx = dy (1 - (y / cap)^2), from softcap's result y. dx may be dy or y.
+void softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& y, float cap);
+struct SoftcapBackward {
+  static constexpr const char* name = "softcap_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, float);
+};
+
 // y [T, N] += bias [N] f32.
 void add_bias(Context& context, const Tensor& y, const Tensor& bias);
 struct AddBias {

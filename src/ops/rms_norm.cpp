@@ -6,7 +6,7 @@
 namespace ingot::ops {
 
 void rms_norm(Context& context, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-              float epsilon) {
+              RmsNormAttributes attributes) {
   const char* op = RmsNorm::name;
   check_rank(op, "x", x, 2);
   check_dtype(op, "x", x, {DType::f32, DType::bf16});
@@ -15,7 +15,7 @@ void rms_norm(Context& context, const Tensor& y, const Tensor& rstd, const Tenso
   check(op, "weight", context, weight, {x.shape[1]}, {DType::f32});
   if (rstd) check(op, "rstd", context, rstd, {x.shape[0]}, {DType::f32});
   if (x.elements() == 0) return;
-  dispatch<RmsNorm>(context, y, rstd, x, weight, epsilon);
+  dispatch<RmsNorm>(context, y, rstd, x, weight, attributes);
 }
 
 void rms_norm_backward(Context& context, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,

@@ -6,23 +6,29 @@
 
 namespace ingot::ops {
 
-// y [T, H] = x * rstd * weight, rstd [T] f32 = 1 / sqrt(mean(x^2) + epsilon). x and y are f32 or bf16, alike; weight
-// [H] f32; sums in fp32, one rounding at the end. rstd may be absent. y may be x.
+struct RmsNormAttributes {
+  float epsilon = 0;
+  float weight_offset = 0;  // what the weights are counted from: 1 in gemma, whose weights are differences from 1
+};
+
+// y [T, H] = x * rstd * (weight_offset + weight), rstd [T] f32 = 1 / sqrt(mean(x^2) + epsilon). x and y are f32 or
+// bf16, alike; weight [H] f32; sums in fp32, one rounding at the end. rstd may be absent. y may be x.
 void rms_norm(Context& context, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-              float epsilon);
+              RmsNormAttributes attributes);
 
 struct RmsNorm {
   static constexpr const char* name = "rms_norm";
-  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, float);
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, RmsNormAttributes);
 };
 
 struct RmsNormBackwardAttributes {
   bool accumulate_dx = false;       // add to dx (the residual stream's gradient) instead of assigning
   bool accumulate_dweight = false;  // add to dweight instead of assigning
+  float weight_offset = 0;          // as the forward's
 };
 
-// dx [T, H] = rstd (g - x rstd^2 mean(g x)), g = dy weight; dweight [H] f32 = sum over T of dy x rstd, absent when not
-// wanted. The sum over T is in an order that depends on T only, never on threads.
+// dx [T, H] = rstd (g - x rstd^2 mean(g x)), g = dy (weight_offset + weight); dweight [H] f32 = sum over T of dy x
+// rstd, absent when not wanted. The sum over T is in an order that depends on T only, never on threads.
 void rms_norm_backward(Context& context, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
                        const Tensor& weight, const Tensor& rstd, RmsNormBackwardAttributes attributes);
 

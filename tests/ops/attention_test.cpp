@@ -17,9 +17,9 @@
 namespace ingot {
 namespace {
 
-constexpr ops::AttentionAttributes attributes{.heads = 6, .kv_heads = 2, .head_dim = 20, .scale = 0.25F};
-constexpr int64_t q_width = attributes.heads * attributes.head_dim;
-constexpr int64_t kv_width = attributes.kv_heads * attributes.head_dim;
+const ops::AttentionAttributes attributes{.heads = 6, .kv_heads = 2, .head_dim = 20, .scale = 0.25F};
+const int64_t q_width = attributes.heads * attributes.head_dim;
+const int64_t kv_width = attributes.kv_heads * attributes.head_dim;
 
 // A tensor with memory of its own.
 class Owned {

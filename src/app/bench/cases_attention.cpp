@@ -9,10 +9,34 @@ namespace {
 
 struct Heads {
   int64_t q, kv, d;
-  ops::AttentionAttributes attributes() const {
-    return {.heads = q, .kv_heads = kv, .head_dim = d, .scale = 1.0F / std::sqrt(static_cast<float>(d))};
+  int64_t window = 0;
+  float softcap = 0;
+  bool sloped = false;
+  float scale() const { return (softcap > 0 ? 3.0F : 1.0F) / std::sqrt(static_cast<float>(d)); }
+  ops::AttentionAttributes attributes(const Tensor& slopes) const {
+    return {.heads = q,
+            .kv_heads = kv,
+            .head_dim = d,
+            .scale = scale(),
+            .window = window,
+            .softcap = softcap,
+            .slopes = slopes};
   }
-  std::string text() const { return fmt::format("heads={}/{} D={}", q, kv, d); }
+  std::string text() const {
+    return fmt::format("heads={}/{} D={}{}{}{}", q, kv, d, window > 0 ? fmt::format(" window={}", window) : "",
+                       softcap > 0 ? fmt::format(" softcap={}", softcap) : "", sloped ? " slopes" : "");
+  }
+  // [Q], as ALiBi has them: 2^(-8/Q), 2^(-16/Q), ...
+  Operand slopes() const {
+    std::vector<double> values;
+    for (int64_t h = 1; h <= q; ++h)
+      values.push_back(std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(q)));
+    return {.name = "slopes", .dtype = DType::f32, .shape = {q}, .fill = fixed(values), .absent = !sloped};
+  }
+  double slope(size_t head) const {
+    const double exact = std::exp2(-8.0 * static_cast<double>(head + 1) / static_cast<double>(q));
+    return sloped ? static_cast<double>(static_cast<float>(exact)) : 0.0;
+  }
 };
 
 std::vector<double> offsets_of(const std::vector<int64_t>& lengths) {
@@ -30,21 +54,33 @@ double causal_flops(const std::vector<int64_t>& lengths, const Heads& heads) {
   return 4.0 * pairs * static_cast<double>(heads.q * heads.d);
 }
 
-// Softmax row of one query over `keys` keys; `key(i)` is where key i starts.
+struct Row {
+  std::vector<double> p;     // by key, 0 where it is not seen
+  std::vector<double> bend;  // of the softcap: the score's derivative by the scaled product
+  double lse;
+};
+
+// Softmax row of query `place` of a sequence in head `head` over the keys 0 .. place; `key(i)` is where key i starts.
 template <class Key>
-std::vector<double> probabilities(const double* query, const std::vector<double>& k, int64_t keys, const Heads& heads,
-                                  Key key, double* lse) {
-  std::vector<double> p(static_cast<size_t>(keys));
+Row row_of(const double* query, size_t head, size_t place, const std::vector<double>& k, const Heads& heads, Key key) {
+  Row row{std::vector<double>(place + 1), std::vector<double>(place + 1, 1.0), 0};
   double total = 0;
-  for (size_t i = 0; i < p.size(); ++i) {
+  for (size_t i = 0; i <= place; ++i) {
+    if (heads.window > 0 && static_cast<int64_t>(place - i) >= heads.window) continue;
     double score = 0;
     for (size_t j = 0; j < static_cast<size_t>(heads.d); ++j) score += query[j] * k[key(i) + j];
-    p[i] = std::exp(score * static_cast<double>(heads.attributes().scale));  // scores of tests are small
-    total += p[i];
+    score *= static_cast<double>(heads.scale());
+    if (heads.softcap > 0) {
+      const auto cap = static_cast<double>(heads.softcap);
+      row.bend[i] = std::pow(std::cosh(score / cap), -2.0);
+      score = cap * std::tanh(score / cap);
+    }
+    row.p[i] = std::exp(score - heads.slope(head) * static_cast<double>(place - i));  // scores of tests are small
+    total += row.p[i];
   }
-  for (double& x : p) x /= total;
-  if (lse != nullptr) *lse = std::log(total);
-  return p;
+  for (double& x : row.p) x /= total;
+  row.lse = std::log(total);
+  return row;
 }
 
 // Calls body(token, head, its sequence's first token, its place there).
@@ -73,9 +109,10 @@ Result attend(const std::vector<double>& q, const std::vector<double>& k, const 
   each_row(lengths, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
     const auto key = [&](size_t i) { return ((start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
     const size_t at = (t * q_heads + h) * d;
-    const auto p = probabilities(&q[at], k, static_cast<int64_t>(place) + 1, heads, key, &result.lse[h * tokens + t]);
-    for (size_t i = 0; i < p.size(); ++i) {
-      for (size_t j = 0; j < d; ++j) result.out[at + j] += p[i] * v[key(i) + j];
+    const Row row = row_of(&q[at], h, place, k, heads, key);
+    result.lse[h * tokens + t] = row.lse;
+    for (size_t i = 0; i <= place; ++i) {
+      for (size_t j = 0; j < d; ++j) result.out[at + j] += row.p[i] * v[key(i) + j];
     }
   });
   return result;
@@ -91,10 +128,11 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
                 {"q", dtype, {tokens, heads.q * heads.d}},
                 {"k", dtype, {tokens, heads.kv * heads.d}},
                 {"v", dtype, {tokens, heads.kv * heads.d}},
-                {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))}};
+                {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))},
+                heads.slopes()};
   c.operands[1].absent = !with_lse;
   c.run = [heads](ops::Context& context, const Arguments& a) {
-    ops::attention(context, a[0], a[1], a[2], a[3], a[4], a[5], heads.attributes());
+    ops::attention(context, a[0], a[1], a[2], a[3], a[4], a[5], heads.attributes(a[6]));
   };
   c.reference = [lengths, heads](Values& v, std::vector<double>&) {
     Result result = attend(v[2], v[3], v[4], lengths, heads);
@@ -118,7 +156,7 @@ void differentiate(Values& v, const std::vector<int64_t>& lengths, const Heads& 
   each_row(lengths, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
     const auto key = [&](size_t i) { return ((start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
     const size_t at = (t * q_heads + h) * d;
-    const auto p = probabilities(&q[at], k, static_cast<int64_t>(place) + 1, heads, key, nullptr);
+    const auto [p, bend, lse] = row_of(&q[at], h, place, k, heads, key);
     std::vector<double> dp(p.size());
     double mean = 0;
     for (size_t i = 0; i < p.size(); ++i) {
@@ -129,7 +167,7 @@ void differentiate(Values& v, const std::vector<int64_t>& lengths, const Heads& 
       mean += p[i] * dp[i];
     }
     for (size_t i = 0; i < p.size(); ++i) {
-      const double slope = p[i] * (dp[i] - mean) * static_cast<double>(heads.attributes().scale);
+      const double slope = p[i] * (dp[i] - mean) * bend[i] * static_cast<double>(heads.scale());
       for (size_t j = 0; j < d; ++j) {
         v[0][at + j] += slope * k[key(i) + j];
         v[1][key(i) + j] += slope * q[at + j];
@@ -168,9 +206,11 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
                 {"q", dtype, q_shape, Role::input, fixed(q)},
                 {"k", dtype, kv_shape, Role::input, fixed(k)},
                 {"v", dtype, kv_shape, Role::input, fixed(v)},
-                {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))}};
+                {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))},
+                heads.slopes()};
   c.run = [heads](ops::Context& context, const Arguments& a) {
-    ops::attention_backward(context, a[0], a[1], a[2], a[3], {a[4], a[5], a[6], a[7], a[8]}, a[9], heads.attributes());
+    ops::attention_backward(context, a[0], a[1], a[2], a[3], {a[4], a[5], a[6], a[7], a[8]}, a[9],
+                            heads.attributes(a[10]));
   };
   c.reference = [lengths, heads](Values& values, std::vector<double>&) { differentiate(values, lengths, heads); };
   c.length = tokens * (heads.q / heads.kv) + heads.d;
@@ -245,9 +285,10 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
                 {"v pages", dtype, {pages, page, heads.kv * heads.d}},
                 {"query offsets", DType::i32, {sequences + 1}, Role::input, fixed(offsets_of(queries))},
                 {"lengths", DType::i32, {sequences}, Role::input, fixed(sizes)},
-                {"tables", DType::i32, {sequences, most}, Role::input, fixed(tables)}};
+                {"tables", DType::i32, {sequences, most}, Role::input, fixed(tables)},
+                heads.slopes()};
   c.run = [heads](ops::Context& context, const Arguments& a) {
-    ops::paged_attention(context, a[0], a[1], {a[2], a[3]}, {a[4], a[5], a[6]}, heads.attributes());
+    ops::paged_attention(context, a[0], a[1], {a[2], a[3]}, {a[4], a[5], a[6]}, heads.attributes(a[7]));
   };
   c.reference = [=](Values& v, std::vector<double>&) {
     const auto d = static_cast<size_t>(heads.d);
@@ -256,14 +297,14 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
     size_t sequence = 0;
     each_row(queries, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
       while (static_cast<double>(start) >= v[4][sequence + 1]) ++sequence;
-      const int64_t keys = lengths[sequence] - queries[sequence] + static_cast<int64_t>(place) + 1;
+      const size_t before = static_cast<size_t>(lengths[sequence] - queries[sequence]);
       const auto key = [&](size_t i) {
         const double number = v[6][sequence * static_cast<size_t>(most) + i / static_cast<size_t>(page)];
         const size_t row = static_cast<size_t>(number) * static_cast<size_t>(page) + i % static_cast<size_t>(page);
         return (row * static_cast<size_t>(heads.kv) + h / static_cast<size_t>(heads.q / heads.kv)) * d;
       };
       const size_t at = (t * q_heads + h) * d;
-      const auto p = probabilities(&v[1][at], v[2], keys, heads, key, nullptr);
+      const auto p = row_of(&v[1][at], h, before + place, v[2], heads, key).p;
       for (size_t i = 0; i < p.size(); ++i) {
         for (size_t j = 0; j < d; ++j) v[0][at + j] += p[i] * v[3][key(i) + j];
       }
@@ -300,7 +341,30 @@ std::vector<OpCase> attention_cases() {
     cases.push_back(paged_case(dtype, {1, 1, 1}, {1, 40, 130}, 16, {6, 2, 16}));
     cases.push_back(paged_case(dtype, {5, 1, 70, 0}, {5, 33, 100, 7}, 5, {3, 1, 20}));
     cases.push_back(paged_case(dtype, {2}, {65}, 64, {4, 4, 64}));
+    // Window, softcap and slopes, alone and together; windows below, at and above a block of keys.
+    for (const Heads heads : {Heads{3, 1, 20, 5},
+                              {4, 2, 16, 64},
+                              {2, 1, 64, 100},
+                              {4, 1, 16, 0, 4.0F},
+                              {6, 2, 8, 0, 0, true},
+                              {3, 3, 32, 33, 2.5F},
+                              {8, 2, 16, 70, 3.0F, true},
+                              {2, 2, 128, 2}}) {
+      cases.push_back(forward_case(dtype, mixed, heads, heads.d != 16));
+      cases.push_back(forward_case(dtype, {9, 0, 200}, heads, true));
+      cases.push_back(backward_case(dtype, mixed, heads, false));
+      cases.push_back(backward_case(dtype, {3, 170}, heads, false));
+      cases.push_back(backward_case(dtype, {2, 7}, heads, true));
+      cases.push_back(paged_case(dtype, {1, 1, 1}, {1, 40, 230}, 16, heads));
+      cases.push_back(paged_case(dtype, {5, 1, 70, 0}, {5, 33, 210, 7}, 5, heads));
+    }
     cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64}, true)));
+    cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64, 256}, true)));
+    cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64, 0, 50.0F}, true)));
+    cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64, 0, 0, true}, true)));
+    cases.push_back(timing(backward_case(dtype, {1024}, {9, 3, 64, 256}, false)));
+    cases.push_back(timing(backward_case(dtype, {1024}, {9, 3, 64, 0, 50.0F}, false)));
+    cases.push_back(timing(backward_case(dtype, {1024}, {9, 3, 64, 0, 0, true}, false)));
     cases.push_back(timing(backward_case(dtype, {1024}, {9, 3, 64}, false)));
     cases.push_back(
         timing(paged_case(dtype, std::vector<int64_t>(8, 1), std::vector<int64_t>(8, 1024), 16, {9, 3, 64})));

@@ -7,6 +7,16 @@ namespace {
 
 constexpr DType real_types[] = {DType::f32, DType::bf16};
 
+std::vector<double> bounded(const std::vector<double>& x, bool soft, float most) {
+  const auto cap = static_cast<double>(most);
+  std::vector<double> y;
+  for (const double value : x) {
+    // tanh by exponentials.
+    y.push_back(soft ? cap * (1.0 - 2.0 / (std::exp(2.0 * value / cap) + 1.0)) : std::clamp(value, -cap, cap));
+  }
+  return y;
+}
+
 OpCase add_case(DType dtype, int64_t n, int alias) {
   const char* shared = alias < 0 ? "" : alias == 1 ? " y is a" : " y is b";
   OpCase c{.op = "add", .name = fmt::format("{} n={}{}", name(dtype), n, shared)};
@@ -30,6 +40,62 @@ OpCase scale_case(DType to, DType from, int64_t n, float factor) {
   };
   c.flops = static_cast<double>(n);
   c.bytes = static_cast<double>(n) * static_cast<double>(size_of(to) + size_of(from));
+  return c;
+}
+
+// clamp and softcap with their backwards, which take x and y.
+OpCase bounding_case(DType dtype, int64_t n, bool soft, float most, bool in_place) {
+  OpCase c{.op = soft ? "softcap" : "clamp",
+           .name = fmt::format("{} n={} to {}{}", name(dtype), n, most, in_place ? " y is x" : "")};
+  c.operands = {{"y", dtype, {n}, Role::output}, {"x", dtype, {n}, Role::input, normal(2.0)}};
+  c.operands[0].alias = in_place ? 1 : -1;
+  c.run = [soft, most](ops::Context& context, const Arguments& a) {
+    soft ? ops::softcap(context, a[0], a[1], most) : ops::clamp(context, a[0], a[1], most);
+  };
+  c.reference = [soft, most](Values& v, std::vector<double>&) { v[0] = bounded(v[1], soft, most); };
+  c.flops = static_cast<double>(n);
+  c.bytes = 2.0 * static_cast<double>(n) * static_cast<double>(size_of(dtype));
+  return c;
+}
+
+OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int alias) {
+  const char* shared = alias < 0 ? "" : alias == 1 ? " dx is dy" : " dx is the other input";
+  OpCase c{.op = soft ? "softcap_backward" : "clamp_backward",
+           .name = fmt::format("{} n={} to {}{}", name(dtype), n, most, shared)};
+  // x is drawn here, because softcap's gradient is given softcap(x). `input` is what the op is given.
+  const auto cap = static_cast<double>(most);
+  std::vector<double> x(static_cast<size_t>(n));
+  RandomStream random(11, n);
+  for (double& value : x) value = (soft ? 0.7 : 2.0) * random.normal();  // no y that rounds to the cap
+  c.operands = {{"dx", dtype, {n}, Role::output},
+                {"dy", dtype, {n}},
+                {soft ? "y" : "x", dtype, {n}, Role::input, fixed(soft ? bounded(x, true, most) : x)}};
+  c.operands[0].alias = alias;
+  c.run = [soft, most](ops::Context& context, const Arguments& a) {
+    soft ? ops::softcap_backward(context, a[0], a[1], a[2], most)
+         : ops::clamp_backward(context, a[0], a[1], a[2], most);
+  };
+  c.reference = [soft, cap](Values& v, std::vector<double>&) {
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      const double input = v[2][i];
+      const double inside = input >= -cap && input <= cap ? 1.0 : 0.0;
+      v[0][i] = v[1][i] * (soft ? (cap - input) * (cap + input) / (cap * cap) : inside);
+    }
+  };
+  // By moving x, which the rounded y of softcap is turned back into.
+  c.gradients = {{.gradient = 0,
+                  .input = 2,
+                  .cotangent = 1,
+                  .forward = [soft, most, cap](const Values& v, const std::vector<double>& at) {
+                    if (!soft) return bounded(at, false, most);
+                    std::vector<double> moved(at.size());
+                    for (size_t i = 0; i < at.size(); ++i) {
+                      moved[i] = cap * std::atanh(v[2][i] / cap) + (at[i] - v[2][i]);
+                    }
+                    return bounded(moved, true, most);
+                  }}};
+  c.flops = 3.0 * static_cast<double>(n);
+  c.bytes = 3.0 * static_cast<double>(n) * static_cast<double>(size_of(dtype));
   return c;
 }
 
@@ -120,6 +186,17 @@ std::vector<OpCase> elementwise_cases() {
       cases.push_back(add_bias_case(dtype, rows, width));
       cases.push_back(add_bias_backward_case(dtype, rows, width, false));
       cases.push_back(add_bias_backward_case(dtype, rows, width, true));
+    }
+    for (const bool soft : {false, true}) {
+      for (const int64_t n : {0, 1, 3, 17, 33, 131}) {
+        cases.push_back(bounding_case(dtype, n, soft, 1.5F, n == 33));
+        if (n > 0) cases.push_back(bounding_backward_case(dtype, n, soft, 1.5F, n == 17 ? 1 : n == 33 ? 2 : -1));
+      }
+      cases.push_back(bounding_case(dtype, 20000, soft, 0.01F, false));
+      cases.push_back(bounding_case(dtype, 20000, soft, 50.0F, false));
+      cases.push_back(bounding_backward_case(dtype, 1000, soft, 50.0F, -1));
+      cases.push_back(timing(bounding_case(dtype, int64_t{1024} * 2048, soft, 1.5F, false)));
+      cases.push_back(timing(bounding_backward_case(dtype, int64_t{1024} * 2048, soft, 1.5F, -1)));
     }
     const ops::DropoutAttributes tenth{.probability = 0.1F, .seed = 0x123456789abcdefULL, .stream = 7};
     const ops::DropoutAttributes most{.probability = 0.9F, .seed = 3, .stream = 0xfedcba9876543210ULL};

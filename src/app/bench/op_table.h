@@ -82,7 +82,11 @@ std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> embedding_cases();
 std::vector<OpCase> rms_norm_cases();
 std::vector<OpCase> rope_cases();
-std::vector<OpCase> swiglu_cases();
+std::vector<OpCase> layer_norm_cases();
+std::vector<OpCase> glu_cases();
+std::vector<OpCase> activation_cases();
+std::vector<OpCase> columns_cases();
+std::vector<OpCase> moe_cases();
 std::vector<OpCase> attention_cases();
 std::vector<OpCase> matmul_cases();
 

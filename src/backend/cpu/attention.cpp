@@ -144,6 +144,22 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
   });
 }
 
+std::string beyond(const ops::AttentionAttributes& attributes) {
+  return attributes.window > 0 || attributes.softcap > 0 || attributes.slopes ? "window, softcap or slopes" : "";
+}
+std::string decline_attention(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                              const Tensor&, ops::AttentionAttributes attributes) {
+  return beyond(attributes);
+}
+std::string decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                             const ops::AttentionSaved&, const Tensor&, ops::AttentionAttributes attributes) {
+  return beyond(attributes);
+}
+std::string decline_paged(const Context&, const Tensor&, const Tensor&, const ops::KvPages&, const ops::PagedLayout&,
+                          ops::AttentionAttributes attributes) {
+  return beyond(attributes);
+}
+
 }  // namespace
 
 void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLayout& layout) {
@@ -169,11 +185,11 @@ void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLa
 }
 
 void register_attention(ops::Registry& registry, Levels levels) {
-  INGOT_ADD_LEVELS(registry, levels.best, ops::Attention, run_attention, attention_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Attention, run_attention, attention_kernels, decline_attention);
   registry.add<ops::Attention>(DeviceKind::cpu, "reference", reference_attention);
-  INGOT_ADD_LEVELS(registry, levels.best, ops::AttentionBackward, run_backward, attention_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::AttentionBackward, run_backward, attention_kernels, decline_backward);
   registry.add<ops::AttentionBackward>(DeviceKind::cpu, "reference", reference_attention_backward);
-  INGOT_ADD_LEVELS(registry, levels.best, ops::PagedAttention, run_paged, attention_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::PagedAttention, run_paged, attention_kernels, decline_paged);
   registry.add<ops::PagedAttention>(DeviceKind::cpu, "reference", reference_paged_attention);
 }
 

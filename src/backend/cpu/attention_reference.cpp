@@ -12,23 +12,46 @@ double dot(const Tensor& a, int64_t at_a, const Tensor& b, int64_t at_b, int64_t
   return sum;
 }
 
-// out [D] of one query head of one token; `key_at(i)` is the first element of key and value i of `keys`. Returns lse.
+// The first key that query `i` of a sequence sees.
+int64_t first_key(const AttentionAttributes& attributes, int64_t i) {
+  return attributes.window == 0 ? 0 : std::max<int64_t>(0, i - attributes.window + 1);
+}
+
+struct Score {
+  double value;
+  double slope;  // its derivative by the scaled product
+};
+
+// Of query head `head` from the product of query and key; key j lies `distance` = i - j before query i.
+Score score_of(const AttentionAttributes& attributes, double product, int64_t head, int64_t distance) {
+  Score score{static_cast<double>(attributes.scale) * product, 1};
+  if (attributes.softcap > 0) {
+    const auto cap = static_cast<double>(attributes.softcap);
+    const double share = std::tanh(score.value / cap);
+    score = {cap * share, 1 - share * share};
+  }
+  if (attributes.slopes) score.value -= element(attributes.slopes, head) * static_cast<double>(distance);
+  return score;
+}
+
+// out [D] of query head `head` of one token, which is number `place` of its sequence; `key_at(i)` is the first element
+// of key and value i. Returns lse.
 template <class KeyAt>
-double attend(const Tensor& out, const Tensor& q, int64_t at, const Tensor& k, const Tensor& v, int64_t keys,
-              const AttentionAttributes& attributes, KeyAt key_at) {
+double attend(const Tensor& out, const Tensor& q, int64_t at, int64_t head, int64_t place, const Tensor& k,
+              const Tensor& v, const AttentionAttributes& attributes, KeyAt key_at) {
   const int64_t d = attributes.head_dim;
-  std::vector<double> p(static_cast<size_t>(keys));
+  const int64_t first = first_key(attributes, place);
+  std::vector<double> p;
   double top = -std::numeric_limits<double>::infinity();
-  for (int64_t i = 0; i < keys; ++i) {
-    const double score = static_cast<double>(attributes.scale) * dot(q, at, k, key_at(i), d);
-    p[static_cast<size_t>(i)] = score;
-    top = std::max(top, score);
+  for (int64_t i = first; i <= place; ++i) {
+    p.push_back(score_of(attributes, dot(q, at, k, key_at(i), d), head, place - i).value);
+    top = std::max(top, p.back());
   }
   double sum = 0;
   for (double& x : p) sum += (x = std::exp(x - top));
   for (int64_t j = 0; j < d; ++j) {
     double total = 0;
-    for (int64_t i = 0; i < keys; ++i) total += p[static_cast<size_t>(i)] * element(v, key_at(i) + j);
+    for (int64_t i = first; i <= place; ++i) total += p[static_cast<size_t>(i - first)] * element(v, key_at(i) + j);
     set_element(out, at + j, total / sum);
   }
   return top + std::log(sum);
@@ -46,7 +69,7 @@ void reference_attention(ops::Context& context, const Tensor& out, const Tensor&
     const int64_t start = starts[s];
     context.threads->parallel_for(start, starts[s + 1], 1, [&](int64_t t, int64_t) {
       for (int64_t h = 0; h < attributes.heads; ++h) {
-        const double log_sum = attend(out, q, (t * attributes.heads + h) * d, k, v, t - start + 1, attributes,
+        const double log_sum = attend(out, q, (t * attributes.heads + h) * d, h, t - start, k, v, attributes,
                                       [&](int64_t i) { return ((start + i) * attributes.kv_heads + h / group) * d; });
         if (lse) set_element(lse, h * tokens + t, log_sum);
       }
@@ -75,10 +98,11 @@ void reference_attention_backward(ops::Context& context, const Tensor& dq, const
           const int64_t at = (t * heads + h) * d;
           const double delta = dot(dout, at, saved.out, at, d);
           std::fill(dq_sum.begin(), dq_sum.end(), 0.0);
-          for (int64_t i = starts[s]; i <= t; ++i) {
+          for (int64_t i = starts[s] + first_key(attributes, t - starts[s]); i <= t; ++i) {
             const int64_t key = (i * kv_heads + g) * d;
-            const double p = std::exp(scale * dot(saved.q, at, saved.k, key, d) - element(saved.lse, h * tokens + t));
-            const double slope = scale * p * (dot(dout, at, saved.v, key, d) - delta);
+            const Score score = score_of(attributes, dot(saved.q, at, saved.k, key, d), h, t - i);
+            const double p = std::exp(score.value - element(saved.lse, h * tokens + t));
+            const double slope = scale * score.slope * p * (dot(dout, at, saved.v, key, d) - delta);
             for (int64_t j = 0; j < d; ++j) {
               const auto sum = static_cast<size_t>((i - starts[s]) * d + j);
               dq_sum[static_cast<size_t>(j)] += slope * element(saved.k, key + j);
@@ -108,10 +132,10 @@ void reference_paged_attention(ops::Context& context, const Tensor& out, const T
   const int32_t* starts = layout.query_offsets.as<int32_t>();
   for (int64_t s = 0; s < layout.lengths.elements(); ++s) {
     const int32_t* table = layout.tables.as<int32_t>() + s * layout.tables.shape[1];
-    const int64_t after = layout.lengths.as<int32_t>()[s] - starts[s + 1];  // keys that token t sees: after + t + 1
+    const int64_t after = layout.lengths.as<int32_t>()[s] - starts[s + 1];  // row t is token after + t of the sequence
     context.threads->parallel_for(starts[s], starts[s + 1], 1, [&](int64_t t, int64_t) {
       for (int64_t h = 0; h < attributes.heads; ++h) {
-        attend(out, q, (t * attributes.heads + h) * d, pages.k, pages.v, after + t + 1, attributes,
+        attend(out, q, (t * attributes.heads + h) * d, h, after + t, pages.k, pages.v, attributes,
                [&](int64_t i) { return ((table[i / page] * page + i % page) * attributes.kv_heads + h / group) * d; });
       }
     });

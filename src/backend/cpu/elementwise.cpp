@@ -41,6 +41,50 @@ void run_scale(Context& context, const Tensor& y, const Tensor& x, float factor)
 }
 
 template <const ElementwiseKernels& K>
+void run_clamp(Context& context, const Tensor& y, const Tensor& x, float limit) {
+  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+    if (y.dtype == DType::f32) {
+      K.clamp_f32(y.as<float>() + lo, x.as<float>() + lo, limit, hi - lo);
+    } else {
+      K.clamp_bf16(bf16(y) + lo, bf16(x) + lo, limit, hi - lo);
+    }
+  });
+}
+
+template <const ElementwiseKernels& K>
+void run_clamp_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& x, float limit) {
+  context.threads->parallel_for(0, dx.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+    if (dx.dtype == DType::f32) {
+      K.clamp_backward_f32(dx.as<float>() + lo, dy.as<float>() + lo, x.as<float>() + lo, limit, hi - lo);
+    } else {
+      K.clamp_backward_bf16(bf16(dx) + lo, bf16(dy) + lo, bf16(x) + lo, limit, hi - lo);
+    }
+  });
+}
+
+template <const ElementwiseKernels& K>
+void run_softcap(Context& context, const Tensor& y, const Tensor& x, float cap) {
+  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+    if (y.dtype == DType::f32) {
+      K.softcap_f32(y.as<float>() + lo, x.as<float>() + lo, cap, hi - lo);
+    } else {
+      K.softcap_bf16(bf16(y) + lo, bf16(x) + lo, cap, hi - lo);
+    }
+  });
+}
+
+template <const ElementwiseKernels& K>
+void run_softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& y, float cap) {
+  context.threads->parallel_for(0, dx.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+    if (dx.dtype == DType::f32) {
+      K.softcap_backward_f32(dx.as<float>() + lo, dy.as<float>() + lo, y.as<float>() + lo, cap, hi - lo);
+    } else {
+      K.softcap_backward_bf16(bf16(dx) + lo, bf16(dy) + lo, bf16(y) + lo, cap, hi - lo);
+    }
+  });
+}
+
+template <const ElementwiseKernels& K>
 void run_add_bias(Context& context, const Tensor& y, const Tensor& bias) {
   const int64_t width = y.shape[1];
   context.threads->parallel_for(0, y.shape[0], row_grain(width), [&](int64_t lo, int64_t hi) {
@@ -108,6 +152,32 @@ void reference_scale(Context&, const Tensor& y, const Tensor& x, float factor) {
   for (int64_t i = 0; i < y.elements(); ++i) set_element(y, i, element(x, i) * static_cast<double>(factor));
 }
 
+void reference_clamp(Context&, const Tensor& y, const Tensor& x, float limit) {
+  const auto most = static_cast<double>(limit);
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const double value = element(x, i);
+    set_element(y, i, value > most ? most : value < -most ? -most : value);
+  }
+}
+
+void reference_clamp_backward(Context&, const Tensor& dx, const Tensor& dy, const Tensor& x, float limit) {
+  for (int64_t i = 0; i < dx.elements(); ++i) {
+    set_element(dx, i, std::abs(element(x, i)) <= static_cast<double>(limit) ? element(dy, i) : 0.0);
+  }
+}
+
+void reference_softcap(Context&, const Tensor& y, const Tensor& x, float cap) {
+  const auto most = static_cast<double>(cap);
+  for (int64_t i = 0; i < y.elements(); ++i) set_element(y, i, most * std::tanh(element(x, i) / most));
+}
+
+void reference_softcap_backward(Context&, const Tensor& dx, const Tensor& dy, const Tensor& y, float cap) {
+  for (int64_t i = 0; i < dx.elements(); ++i) {
+    const double share = element(y, i) / static_cast<double>(cap);
+    set_element(dx, i, element(dy, i) * (1.0 - share * share));
+  }
+}
+
 void reference_add_bias(Context&, const Tensor& y, const Tensor& bias) {
   const int64_t width = y.shape[1];
   for (int64_t i = 0; i < y.elements(); ++i) set_element(y, i, element(y, i) + element(bias, i % width));
@@ -141,11 +211,19 @@ void reference_dropout(Context&, const Tensor& y, const Tensor& x, const Tensor&
 void register_elementwise(ops::Registry& registry, Levels levels) {
   INGOT_ADD_LEVELS(registry, levels.best, ops::Add, run_add, elementwise_kernels);
   INGOT_ADD_LEVELS(registry, levels.best, ops::Scale, run_scale, elementwise_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Clamp, run_clamp, elementwise_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::ClampBackward, run_clamp_backward, elementwise_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Softcap, run_softcap, elementwise_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::SoftcapBackward, run_softcap_backward, elementwise_kernels);
   INGOT_ADD_LEVELS(registry, levels.best, ops::AddBias, run_add_bias, elementwise_kernels);
   INGOT_ADD_LEVELS(registry, levels.best, ops::AddBiasBackward, run_add_bias_backward, elementwise_kernels);
   INGOT_ADD_LEVELS(registry, levels.best, ops::Dropout, run_dropout, elementwise_kernels);
   registry.add<ops::Add>(DeviceKind::cpu, "reference", reference_add);
   registry.add<ops::Scale>(DeviceKind::cpu, "reference", reference_scale);
+  registry.add<ops::Clamp>(DeviceKind::cpu, "reference", reference_clamp);
+  registry.add<ops::ClampBackward>(DeviceKind::cpu, "reference", reference_clamp_backward);
+  registry.add<ops::Softcap>(DeviceKind::cpu, "reference", reference_softcap);
+  registry.add<ops::SoftcapBackward>(DeviceKind::cpu, "reference", reference_softcap_backward);
   registry.add<ops::AddBias>(DeviceKind::cpu, "reference", reference_add_bias);
   registry.add<ops::AddBiasBackward>(DeviceKind::cpu, "reference", reference_add_bias_backward);
   registry.add<ops::Dropout>(DeviceKind::cpu, "reference", reference_dropout);

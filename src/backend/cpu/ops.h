@@ -12,7 +12,11 @@ void register_adamw(ops::Registry& registry, Levels levels);
 void register_elementwise(ops::Registry& registry, Levels levels);
 void register_rms_norm(ops::Registry& registry, Levels levels);
 void register_rope(ops::Registry& registry, Levels levels);
-void register_swiglu(ops::Registry& registry, Levels levels);
+void register_layer_norm(ops::Registry& registry, Levels levels);
+void register_glu(ops::Registry& registry, Levels levels);
+void register_activation(ops::Registry& registry, Levels levels);
+void register_columns(ops::Registry& registry, Levels levels);
+void register_moe(ops::Registry& registry, Levels levels);
 void register_attention(ops::Registry& registry, Levels levels);
 void register_kv_store(ops::Registry& registry, Levels levels);
 

@@ -10,7 +10,11 @@ void register_ops(ops::Registry& registry, Levels levels) {
   register_elementwise(registry, levels);
   register_rms_norm(registry, levels);
   register_rope(registry, levels);
-  register_swiglu(registry, levels);
+  register_layer_norm(registry, levels);
+  register_glu(registry, levels);
+  register_activation(registry, levels);
+  register_columns(registry, levels);
+  register_moe(registry, levels);
   register_attention(registry, levels);
   register_kv_store(registry, levels);
 }

@@ -12,14 +12,16 @@ using ops::Context;
 
 template <const RmsNormKernels& K>
 void run_forward(Context& context, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-                 float epsilon) {
+                 ops::RmsNormAttributes attributes) {
   const int64_t n = x.shape[1];
   context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
     float* rstd_rows = rstd ? rstd.as<float>() + lo : nullptr;
     if (x.dtype == DType::f32) {
-      K.forward_f32(y.as<float>() + lo * n, rstd_rows, x.as<float>() + lo * n, weight.as<float>(), epsilon, hi - lo, n);
+      K.forward_f32({y.as<float>() + lo * n, rstd_rows, x.as<float>() + lo * n, weight.as<float>(), attributes.epsilon,
+                     attributes.weight_offset, hi - lo, n});
     } else {
-      K.forward_bf16(bf16(y) + lo * n, rstd_rows, bf16(x) + lo * n, weight.as<float>(), epsilon, hi - lo, n);
+      K.forward_bf16({bf16(y) + lo * n, rstd_rows, bf16(x) + lo * n, weight.as<float>(), attributes.epsilon,
+                      attributes.weight_offset, hi - lo, n});
     }
   });
 }
@@ -38,10 +40,10 @@ void run_backward(Context& context, const Tensor& dx, const Tensor& dweight, con
     const float* rstd_rows = rstd.as<float>() + lo;
     if (x.dtype == DType::f32) {
       K.backward_f32({dx.as<float>() + lo * n, sum, dy.as<float>() + lo * n, x.as<float>() + lo * n, scales, rstd_rows,
-                      hi - lo, n, attributes.accumulate_dx});
+                      attributes.weight_offset, hi - lo, n, attributes.accumulate_dx});
     } else {
-      K.backward_bf16({bf16(dx) + lo * n, sum, bf16(dy) + lo * n, bf16(x) + lo * n, scales, rstd_rows, hi - lo, n,
-                       attributes.accumulate_dx});
+      K.backward_bf16({bf16(dx) + lo * n, sum, bf16(dy) + lo * n, bf16(x) + lo * n, scales, rstd_rows,
+                       attributes.weight_offset, hi - lo, n, attributes.accumulate_dx});
     }
   });
   if (!dweight) return;
@@ -51,21 +53,25 @@ void run_backward(Context& context, const Tensor& dx, const Tensor& dweight, con
 }
 
 void reference_forward(Context& context, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-                       float epsilon) {
+                       ops::RmsNormAttributes attributes) {
+  const auto offset = static_cast<double>(attributes.weight_offset);
   const int64_t n = x.shape[1];
   context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
     for (int64_t t = lo; t < hi; ++t) {
       double squares = 0;
       for (int64_t j = 0; j < n; ++j) squares += element(x, t * n + j) * element(x, t * n + j);
-      const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(epsilon));
+      const double inverse =
+          1.0 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(attributes.epsilon));
       if (rstd) set_element(rstd, t, inverse);
-      for (int64_t j = 0; j < n; ++j) set_element(y, t * n + j, element(x, t * n + j) * inverse * element(weight, j));
+      for (int64_t j = 0; j < n; ++j)
+        set_element(y, t * n + j, element(x, t * n + j) * inverse * (offset + element(weight, j)));
     }
   });
 }
 
 void reference_backward(Context& context, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
                         const Tensor& weight, const Tensor& rstd, ops::RmsNormBackwardAttributes attributes) {
+  const auto offset = static_cast<double>(attributes.weight_offset);
   const int64_t rows = x.shape[0];
   const int64_t n = x.shape[1];
   if (dweight) {  // first: dx may be dy
@@ -82,12 +88,12 @@ void reference_backward(Context& context, const Tensor& dx, const Tensor& dweigh
       const double r = element(rstd, t);
       double products = 0;
       for (int64_t j = 0; j < n; ++j) {
-        products += element(dy, t * n + j) * element(weight, j) * element(x, t * n + j);
+        products += element(dy, t * n + j) * (offset + element(weight, j)) * element(x, t * n + j);
       }
       const double pull = r * r * products / static_cast<double>(n);
       for (int64_t j = 0; j < n; ++j) {
         const int64_t at = t * n + j;
-        const double value = r * (element(dy, at) * element(weight, j) - element(x, at) * pull);
+        const double value = r * (element(dy, at) * (offset + element(weight, j)) - element(x, at) * pull);
         set_element(dx, at, (attributes.accumulate_dx ? element(dx, at) : 0.0) + value);
       }
     }

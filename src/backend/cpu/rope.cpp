@@ -18,11 +18,11 @@ void run(Context& context, const Tensor& y, const Tensor& x, const Tensor& posit
     const int32_t* places = positions.as<int32_t>() + lo;
     const float* rates = frequencies.as<float>();
     if (x.dtype == DType::f32) {
-      K.rotate_f32(y.as<float>() + lo * n, x.as<float>() + lo * n, places, rates, hi - lo, attributes.heads, pairs,
-                   attributes.inverse);
+      K.rotate_f32(y.as<float>() + lo * n, x.as<float>() + lo * n, places, rates, hi - lo, attributes.heads,
+                   n / attributes.heads, pairs, attributes.inverse);
     } else {
-      K.rotate_bf16(bf16(y) + lo * n, bf16(x) + lo * n, places, rates, hi - lo, attributes.heads, pairs,
-                    attributes.inverse);
+      K.rotate_bf16(bf16(y) + lo * n, bf16(x) + lo * n, places, rates, hi - lo, attributes.heads, n / attributes.heads,
+                    pairs, attributes.inverse);
     }
   });
 }
@@ -31,15 +31,19 @@ void reference(Context& context, const Tensor& y, const Tensor& x, const Tensor&
                ops::RopeAttributes attributes) {
   const int64_t n = x.shape[1];
   const int64_t pairs = frequencies.shape[0];
+  const int64_t head_dim = n / attributes.heads;
   context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
     for (int64_t t = lo; t < hi; ++t) {
+      for (int64_t j = 0; j < n; ++j) {
+        if (j % head_dim >= 2 * pairs) set_element(y, t * n + j, element(x, t * n + j));
+      }
       for (int64_t i = 0; i < pairs; ++i) {
         // The angle is rounded to fp32, as the contract says; its sine is not.
         const float angle = static_cast<float>(positions.as<int32_t>()[t]) * frequencies.as<float>()[i];
         const double s = std::sin(static_cast<double>(angle)) * (attributes.inverse ? -1.0 : 1.0);
         const double c = std::cos(static_cast<double>(angle));
         for (int64_t h = 0; h < attributes.heads; ++h) {
-          const int64_t at = t * n + h * 2 * pairs + i;
+          const int64_t at = t * n + h * head_dim + i;
           const double low = element(x, at);
           const double high = element(x, at + pairs);
           set_element(y, at, low * c - high * s);

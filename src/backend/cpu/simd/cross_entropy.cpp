@@ -8,12 +8,6 @@ namespace {
 // NaN stays: a comparison with it is false.
 INGOT_INLINE Floats larger(Floats a, Floats b) { return b <= a ? a : b; }
 
-INGOT_INLINE Floats pad(Floats x, Whole, float) { return x; }
-INGOT_INLINE Floats pad(Floats x, Part part, float filler) {
-  for (int i = part.count; i < lanes; ++i) x[i] = filler;
-  return x;
-}
-
 template <class D>
 void gradient(const float* logits, int64_t n, int64_t target, float top, float inverse, D* dlogits) {
   const float at_target = logits[target];

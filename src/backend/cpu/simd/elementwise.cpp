@@ -66,12 +66,63 @@ void dropout(T* y, const T* x, int64_t n, DropoutRow row) {
   }
 }
 
+template <class T>
+void clamp(T* y, const T* x, float limit, int64_t n) {
+  const Floats high = splat(limit);
+  const Floats low = splat(-limit);
+  sweep(0, n, [&](int64_t i, auto extent) { store(y + i, max(low, min(high, load(x + i, extent))), extent); });
+}
+
+template <class T>
+void clamp_backward(T* dx, const T* dy, const T* x, float limit, int64_t n) {
+  sweep(0, n, [&](int64_t i, auto extent) {
+    const Floats value = load(x + i, extent);
+    store(dx + i, max(value, -value) <= limit ? load(dy + i, extent) : Floats{}, extent);
+  });
+}
+
+template <class T>
+void softcap(T* y, const T* x, float cap, int64_t n) {
+  const float inverse = 1.0F / cap;
+  sweep(0, n,
+        [&](int64_t i, auto extent) { store_computed(y + i, tanh(load(x + i, extent) * inverse) * cap, extent); });
+}
+
+template <class T>
+void softcap_backward(T* dx, const T* dy, const T* y, float cap, int64_t n) {
+  const float inverse = 1.0F / cap;
+  sweep(0, n, [&](int64_t i, auto extent) {
+    const Floats share = load(y + i, extent) * inverse;
+    store_computed(dx + i, load(dy + i, extent) * fma(-share, share, splat(1.0F)), extent);
+  });
+}
+
 }  // namespace
 
 const ElementwiseKernels elementwise_kernels = {
-    add<float>,          add<Bf16>,         scale<float, float>, scale<float, Bf16>,  scale<float, F16>,
-    scale<Bf16, float>,  scale<Bf16, Bf16>, scale<Bf16, F16>,    add_to<float, Bf16>, add_to<float, float>,
-    add_to<Bf16, float>, sum_rows<float>,   sum_rows<Bf16>,      dropout<float>,      dropout<Bf16>,
+    add<float>,
+    add<Bf16>,
+    scale<float, float>,
+    scale<float, Bf16>,
+    scale<float, F16>,
+    scale<Bf16, float>,
+    scale<Bf16, Bf16>,
+    scale<Bf16, F16>,
+    add_to<float, Bf16>,
+    add_to<float, float>,
+    add_to<Bf16, float>,
+    sum_rows<float>,
+    sum_rows<Bf16>,
+    dropout<float>,
+    dropout<Bf16>,
+    clamp<float>,
+    clamp<Bf16>,
+    clamp_backward<float>,
+    clamp_backward<Bf16>,
+    softcap<float>,
+    softcap<Bf16>,
+    softcap_backward<float>,
+    softcap_backward<Bf16>,
 };
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

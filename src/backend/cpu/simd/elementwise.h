@@ -37,6 +37,15 @@ struct ElementwiseKernels {
   // One row: element j is kept when the upper 24 bits of word j % 4 of block j / 4 reach row.keep_from.
   void (*dropout_f32)(float* y, const float* x, int64_t n, DropoutRow row);
   void (*dropout_bf16)(Bf16* y, const Bf16* x, int64_t n, DropoutRow row);
+  // As ops/elementwise.h says.
+  void (*clamp_f32)(float* y, const float* x, float limit, int64_t n);
+  void (*clamp_bf16)(Bf16* y, const Bf16* x, float limit, int64_t n);
+  void (*clamp_backward_f32)(float* dx, const float* dy, const float* x, float limit, int64_t n);
+  void (*clamp_backward_bf16)(Bf16* dx, const Bf16* dy, const Bf16* x, float limit, int64_t n);
+  void (*softcap_f32)(float* y, const float* x, float cap, int64_t n);
+  void (*softcap_bf16)(Bf16* y, const Bf16* x, float cap, int64_t n);
+  void (*softcap_backward_f32)(float* dx, const float* dy, const float* y, float cap, int64_t n);
+  void (*softcap_backward_bf16)(Bf16* dx, const Bf16* dy, const Bf16* y, float cap, int64_t n);
 };
 
 }  // namespace ingot::cpu

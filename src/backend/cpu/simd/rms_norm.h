@@ -8,6 +8,16 @@
 namespace ingot::cpu {
 
 template <class T>
+struct RmsNormRows {
+  T* y;
+  float* rstd;  // may be null
+  const T* x;   // may be y
+  const float* weight;
+  float epsilon, weight_offset;
+  int64_t rows, n;
+};
+
+template <class T>
 struct RmsNormBackwardRows {
   T* dx;
   float* dweight;  // [n], assigned the sum over these rows in order; null: not wanted
@@ -15,16 +25,14 @@ struct RmsNormBackwardRows {
   const T* x;
   const float* weight;
   const float* rstd;
+  float weight_offset;
   int64_t rows, n;
   bool accumulate_dx;
 };
 
 struct RmsNormKernels {
-  // rstd may be null; y may be x.
-  void (*forward_f32)(float* y, float* rstd, const float* x, const float* weight, float epsilon, int64_t rows,
-                      int64_t n);
-  void (*forward_bf16)(Bf16* y, float* rstd, const Bf16* x, const float* weight, float epsilon, int64_t rows,
-                       int64_t n);
+  void (*forward_f32)(const RmsNormRows<float>& task);
+  void (*forward_bf16)(const RmsNormRows<Bf16>& task);
   void (*backward_f32)(const RmsNormBackwardRows<float>& task);
   void (*backward_bf16)(const RmsNormBackwardRows<Bf16>& task);
   // y [begin, end) (+)= sum of `count` vectors that lie n apart, in order.

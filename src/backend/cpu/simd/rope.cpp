@@ -67,7 +67,7 @@ void sincos(float* sine, float* cosine, const float* angles, int64_t count) {
 
 template <class T>
 void rotate(T* y, const T* x, const int32_t* positions, const float* frequencies, int64_t rows, int64_t heads,
-            int64_t pairs, bool inverse) {
+            int64_t head_dim, int64_t pairs, bool inverse) {
   for (int64_t t = 0; t < rows; ++t) {
     const auto position = static_cast<float>(positions[t]);
     for (int64_t begin = 0; begin < pairs; begin += chunk) {
@@ -81,7 +81,7 @@ void rotate(T* y, const T* x, const int32_t* positions, const float* frequencies
         for (int64_t i = 0; i < count; ++i) sine[i] = -sine[i];
       }
       for (int64_t h = 0; h < heads; ++h) {
-        const int64_t at = (t * heads + h) * 2 * pairs + begin;
+        const int64_t at = (t * heads + h) * head_dim + begin;
         sweep(0, count, [&](int64_t i, auto extent) {
           const Floats low = load(x + at + i, extent);
           const Floats high = load(x + at + pairs + i, extent);
@@ -91,6 +91,11 @@ void rotate(T* y, const T* x, const int32_t* positions, const float* frequencies
           store(y + at + pairs + i, fma(high, c, low * s), extent);
         });
       }
+    }
+    if (y == x || head_dim == 2 * pairs) continue;
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t at = (t * heads + h) * head_dim + 2 * pairs;
+      __builtin_memcpy(y + at, x + at, static_cast<size_t>(head_dim - 2 * pairs) * sizeof(T));
     }
   }
 }

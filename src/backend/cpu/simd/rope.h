@@ -1,4 +1,5 @@
-// Kernels of rope on `rows` tokens of `heads` heads of 2 `pairs` elements. y may be x.
+// Kernels of rope on `rows` tokens of `heads` heads of `head_dim` elements, the first 2 `pairs` of which turn. y may be
+// x.
 #pragma once
 
 #include <stdint.h>
@@ -9,9 +10,9 @@ namespace ingot::cpu {
 
 struct RopeKernels {
   void (*rotate_f32)(float* y, const float* x, const int32_t* positions, const float* frequencies, int64_t rows,
-                     int64_t heads, int64_t pairs, bool inverse);
+                     int64_t heads, int64_t head_dim, int64_t pairs, bool inverse);
   void (*rotate_bf16)(Bf16* y, const Bf16* x, const int32_t* positions, const float* frequencies, int64_t rows,
-                      int64_t heads, int64_t pairs, bool inverse);
+                      int64_t heads, int64_t head_dim, int64_t pairs, bool inverse);
 };
 
 }  // namespace ingot::cpu

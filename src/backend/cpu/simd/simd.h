@@ -79,6 +79,15 @@ INGOT_INLINE Halves to_bf16(Floats x) {
   return __builtin_convertvector(((x != x) ? quiet : rounded) >> 16, Halves);
 }
 
+// The same in one instruction where the level has it; results below 2^-126 may become 0.
+INGOT_INLINE Halves to_bf16_or_zero(Floats x) {
+#if defined(__AVX512BF16__)
+  return (Halves)_mm512_cvtneps_pbh((__m512)x);
+#else
+  return to_bf16(x);
+#endif
+}
+
 // Exact, subnormals included: the exponent is re-based by a product with 2^112.
 INGOT_INLINE Floats from_f16(Halves half) {
   const Words wide = __builtin_convertvector(half, Words);
@@ -170,6 +179,16 @@ INGOT_INLINE void store(F16* p, Floats x, Extent extent) {
   store_halves(p, to_f16(x), extent);
 }
 
+// As store, but results below 2^-126 may become 0 when rounded: for computed values, which no one needs so small.
+template <class Extent>
+INGOT_INLINE void store_computed(float* p, Floats x, Extent extent) {
+  store(p, x, extent);
+}
+template <class Extent>
+INGOT_INLINE void store_computed(Bf16* p, Floats x, Extent extent) {
+  store_halves(p, to_bf16_or_zero(x), extent);
+}
+
 // Calls body(i, extent) for the vectors that cover elements begin .. end: all but the last one Whole.
 template <class Body>
 INGOT_INLINE void sweep(int64_t begin, int64_t end, Body body) {
@@ -196,6 +215,13 @@ INGOT_INLINE float largest(Floats x) {
   return lane[0];
 }
 
+// The lanes behind the last element as `filler`: what they hold after arithmetic is not 0.
+INGOT_INLINE Floats pad(Floats x, Whole, float) { return x; }
+INGOT_INLINE Floats pad(Floats x, Part part, float filler) {
+  for (int i = part.count; i < lanes; ++i) x[i] = filler;
+  return x;
+}
+
 // e^x within 2 ulp; 0 below about -104, infinity above 88.73, NaN for NaN. e^x = 2^n e^r, |r| <= ln(2)/2; the
 // polynomial is the minimax one for (e^r - 1 - r) / r^2 in the weight r^2 (error 1e-9, computed by Lawson's iteration).
 INGOT_INLINE Floats exp(Floats x) {
@@ -215,12 +241,33 @@ INGOT_INLINE Floats exp(Floats x) {
   p = fma(p, r, splat(0.1666666716337204F));
   p = fma(p, r, splat(0.5F));
   p = fma(p * r, r, r) + 1.0F;
+#if defined(__AVX512F__)
+  return (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
   // 2^n in two factors, so that results below 2^-126 and the overflow to infinity come out of the multiplication.
   const Ints exponent = (Ints)words(shifted) - 0x4b400000;
   const Ints half = exponent >> 1;
   const Floats first = floats((Words)((half + 127) << 23));
   const Floats second = floats((Words)((exponent - half + 127) << 23));
   return p * first * second;
+#endif
+}
+
+INGOT_INLINE Floats sigmoid(Floats x) { return 1.0F / (1.0F + exp(-x)); }
+
+// Within 4 ulp: below 0.625 a polynomial (minimax for (tanh(x) / x - 1) / x^2 in relative error, 4e-9, computed by
+// Lawson's iteration), from there on 1 - 2 / (e^2x + 1).
+INGOT_INLINE Floats tanh(Floats x) {
+  const Floats magnitude = max(x, -x);
+  const Floats large = 1.0F - 2.0F / (exp(magnitude + magnitude) + 1.0F);
+  const Floats square = x * x;
+  Floats p = splat(-0.005704970099031925F);
+  p = fma(p, square, splat(0.020639073103666306F));
+  p = fma(p, square, splat(-0.05373971164226532F));
+  p = fma(p, square, splat(0.13331441581249237F));
+  p = fma(p, square, splat(-0.3333328068256378F));
+  const Floats small = fma(p * square, x, x);
+  return magnitude < 0.625F ? small : floats(words(large) | (words(x) & 0x80000000U));
 }
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,23 +1,23 @@
-#include "ops/swiglu.h"
+#include "ops/glu.h"
 
 #include "ops/check.h"
 #include "ops/registry.h"
 
 namespace ingot::ops {
 
-void swiglu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up) {
-  const char* op = Swiglu::name;
+void glu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up, Activation activation) {
+  const char* op = Glu::name;
   check_dtype(op, "gate", gate, {DType::f32, DType::bf16});
   check_place(op, "gate", context, gate);
   check(op, "up", context, up, gate.shape, {gate.dtype});
   check(op, "y", context, y, gate.shape, {gate.dtype});
   if (gate.elements() == 0) return;
-  dispatch<Swiglu>(context, y, gate, up);
+  dispatch<Glu>(context, y, gate, up, activation);
 }
 
-void swiglu_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
-                     const Tensor& up) {
-  const char* op = SwigluBackward::name;
+void glu_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
+                  const Tensor& up, Activation activation) {
+  const char* op = GluBackward::name;
   check_dtype(op, "gate", gate, {DType::f32, DType::bf16});
   check_place(op, "gate", context, gate);
   check(op, "up", context, up, gate.shape, {gate.dtype});
@@ -25,7 +25,7 @@ void swiglu_backward(Context& context, const Tensor& dgate, const Tensor& dup, c
   check(op, "dgate", context, dgate, gate.shape, {gate.dtype});
   check(op, "dup", context, dup, gate.shape, {gate.dtype});
   if (gate.elements() == 0) return;
-  dispatch<SwigluBackward>(context, dgate, dup, dy, gate, up);
+  dispatch<GluBackward>(context, dgate, dup, dy, gate, up, activation);
 }
 
 }  // namespace ingot::ops

@@ -1,0 +1,34 @@
+// The activations in double, for the reference implementations.
+#pragma once
+
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/activation.h"
+
+namespace ingot::cpu {
+
+struct Activated {
+  double value, slope;
+};
+
+inline Activated activate(ops::Activation activation, double z) {
+  switch (activation) {
+    case ops::Activation::silu: {
+      const double s = 1.0 / (1.0 + std::exp(-z));
+      return {z * s, s * (1.0 + z * (1.0 - s))};
+    }
+    case ops::Activation::gelu: {
+      const double share = 0.5 * std::erfc(-z / std::sqrt(2.0));
+      return {z * share, share + z * std::exp(-0.5 * z * z) / std::sqrt(2.0 * M_PI)};
+    }
+    case ops::Activation::gelu_tanh: {
+      const double rate = std::sqrt(2.0 / M_PI);
+      const double t = std::tanh(rate * (z + 0.044715 * z * z * z));
+      return {0.5 * z * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * rate * (1.0 + 3.0 * 0.044715 * z * z)};
+    }
+  }
+  throw_error(ErrorKind::internal, "activation {} does not exist", static_cast<int>(activation));
+}
+
+}  // namespace ingot::cpu

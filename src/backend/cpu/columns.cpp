@@ -1,0 +1,67 @@
+#include "ops/columns.h"
+
+#include "backend/cpu/glue.h"
+#include "backend/cpu/ops.h"
+
+namespace ingot::cpu {
+namespace {
+
+using ops::Context;
+
+// Calls body(address of a group in `wide`, its address in `narrow`, bytes) for every token and group.
+template <class Body>
+void each_group(Context& context, const Tensor& wide, const Tensor& narrow, const ops::ColumnsAttributes& attributes,
+                Body body) {
+  const size_t size = size_of(wide.dtype);
+  const auto at = [size](const Tensor& tensor, int64_t element) {
+    return static_cast<std::byte*>(tensor.data) + static_cast<size_t>(element) * size;
+  };
+  const size_t bytes = static_cast<size_t>(attributes.width) * size;
+  context.threads->parallel_for(0, wide.shape[0], row_grain(narrow.shape[1]), [&](int64_t lo, int64_t hi) {
+    for (int64_t t = lo; t < hi; ++t) {
+      for (int64_t g = 0; g < attributes.groups; ++g) {
+        body(at(wide, t * wide.shape[1] + g * attributes.stride + attributes.offset),
+             at(narrow, t * narrow.shape[1] + g * attributes.width), bytes);
+      }
+    }
+  });
+}
+
+void run_gather(Context& context, const Tensor& y, const Tensor& x, ops::ColumnsAttributes attributes) {
+  each_group(context, x, y, attributes,
+             [](const std::byte* wide, std::byte* narrow, size_t bytes) { std::memcpy(narrow, wide, bytes); });
+}
+
+void run_scatter(Context& context, const Tensor& x, const Tensor& y, ops::ColumnsAttributes attributes) {
+  each_group(context, x, y, attributes,
+             [](std::byte* wide, const std::byte* narrow, size_t bytes) { std::memcpy(wide, narrow, bytes); });
+}
+
+int64_t column_of(const ops::ColumnsAttributes& attributes, int64_t narrow) {
+  return narrow / attributes.width * attributes.stride + attributes.offset + narrow % attributes.width;
+}
+
+void reference_gather(Context&, const Tensor& y, const Tensor& x, ops::ColumnsAttributes attributes) {
+  const int64_t n = y.shape[1];
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    set_element(y, i, element(x, i / n * x.shape[1] + column_of(attributes, i % n)));
+  }
+}
+
+void reference_scatter(Context&, const Tensor& x, const Tensor& y, ops::ColumnsAttributes attributes) {
+  const int64_t n = y.shape[1];
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    set_element(x, i / n * x.shape[1] + column_of(attributes, i % n), element(y, i));
+  }
+}
+
+}  // namespace
+
+void register_columns(ops::Registry& registry, Levels) {
+  registry.add<ops::GatherColumns>(DeviceKind::cpu, "plain", run_gather);  // moves bytes: no level does it better
+  registry.add<ops::GatherColumns>(DeviceKind::cpu, "reference", reference_gather);
+  registry.add<ops::ScatterColumns>(DeviceKind::cpu, "plain", run_scatter);
+  registry.add<ops::ScatterColumns>(DeviceKind::cpu, "reference", reference_scatter);
+}
+
+}  // namespace ingot::cpu

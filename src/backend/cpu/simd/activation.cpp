@@ -1,0 +1,30 @@
+#include "backend/cpu/simd/activation.h"
+
+#include "backend/cpu/simd/curves.h"
+#include "backend/cpu/simd/simd.h"
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+namespace {
+
+template <class Curve, class T>
+void forward(T* y, const T* x, int64_t n) {
+  sweep(0, n, [&](int64_t i, auto extent) { store_computed(y + i, Curve::value(load(x + i, extent)), extent); });
+}
+
+template <class Curve, class T>
+void backward(T* dx, const T* dy, const T* x, int64_t n) {
+  sweep(0, n, [&](int64_t i, auto extent) {
+    store_computed(dx + i, load(dy + i, extent) * Curve::both(load(x + i, extent)).slope, extent);
+  });
+}
+
+}  // namespace
+
+const ActivationKernels activation_kernels = {
+    {forward<Silu, float>, forward<Gelu, float>, forward<GeluTanh, float>},
+    {forward<Silu, Bf16>, forward<Gelu, Bf16>, forward<GeluTanh, Bf16>},
+    {backward<Silu, float>, backward<Gelu, float>, backward<GeluTanh, float>},
+    {backward<Silu, Bf16>, backward<Gelu, Bf16>, backward<GeluTanh, Bf16>},
+};
+
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,0 +1,62 @@
+// The activations (ops/activation.h) and their slopes on vectors. Included by simd/*.cpp only.
+#pragma once
+
+#include "backend/cpu/simd/simd.h"
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+
+struct Activated {
+  Floats value, slope;
+};
+
+struct Silu {
+  INGOT_INLINE Floats value(Floats z) { return z * sigmoid(z); }
+  INGOT_INLINE Activated both(Floats z) {
+    const Floats s = sigmoid(z);
+    return {z * s, s * fma(z, 1.0F - s, splat(1.0F))};
+  }
+};
+
+struct Gelu {
+  // bell = exp(-z^2 / 2) and share = Phi(z): beyond |z| lies bell R(|z|) of the normal distribution, where R is a
+  // polynomial in 1 / (1 + 0.33 |z|) (the form of Hastings 1955; minimax within 7e-9 of Phi, computed by Lawson's
+  // iteration).
+  struct Normal {
+    Floats share, bell;
+  };
+  INGOT_INLINE Normal normal(Floats z) {
+    const Floats a = max(z, -z);
+    const Floats bell = exp(a * a * -0.5F);
+    const Floats t = 1.0F / fma(a, splat(0.33F), splat(1.0F));
+    Floats r = splat(0.046236198395490646F);
+    r = fma(r, t, splat(-0.22379739582538605F));
+    r = fma(r, t, splat(0.3374153971672058F));
+    r = fma(r, t, splat(-0.09558560699224472F));
+    r = fma(r, t, splat(0.18460223078727722F));
+    r = fma(r, t, splat(0.11837811768054962F));
+    r = fma(r, t, splat(0.13275107741355896F));
+    const Floats tail = bell * (r * t);
+    return {z > Floats{} ? 1.0F - tail : tail, bell};
+  }
+  INGOT_INLINE Floats value(Floats z) { return z * normal(z).share; }
+  INGOT_INLINE Activated both(Floats z) {
+    const Normal n = normal(z);
+    return {z * n.share, fma(z * n.bell, splat(0.3989422804F), n.share)};
+  }
+};
+
+struct GeluTanh {
+  // (1 + tanh(u)) / 2 is the logistic function of 2u.
+  static constexpr float linear = 1.5957691216F;  // 2 sqrt(2 / pi)
+  static constexpr float cubic = 0.07135481627F;  // 0.044715 of it
+  INGOT_INLINE Floats share(Floats z) { return sigmoid(z * fma(z * z, splat(cubic), splat(linear))); }
+  INGOT_INLINE Floats value(Floats z) { return z * share(z); }
+  INGOT_INLINE Activated both(Floats z) {
+    const Floats s = share(z);
+    const Floats near = min(splat(40.0F), max(splat(-40.0F), z));  // beyond, s (1 - s) is 0 and z^2 may be infinite
+    const Floats rate = fma(near * near, splat(3.0F * cubic), splat(linear));
+    return {z * s, fma(near * rate, s * (1.0F - s), s)};
+  }
+};
+
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

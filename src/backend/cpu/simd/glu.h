@@ -1,0 +1,19 @@
+// Kernels of glu on n elements, by activation (the values of ops::Activation). Outputs may be inputs as ops/glu.h says.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+namespace ingot::cpu {
+
+struct GluKernels {
+  void (*forward_f32[3])(float* y, const float* gate, const float* up, int64_t n);
+  void (*forward_bf16[3])(Bf16* y, const Bf16* gate, const Bf16* up, int64_t n);
+  void (*backward_f32[3])(float* dgate, float* dup, const float* dy, const float* gate, const float* up, int64_t n);
+  void (*backward_bf16[3])(Bf16* dgate, Bf16* dup, const Bf16* dy, const Bf16* gate, const Bf16* up, int64_t n);
+};
+
+}  // namespace ingot::cpu
+
+INGOT_EVERY_LEVEL(extern const GluKernels glu_kernels;)

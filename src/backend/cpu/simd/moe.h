@@ -1,0 +1,25 @@
+// Kernels that bring the experts' rows back together (ops/moe.h), a token at a time.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+namespace ingot::cpu {
+
+struct MoeKernels {
+  // y [n] (+)= sum over i < k of weights[i] times row rows[i] of z, rows n apart; weights null: ones.
+  void (*combine_f32)(float* y, const float* z, const int32_t* rows, const float* weights, int64_t k, int64_t n,
+                      bool accumulate);
+  void (*combine_bf16)(Bf16* y, const Bf16* z, const int32_t* rows, const float* weights, int64_t k, int64_t n,
+                       bool accumulate);
+  float (*dot_f32)(const float* a, const float* b, int64_t n);
+  float (*dot_bf16)(const Bf16* a, const Bf16* b, int64_t n);
+  // y [n] = weight x.
+  void (*scale_f32)(float* y, const float* x, float weight, int64_t n);
+  void (*scale_bf16)(Bf16* y, const Bf16* x, float weight, int64_t n);
+};
+
+}  // namespace ingot::cpu
+
+INGOT_EVERY_LEVEL(extern const MoeKernels moe_kernels;)

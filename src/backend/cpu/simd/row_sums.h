@@ -1,0 +1,38 @@
+// Sums along rows and over blocks of rows, for the norms. Included by simd/*.cpp only.
+#pragma once
+
+#include "backend/cpu/simd/simd.h"
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+namespace {
+
+// Sum of term(j, extent) over n elements: four interleaved sums, so that additions need not wait for each other.
+template <class Term>
+float sum_of(int64_t n, Term term) {
+  Floats a{};
+  Floats b{};
+  Floats c{};
+  Floats d{};
+  int64_t j = 0;
+  for (; j + 4 * lanes <= n; j += 4 * lanes) {
+    a = term(a, j, Whole{});
+    b = term(b, j + lanes, Whole{});
+    c = term(c, j + 2 * lanes, Whole{});
+    d = term(d, j + 3 * lanes, Whole{});
+  }
+  sweep(j, n, [&](int64_t i, auto extent) { a = term(a, i, extent); });
+  return sum((a + b) + (c + d));
+}
+
+// y [begin, end) (+)= sum of `count` vectors that lie n apart, in order.
+[[maybe_unused]] void sum_blocks(float* y, const float* blocks, int64_t count, int64_t n, int64_t begin, int64_t end,
+                                 bool accumulate) {
+  sweep(begin, end, [&](int64_t j, auto extent) {
+    Floats total{};
+    for (int64_t i = 0; i < count; ++i) total = total + load(blocks + i * n + j, extent);
+    store(y + j, accumulate ? load(y + j, extent) + total : total, extent);
+  });
+}
+
+}  // namespace
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,0 +1,28 @@
+// The gated activation of MLPs (Shazeer 2020, arXiv 2002.05202): SwiGLU, GeGLU. Letters: T tokens, F features.
+#pragma once
+
+#include "ops/activation.h"
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace ingot::ops {
+
+// y = activation(gate) up. All [T, F], f32 or bf16, alike; in fp32, rounded once. y may be gate or up.
+void glu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up, Activation activation);
+
+struct Glu {
+  static constexpr const char* name = "glu";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, Activation);
+};
+
+// Assigns dgate = dy up activation'(gate) and dup = dy activation(gate). dgate may be gate, dup may be up.
+void glu_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
+                  const Tensor& up, Activation activation);
+
+struct GluBackward {
+  static constexpr const char* name = "glu_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                         Activation);
+};
+
+}  // namespace ingot::ops

@@ -1,0 +1,75 @@
+// Mixture of experts without dropping (Jiang et al. 2024, arXiv 2401.04088): which experts a token goes to, its rows
+// grouped by expert, and the experts' results brought back. Letters: T tokens, E experts, K experts a token, H
+// features, N = T K grouped rows.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace ingot::ops {
+
+// experts [T, K] i32: the K largest logits of a token, falling; of equal ones the lower expert first. weights [T, K]
+// f32: softmax over these K logits. logits [T, E], f32 or bf16, K <= E. A NaN logit counts as the largest, so that the
+// token's weights are NaN too.
+void moe_route(Context& context, const Tensor& experts, const Tensor& weights, const Tensor& logits);
+
+struct MoeRoute {
+  static constexpr const char* name = "moe_route";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
+};
+
+// Assigns dlogits [T, E] (f32 or bf16) from dweights [T, K] f32: w (dw - sum over K of w dw) at the chosen experts, 0
+// elsewhere.
+void moe_route_backward(Context& context, const Tensor& dlogits, const Tensor& dweights, const Tensor& experts,
+                        const Tensor& weights);
+
+struct MoeRouteBackward {
+  static constexpr const char* name = "moe_route_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
+};
+
+// Numbers the N choices by expert: expert e has the grouped rows offsets[e] .. offsets[e + 1], its tokens ascending.
+// rows [N] i32: token of a grouped row; places [N] i32: grouped row of choice t K + k; offsets [E + 1] i32. experts
+// [T, K] i32 in [0, E), else ErrorKind::internal.
+void moe_group(Context& context, const Tensor& rows, const Tensor& places, const Tensor& offsets,
+               const Tensor& experts);
+
+struct MoeGroup {
+  static constexpr const char* name = "moe_group";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
+};
+
+// y [N, H] = row rows[n] of x [T, H], f32 or bf16, alike. rows [N] i32 in [0, T), else ErrorKind::internal. Its
+// backward is combine_rows without weights.
+void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows);
+
+struct GatherRows {
+  static constexpr const char* name = "gather_rows";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
+};
+
+// y [T, H] (+)= sum over k of weights[t, k] z[places[t, k]], in order of k, in fp32, rounded once. z [N, H] of y's
+// type, f32 or bf16; places [T, K] i32 in [0, N), else ErrorKind::internal; weights [T, K] f32, absent: ones.
+void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
+                  bool accumulate);
+
+struct CombineRows {
+  static constexpr const char* name = "combine_rows";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool);
+};
+
+// Assigns dz [N, H]: row places[t, k] = weights[t, k] dy[t], and dweights [T, K] f32 = <dy[t], z[places[t, k]]>, absent
+// when not wanted (z is not read then and may be absent too). Every row of dz is some choice's place, once. dz may be
+// z.
+void combine_rows_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy,
+                           const Tensor& z, const Tensor& places, const Tensor& weights);
+
+struct CombineRowsBackward {
+  static constexpr const char* name = "combine_rows_backward";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                         const Tensor&);
+};
+
+}  // namespace ingot::ops
