@@ -80,7 +80,17 @@ class AttentionBits : public testing::TestWithParam<Choice> {
     return Owned::integers(*device_, shape, values);
   }
 
+  // As llama has it, and with a window, a softcap and slopes.
+  std::vector<ops::AttentionAttributes> variants() const {
+    ops::AttentionAttributes bent = attributes;
+    bent.window = 50;
+    bent.softcap = 3;
+    bent.slopes = *slopes_;
+    return {attributes, bent};
+  }
+
   std::unique_ptr<Device> device_ = cpu::make_device();
+  Owned slopes_ = Owned::random(*device_, DType::f32, {attributes.heads}, 8);
   ops::Registry registry_;
   ThreadPool threads_{2};
   Arena scratch_{*device_, ops::attention_bytes(400, 400, attributes.heads, attributes.head_dim, 2), "scratch"};
@@ -102,9 +112,6 @@ TEST_P(AttentionBits, DoNotDependOnTheOtherSequencesOfThePack) {
   const Owned dq = empty(tokens, q_width);
   const Owned dk = empty(tokens, kv_width);
   const Owned dv = empty(tokens, kv_width);
-  ops::attention(context_, *out, *lse, *q, *k, *v, *offsets, attributes);
-  ops::attention_backward(context_, *dq, *dk, *dv, *dout, {*out, *lse, *q, *k, *v}, *offsets, attributes);
-
   const auto mine = [&](const Owned& owned) { return owned->slice(before, before + own); };
   const Owned alone = integers({2}, {0, 133});
   const Owned out_alone = empty(own, q_width);
@@ -112,18 +119,22 @@ TEST_P(AttentionBits, DoNotDependOnTheOtherSequencesOfThePack) {
   const Owned dq_alone = empty(own, q_width);
   const Owned dk_alone = empty(own, kv_width);
   const Owned dv_alone = empty(own, kv_width);
-  ops::attention(context_, *out_alone, *lse_alone, mine(q), mine(k), mine(v), *alone, attributes);
-  ops::attention_backward(context_, *dq_alone, *dk_alone, *dv_alone, mine(dout),
-                          {*out_alone, *lse_alone, mine(q), mine(k), mine(v)}, *alone, attributes);
-  EXPECT_TRUE(same_bits(*out_alone, mine(out)));
-  for (int64_t h = 0; h < attributes.heads; ++h) {
-    const auto* alone_bits = reinterpret_cast<const std::byte*>(lse_alone->as<float>() + h * own);
-    const auto* packed_bits = reinterpret_cast<const std::byte*>(lse->as<float>() + h * tokens + before);
-    EXPECT_EQ(std::memcmp(alone_bits, packed_bits, static_cast<size_t>(own) * sizeof(float)), 0);
+  for (const ops::AttentionAttributes& variant : variants()) {
+    ops::attention(context_, *out, *lse, *q, *k, *v, *offsets, variant);
+    ops::attention_backward(context_, *dq, *dk, *dv, *dout, {*out, *lse, *q, *k, *v}, *offsets, variant);
+    ops::attention(context_, *out_alone, *lse_alone, mine(q), mine(k), mine(v), *alone, variant);
+    ops::attention_backward(context_, *dq_alone, *dk_alone, *dv_alone, mine(dout),
+                            {*out_alone, *lse_alone, mine(q), mine(k), mine(v)}, *alone, variant);
+    EXPECT_TRUE(same_bits(*out_alone, mine(out)));
+    for (int64_t h = 0; h < attributes.heads; ++h) {
+      const auto* alone_bits = reinterpret_cast<const std::byte*>(lse_alone->as<float>() + h * own);
+      const auto* packed_bits = reinterpret_cast<const std::byte*>(lse->as<float>() + h * tokens + before);
+      EXPECT_EQ(std::memcmp(alone_bits, packed_bits, static_cast<size_t>(own) * sizeof(float)), 0);
+    }
+    EXPECT_TRUE(same_bits(*dq_alone, mine(dq)));
+    EXPECT_TRUE(same_bits(*dk_alone, mine(dk)));
+    EXPECT_TRUE(same_bits(*dv_alone, mine(dv)));
   }
-  EXPECT_TRUE(same_bits(*dq_alone, mine(dq)));
-  EXPECT_TRUE(same_bits(*dk_alone, mine(dk)));
-  EXPECT_TRUE(same_bits(*dv_alone, mine(dv)));
 }
 
 TEST_P(AttentionBits, DoNotDependOnHowAPromptIsCutOrPaged) {
@@ -132,8 +143,11 @@ TEST_P(AttentionBits, DoNotDependOnHowAPromptIsCutOrPaged) {
   const Owned k = random(tokens, kv_width, 6);
   const Owned v = random(tokens, kv_width, 7);
   const Owned offsets = integers({2}, {0, 150});
-  const Owned whole = empty(tokens, q_width);
-  ops::attention(context_, *whole, {}, *q, *k, *v, *offsets, attributes);
+  std::vector<Owned> wholes;
+  for (const ops::AttentionAttributes& variant : variants()) {
+    wholes.push_back(empty(tokens, q_width));
+    ops::attention(context_, *wholes.back(), {}, *q, *k, *v, *offsets, variant);
+  }
 
   for (const int64_t page : {16, 7, 150}) {
     const int64_t pages = (tokens + page - 1) / page;
@@ -147,16 +161,19 @@ TEST_P(AttentionBits, DoNotDependOnHowAPromptIsCutOrPaged) {
     }
     ops::kv_store(context_, {*k_pages, *v_pages}, *k, *v, *integers({tokens}, slots));
     for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{150}, {64, 86}, {1, 70, 78, 1}, {33, 1, 1, 115}}) {
-      const Owned out = empty(tokens, q_width);
-      int64_t at = 0;
-      for (const int64_t piece : pieces) {
-        const Owned lengths = integers({1}, {static_cast<int32_t>(at + piece)});
-        const Owned query_offsets = integers({2}, {0, static_cast<int32_t>(piece)});
-        ops::paged_attention(context_, out->slice(at, at + piece), q->slice(at, at + piece), {*k_pages, *v_pages},
-                             {*query_offsets, *lengths, *integers({1, pages}, table)}, attributes);
-        at += piece;
+      for (size_t i = 0; i < wholes.size(); ++i) {
+        const Owned out = empty(tokens, q_width);
+        int64_t at = 0;
+        for (const int64_t piece : pieces) {
+          const Owned lengths = integers({1}, {static_cast<int32_t>(at + piece)});
+          const Owned query_offsets = integers({2}, {0, static_cast<int32_t>(piece)});
+          ops::paged_attention(context_, out->slice(at, at + piece), q->slice(at, at + piece), {*k_pages, *v_pages},
+                               {*query_offsets, *lengths, *integers({1, pages}, table)}, variants()[i]);
+          at += piece;
+        }
+        EXPECT_TRUE(same_bits(*out, *wholes[i]))
+            << "variant " << i << ", page " << page << ", " << pieces.size() << " pieces";
       }
-      EXPECT_TRUE(same_bits(*out, *whole)) << "page " << page << ", " << pieces.size() << " pieces";
     }
   }
 }
@@ -209,6 +226,12 @@ TEST_F(AttentionErrors, NameTheArgument) {
   const Owned half(*device_, DType::bf16, {8, kv_width});
   expect_internal([&] { call(*half, *offsets, attributes); }, "attention: k is bf16");
   expect_internal([&] { call(*k, *offsets, {.heads = 6, .kv_heads = 4, .head_dim = 20}); }, "6 heads of 20 over 4");
+  ops::AttentionAttributes wrong = attributes;
+  wrong.window = -1;
+  expect_internal([&] { call(*k, *offsets, wrong); }, "a window of -1");
+  wrong = attributes;
+  wrong.slopes = *offsets;
+  expect_internal([&] { call(*k, *offsets, wrong); }, "slopes is i32[2]");
   const Owned falling = Owned::integers(*device_, {3}, {0, 9, 8});
   expect_internal([&] { call(*k, *falling, attributes); }, "do not rise from 0 to 8");
   const Owned short_of = Owned::integers(*device_, {2}, {0, 7});

@@ -47,10 +47,13 @@ std::vector<double> offsets_of(const std::vector<int64_t>& lengths) {
 
 int64_t sum_of(const std::vector<int64_t>& lengths) { return static_cast<int64_t>(offsets_of(lengths).back()); }
 
-// Multiplications of queries with keys and of probabilities with values, over what the causal mask leaves.
+// Multiplications of queries with keys and of probabilities with values, over what the mask leaves.
 double causal_flops(const std::vector<int64_t>& lengths, const Heads& heads) {
   double pairs = 0;
-  for (const int64_t length : lengths) pairs += 0.5 * static_cast<double>(length) * static_cast<double>(length);
+  for (const int64_t length : lengths) {
+    const int64_t past = heads.window > 0 ? std::max<int64_t>(length - heads.window, 0) : 0;
+    pairs += 0.5 * (static_cast<double>(length * length) - static_cast<double>(past * past));
+  }
   return 4.0 * pairs * static_cast<double>(heads.q * heads.d);
 }
 

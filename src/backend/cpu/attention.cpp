@@ -10,6 +10,12 @@ namespace {
 
 using ops::Context;
 
+// Of the heads from `head` on.
+AttentionScores scores_of(const ops::AttentionAttributes& attributes, int64_t head) {
+  return {attributes.scale, attributes.softcap, attributes.window > 0 ? attributes.window : no_window,
+          attributes.slopes ? attributes.slopes.as<float>() + head : nullptr};
+}
+
 template <const AttentionKernels& K>
 void run_attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                    const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
@@ -42,7 +48,7 @@ void run_attention(Context& context, const Tensor& out, const Tensor& lse, const
     task.heads = slice.heads;
     task.first = slice.begin;
     task.head_dim = d;
-    task.scale = attributes.scale;
+    task.scores = scores_of(attributes, slice.head);
     task.scratch = scratch;
     K.forward(task);
   });
@@ -68,8 +74,9 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
     for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
       for (int64_t begin = 0; begin < length; begin += attention_block) {
         const int64_t end = std::min(begin + attention_block, length);
+        const int64_t queries = std::min(length - begin, most_keys(attributes, end - begin));
         slices.push_back(
-            {static_cast<int64_t>(s), kv_head * group, 0, begin, end, 2 * (end - begin) * group * (length - begin)});
+            {static_cast<int64_t>(s), kv_head * group, 0, begin, end, 2 * (end - begin) * group * queries});
       }
     }
     cut_queries(slices, attributes, static_cast<int64_t>(s), length, 0);
@@ -98,7 +105,7 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
     task.begin = slice.begin;
     task.end = slice.end;
     task.head_dim = d;
-    task.scale = attributes.scale;
+    task.scores = scores_of(attributes, slice.head);
     task.scratch = scratch;
     task.heads = slice.heads == 0 ? group : slice.heads;
     slice.heads == 0 ? K.backward_dkv(task) : K.backward_dq(task);
@@ -138,26 +145,10 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
     task.heads = slice.heads;
     task.first = lengths[slice.sequence] - queries + slice.begin;
     task.head_dim = d;
-    task.scale = attributes.scale;
+    task.scores = scores_of(attributes, slice.head);
     task.scratch = scratch;
     K.forward(task);
   });
-}
-
-std::string beyond(const ops::AttentionAttributes& attributes) {
-  return attributes.window > 0 || attributes.softcap > 0 || attributes.slopes ? "window, softcap or slopes" : "";
-}
-std::string decline_attention(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                              const Tensor&, ops::AttentionAttributes attributes) {
-  return beyond(attributes);
-}
-std::string decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                             const ops::AttentionSaved&, const Tensor&, ops::AttentionAttributes attributes) {
-  return beyond(attributes);
-}
-std::string decline_paged(const Context&, const Tensor&, const Tensor&, const ops::KvPages&, const ops::PagedLayout&,
-                          ops::AttentionAttributes attributes) {
-  return beyond(attributes);
 }
 
 }  // namespace
@@ -185,11 +176,11 @@ void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLa
 }
 
 void register_attention(ops::Registry& registry, Levels levels) {
-  INGOT_ADD_LEVELS(registry, levels.best, ops::Attention, run_attention, attention_kernels, decline_attention);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Attention, run_attention, attention_kernels);
   registry.add<ops::Attention>(DeviceKind::cpu, "reference", reference_attention);
-  INGOT_ADD_LEVELS(registry, levels.best, ops::AttentionBackward, run_backward, attention_kernels, decline_backward);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::AttentionBackward, run_backward, attention_kernels);
   registry.add<ops::AttentionBackward>(DeviceKind::cpu, "reference", reference_attention_backward);
-  INGOT_ADD_LEVELS(registry, levels.best, ops::PagedAttention, run_paged, attention_kernels, decline_paged);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::PagedAttention, run_paged, attention_kernels);
   registry.add<ops::PagedAttention>(DeviceKind::cpu, "reference", reference_paged_attention);
 }
 

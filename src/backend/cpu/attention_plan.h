@@ -24,6 +24,11 @@ inline int64_t heads_a_call(const ops::AttentionAttributes& attributes) {
   return std::min<int64_t>(attributes.heads / attributes.kv_heads, 16);
 }
 
+// Most keys that `queries` neighbouring queries see (and queries that see so many neighbouring keys), by the window.
+inline int64_t most_keys(const ops::AttentionAttributes& attributes, int64_t queries) {
+  return attributes.window > 0 ? attributes.window + queries - 1 : no_window;
+}
+
 // Cuts the queries [0, queries) of a sequence, query i of which sees keys 0 .. first + i.
 inline void cut_queries(std::vector<AttentionSlice>& slices, const ops::AttentionAttributes& attributes,
                         int64_t sequence, int64_t queries, int64_t first) {
@@ -35,7 +40,8 @@ inline void cut_queries(std::vector<AttentionSlice>& slices, const ops::Attentio
       const int64_t heads = std::min(most, group - at);
       for (int64_t begin = 0; begin < queries; begin += step) {
         const int64_t end = std::min(begin + step, queries);
-        slices.push_back({sequence, kv_head * group + at, heads, begin, end, (first + end) * heads * (end - begin)});
+        const int64_t keys = std::min(first + end, most_keys(attributes, end - begin));
+        slices.push_back({sequence, kv_head * group + at, heads, begin, end, keys * heads * (end - begin)});
       }
     }
   }

@@ -43,42 +43,74 @@ Block divide(void* scratch, int64_t head_dim) {
   return block;
 }
 
-// Scales the scores of a block of `columns` keys (a multiple of kAlign) from key `begin`, hides what a row may not see,
-// turns them into probabilities as operand A and brings the sums up to date.
+// Turns the scores of a row of a block into what they are before the softmax; `key` is the block's first key.
+void bend_row(const AttentionScores& rule, float* scores, int64_t columns, int64_t head, int64_t query, int64_t key) {
+  const float rate = rate_of(rule, head);
+  const Floats numbers = lane_numbers();
+  for (int64_t j = 0; j < columns; j += lanes) {
+    const Floats distance = numbers + static_cast<float>(key + j - query);
+    store(scores + j, bend(rule, load(scores + j, Whole{}), distance, rate).score, Whole{});
+  }
+}
+
+// Turns the products of a block of `columns` keys (a multiple of kAlign) from key `begin` into scores, hides what a row
+// may not see, turns them into probabilities as operand A and brings the sums up to date. A row that sees nothing of
+// the block keeps its sums bit by bit.
 template <class Step>
 void soften(const AttentionForward& task, const Block& block, int64_t rows, int64_t begin, int64_t columns) {
-  const Floats scale = splat(task.scale);
+  const bool bent = bends(task.scores);
+  const Floats scale = splat(bent ? 1.0F : task.scores.scale);
   const Floats nothing = splat(-__builtin_inff());
+  float shrinks[kRows];  // what the sums so far shrink by
+  bool blind[kRows];
   Ints lane;
   for (int i = 0; i < lanes; ++i) lane[i] = i;
-  for (int64_t r = 0, query = 0; r < rows; ++r, query = query + 1 < task.queries ? query + 1 : 0) {
+  for (int64_t r = 0, head = 0, query = 0; r < rows; ++r) {
     float* scores = block.scores + r * kBlock;
-    const int64_t seen = task.first + query + 1 - begin;
-    Floats top = splat(block.top[r]);
-    if (seen >= columns) {
-      for (int64_t j = 0; j < columns; j += lanes) {
-        const Floats score = load(scores + j, Whole{}) * scale;
-        store(scores + j, score, Whole{});
-        top = max(top, score);
-      }
+    const int64_t place = task.first + query;
+    const int64_t seen = place + 1 - begin;                       // keys of the block up to the query
+    const int64_t gone = place + 1 - task.scores.window - begin;  // those that the window has left behind
+    blind[r] = seen <= 0 || gone >= columns;
+    if (blind[r]) {
+      block.next[r] = 0;
     } else {
-      for (int64_t j = 0; j < columns; j += lanes) {
-        const Ints hidden = lane + static_cast<int32_t>(j) >= static_cast<int32_t>(seen);
-        const Floats score = hidden ? nothing : load(scores + j, Whole{}) * scale;
-        store(scores + j, score, Whole{});
-        top = max(top, score);
+      if (bent) bend_row(task.scores, scores, columns, head, place, begin);
+      Floats top = splat(block.top[r]);
+      if (seen >= columns && gone <= 0) {
+        for (int64_t j = 0; j < columns; j += lanes) {
+          const Floats score = load(scores + j, Whole{}) * scale;
+          store(scores + j, score, Whole{});
+          top = max(top, score);
+        }
+      } else {
+        const auto from = static_cast<int32_t>(gone > 0 ? gone : 0);
+        const auto to = static_cast<int32_t>(at_most(seen, columns));
+        for (int64_t j = 0; j < columns; j += lanes) {
+          const Ints key = lane + static_cast<int32_t>(j);
+          const Floats score = ((key >= to) | (key < from)) ? nothing : load(scores + j, Whole{}) * scale;
+          store(scores + j, score, Whole{});
+          top = max(top, score);
+        }
       }
+      block.next[r] = largest(top);
     }
-    block.next[r] = largest(top);
+    if (++query == task.queries) {
+      query = 0;
+      ++head;
+    }
   }
   for (int64_t r = rows; r < padded(rows); ++r) block.next[r] = block.top[r] = 0;
   for (int64_t r = 0; r < rows; r += lanes) {
     const Floats next = load(block.next + r, Whole{});
-    store(block.top + r, exp(load(block.top + r, Whole{}) - next), Whole{});  // what the sums so far shrink by
+    store(shrinks + r, exp(load(block.top + r, Whole{}) - next), Whole{});
   }
   for (int64_t r = 0; r < rows; ++r) {
     float* scores = block.scores + r * kBlock;
-    const float shrink = block.top[r];
+    if (blind[r]) {
+      for (int64_t j = 0; j < columns; j += lanes) store(scores + j, Floats{}, Whole{});
+      continue;
+    }
+    const float shrink = shrinks[r];
     const Floats next = splat(block.next[r]);
     Floats total{};
     for (int64_t j = 0; j < columns; j += lanes) {
@@ -115,7 +147,7 @@ void run_forward(const AttentionForward& task) {
   const Rows keys{task.k, task.kv_stride, task.table, task.page};
   const Rows values{task.v, task.kv_stride, task.table, task.page};
   const int64_t end = task.first + task.queries;
-  for (int64_t begin = 0; begin < end; begin += kBlock) {
+  for (int64_t begin = first_block(task.scores, task.first); begin < end; begin += kBlock) {
     const int64_t count = at_most(kBlock, end - begin);
     const int64_t columns = padded(count);
     pack_columns<Step>(block.keys, keys, begin, count, d);

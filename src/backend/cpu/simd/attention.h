@@ -12,6 +12,15 @@ inline constexpr int64_t attention_block = 64;
 // Most rows (queries times heads) that one call computes.
 inline constexpr int64_t attention_rows = 96;
 
+// What a score is made of, see ops/attention.h.
+struct AttentionScores {
+  float scale;
+  float softcap;        // 0: none
+  int64_t window;       // keys that a query sees, itself included; no_window: all
+  const float* slopes;  // by head of the call; null: none
+};
+inline constexpr int64_t no_window = int64_t{1} << 40;
+
 // Some queries of some heads, all reading one key/value head. Strides count elements.
 struct AttentionForward {
   bool bf16;          // q, k, v and out are bf16, else f32
@@ -26,9 +35,9 @@ struct AttentionForward {
   const int32_t* table;  // page numbers: key i is row table[i / page] * page + i % page; null: row i
   int64_t page;
   int64_t queries, heads;  // queries * heads <= attention_rows
-  int64_t first;           // query i sees keys 0 .. first + i
+  int64_t first;           // query i is token first + i of the sequence
   int64_t head_dim;
-  float scale;
+  AttentionScores scores;
   void* scratch;  // ops::attention_thread_bytes, 64-byte aligned
 };
 
@@ -50,7 +59,7 @@ struct AttentionBackward {
   int64_t begin;   // first query (dq) or key (dkv) of the block
   int64_t end;     // one past the last
   int64_t head_dim;
-  float scale;
+  AttentionScores scores;
   void* scratch;
 };
 

@@ -1,6 +1,7 @@
 // Backward attention (Dao 2023, arXiv 2307.08691): probabilities again from the scores and lse, dq in one loop and
 // dk, dv in another, so that every gradient has one owner and one order of summing.
-//   P = exp(scale q k - lse), dP = dout v, dS = P (dP - delta), dv = P^T dout, dq = scale dS k, dk = scale dS^T q.
+//   P = exp(score(scale q k) - lse), dP = dout v, dS = P (dP - delta) score', dv = P^T dout, dq = scale dS k,
+//   dk = scale dS^T q; score is the identity unless there is a softcap or a slope.
 #include "backend/cpu/simd/attention_tile.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
@@ -52,8 +53,10 @@ void run_dq(const AttentionBackward& task) {
   clear(dq, rows * width);
   const Rows k{task.k, task.kv_stride, nullptr, 1};
   const Rows v{task.v, task.kv_stride, nullptr, 1};
-  const Floats scale = splat(task.scale);
-  for (int64_t begin = 0; begin < task.end; begin += kBlock) {
+  const Floats scale = splat(task.scores.scale);
+  const bool bent = bends(task.scores);
+  const Floats numbers = lane_numbers();
+  for (int64_t begin = first_block(task.scores, task.begin); begin < task.end; begin += kBlock) {
     const int64_t count = at_most(kBlock, task.end - begin);
     const int64_t columns = padded(count);
     pack_columns<Step>(keys, k, begin, count, d);
@@ -67,19 +70,31 @@ void run_dq(const AttentionBackward& task) {
       const Floats lse = splat(task.lse[at]);
       const Floats delta = splat(task.delta[at]);
       float* slope = slopes + r * kBlock;
-      for (int64_t j = 0; j < columns; j += lanes) {
-        const Floats p = exp(fma(load(scores + r * kBlock + j, Whole{}), scale, Floats{} - lse));
-        store(slope + j, p * (load(slope + j, Whole{}) - delta), Whole{});
+      if (bent) {
+        const float rate = rate_of(task.scores, r / queries);
+        for (int64_t j = 0; j < columns; j += lanes) {
+          const Floats distance = numbers + static_cast<float>(begin + j - query);
+          const Bent score = bend(task.scores, load(scores + r * kBlock + j, Whole{}), distance, rate);
+          const Floats p = exp(score.score - lse);
+          store(slope + j, p * (load(slope + j, Whole{}) - delta) * score.slope, Whole{});
+        }
+      } else {
+        for (int64_t j = 0; j < columns; j += lanes) {
+          const Floats p = exp(fma(load(scores + r * kBlock + j, Whole{}), scale, Floats{} - lse));
+          store(slope + j, p * (load(slope + j, Whole{}) - delta), Whole{});
+        }
       }
       const int64_t seen = query + 1 - begin;
       for (int64_t j = seen > 0 ? seen : 0; j < columns; ++j) slope[j] = 0;
+      const int64_t gone = at_most(seen - task.scores.window, columns);  // keys that the window has left behind
+      for (int64_t j = 0; j < gone; ++j) slope[j] = 0;
       pack_in_place<Step>(slope, columns);
     }
     product<Step>(dq, width, slopes, kBlock, summed_keys, width, rows, width, num_words<Step>(columns), true);
   }
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t query = task.begin + r % queries;
-    write_row(static_cast<E*>(task.dq) + query * task.q_stride + r / queries * d, dq + r * width, task.scale, d);
+    write_row(static_cast<E*>(task.dq) + query * task.q_stride + r / queries * d, dq + r * width, task.scores.scale, d);
   }
 }
 
@@ -108,11 +123,14 @@ void run_dkv(const AttentionBackward& task) {
   pack_rows<Step>(values, width, v, task.begin, rows, d);
   clear(dk, rows * width);
   clear(dv, rows * width);
-  const Floats scale = splat(task.scale);
+  const Floats scale = splat(task.scores.scale);
+  const bool bent = bends(task.scores);
+  const Floats numbers = lane_numbers();
+  const int64_t last = at_most(task.length, task.end - 1 + task.scores.window);  // one past the last query that sees
   for (int64_t h = 0; h < task.heads; ++h) {
     const Rows q_rows = head_rows<E>(task.q, h, d, task.q_stride);
     const Rows dout_rows = head_rows<E>(task.dout, h, d, task.q_stride);
-    for (int64_t begin = task.begin; begin < task.length; begin += kBlock) {
+    for (int64_t begin = task.begin; begin < last; begin += kBlock) {
       const int64_t count = at_most(kBlock, task.length - begin);
       const int64_t columns = padded(count);
       pack_columns<Step>(q, q_rows, begin, count, d);
@@ -129,14 +147,26 @@ void run_dkv(const AttentionBackward& task) {
       for (int64_t r = 0; r < rows; ++r) {
         float* p_row = scores + r * kBlock;
         float* slope = slopes + r * kBlock;
-        for (int64_t j = 0; j < columns; j += lanes) {
-          const Floats p = exp(fma(load(p_row + j, Whole{}), scale, Floats{} - load(lse + j, Whole{})));
-          store(p_row + j, p, Whole{});
-          store(slope + j, p * (load(slope + j, Whole{}) - load(delta + j, Whole{})), Whole{});
-        }
         const int64_t hidden = task.begin + r - begin;  // queries before this key do not see it
+        if (bent) {
+          const float rate = rate_of(task.scores, h);
+          for (int64_t j = 0; j < columns; j += lanes) {
+            const Floats distance = static_cast<float>(hidden - j) - numbers;
+            const Bent score = bend(task.scores, load(p_row + j, Whole{}), distance, rate);
+            const Floats p = exp(score.score - load(lse + j, Whole{}));
+            store(p_row + j, p, Whole{});
+            store(slope + j, p * (load(slope + j, Whole{}) - load(delta + j, Whole{})) * score.slope, Whole{});
+          }
+        } else {
+          for (int64_t j = 0; j < columns; j += lanes) {
+            const Floats p = exp(fma(load(p_row + j, Whole{}), scale, Floats{} - load(lse + j, Whole{})));
+            store(p_row + j, p, Whole{});
+            store(slope + j, p * (load(slope + j, Whole{}) - load(delta + j, Whole{})), Whole{});
+          }
+        }
         for (int64_t j = 0; j < hidden; ++j) p_row[j] = slope[j] = 0;
-        for (int64_t j = count; j < columns; ++j) p_row[j] = slope[j] = 0;
+        const int64_t shown = at_most(count, hidden + task.scores.window);
+        for (int64_t j = shown > 0 ? shown : 0; j < columns; ++j) p_row[j] = slope[j] = 0;
         pack_in_place<Step>(p_row, columns);
         pack_in_place<Step>(slope, columns);
       }
@@ -147,7 +177,7 @@ void run_dkv(const AttentionBackward& task) {
   }
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t at = (task.begin + r) * task.kv_stride;
-    write_row(static_cast<E*>(task.dk) + at, dk + r * width, task.scale, d);
+    write_row(static_cast<E*>(task.dk) + at, dk + r * width, task.scores.scale, d);
     write_row(static_cast<E*>(task.dv) + at, dv + r * width, 1.0F, d);
   }
 }

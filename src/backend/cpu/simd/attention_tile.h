@@ -276,6 +276,43 @@ void write_row(E* y, const float* x, float factor, int64_t d) {
   sweep(0, d, [&](int64_t j, auto extent) { store(y + j, load(x + j, extent) * scale, extent); });
 }
 
+// Scores that are more than scaled products.
+inline bool bends(const AttentionScores& scores) { return scores.softcap > 0 || scores.slopes != nullptr; }
+
+struct Bent {
+  Floats score;
+  Floats slope;  // of the score by the scaled product
+};
+
+// `distance` is key minus query, `rate` the head's slope.
+INGOT_INLINE Bent bend(const AttentionScores& scores, Floats product, Floats distance, float rate) {
+  Floats score = product * scores.scale;
+  Floats slope = splat(1.0F);
+  if (scores.softcap > 0) {
+    const Floats share = tanh(score * (1.0F / scores.softcap));
+    score = share * scores.softcap;
+    slope = fma(-share, share, slope);
+  }
+  return {fma(distance, splat(rate), score), slope};
+}
+
+inline float rate_of(const AttentionScores& scores, int64_t head) {
+  return scores.slopes == nullptr ? 0.0F : scores.slopes[head];
+}
+
+// 0, 1, 2, ...
+inline Floats lane_numbers() {
+  Floats numbers;
+  for (int i = 0; i < lanes; ++i) numbers[i] = static_cast<float>(i);
+  return numbers;
+}
+
+// The first block of keys that a query at `place` sees something of.
+inline int64_t first_block(const AttentionScores& scores, int64_t place) {
+  const int64_t key = place - scores.window + 1;
+  return key > 0 ? key / kBlock * kBlock : 0;
+}
+
 }  // namespace
 
 // In attention_backward.cpp; members of AttentionKernels.

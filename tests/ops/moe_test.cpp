@@ -1,0 +1,97 @@
+// What the op table does not say about the mixture of experts: wrong indices and NaN.
+#include "ops/moe.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "ops/registry.h"
+
+namespace ingot {
+namespace {
+
+class Moe : public testing::Test {
+ protected:
+  Moe() { cpu::register_ops(registry_); }
+
+  Tensor tensor(std::vector<float>& values, const Shape& shape) {
+    return {values.data(), DType::f32, shape, &*device_};
+  }
+  Tensor tensor(std::vector<int32_t>& values, const Shape& shape) {
+    return {values.data(), DType::i32, shape, &*device_};
+  }
+
+  template <class Body>
+  static void expect_internal(Body body, const char* text) {
+    try {
+      body();
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::internal);
+      EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
+    }
+  }
+
+  std::unique_ptr<Device> device_ = cpu::make_device();
+  ops::Registry registry_;
+  ThreadPool threads_{2};
+  Arena scratch_;
+  ops::Context context_{*device_, registry_, scratch_, &threads_};
+};
+
+TEST_F(Moe, IndicesThatDoNotExistAreNamed) {
+  std::vector<int32_t> experts{0, 4};
+  std::vector<int32_t> rows(2);
+  std::vector<int32_t> places(2);
+  std::vector<int32_t> offsets(5);
+  const auto group = [&] {
+    ops::moe_group(context_, tensor(rows, {2}), tensor(places, {2}), tensor(offsets, {5}), tensor(experts, {2, 1}));
+  };
+  expect_internal(group, "moe_group: experts[1] is 4, of 4");
+  experts[1] = 3;
+  EXPECT_NO_THROW(group());
+
+  std::vector<float> x(6);
+  std::vector<float> y(6);
+  std::vector<float> weights{1, 1};
+  rows = {0, -1};
+  expect_internal([&] { ops::gather_rows(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), tensor(rows, {2})); },
+                  "gather_rows: rows[1] is -1, of 2");
+  places = {2, 0};
+  expect_internal(
+      [&] { ops::combine_rows(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), tensor(places, {2, 1}), {}, false); },
+      "combine_rows: places[0] is 2, of 2");
+  expect_internal(
+      [&] {
+        ops::combine_rows_backward(context_, tensor(x, {2, 3}), {}, tensor(y, {2, 3}), {}, tensor(places, {2, 1}),
+                                   tensor(weights, {2, 1}));
+      },
+      "combine_rows_backward: places[0] is 2, of 2");
+}
+
+TEST_F(Moe, MoreChoicesThanExpertsIsAnError) {
+  std::vector<float> logits(2);
+  std::vector<int32_t> experts(3);
+  std::vector<float> weights(3);
+  expect_internal(
+      [&] { ops::moe_route(context_, tensor(experts, {1, 3}), tensor(weights, {1, 3}), tensor(logits, {1, 2})); },
+      "3 choices a token of 2 experts");
+}
+
+TEST_F(Moe, NanLogitsReachTheWeights) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> logits{1, nan, 3, nan, 1, 2, 3, 4};
+  std::vector<int32_t> experts(4);
+  std::vector<float> weights(4);
+  ops::moe_route(context_, tensor(experts, {2, 2}), tensor(weights, {2, 2}), tensor(logits, {2, 4}));
+  EXPECT_EQ(experts, (std::vector<int32_t>{1, 3, 3, 2}));
+  EXPECT_TRUE(std::isnan(weights[0]) && std::isnan(weights[1]));
+  EXPECT_FALSE(std::isnan(weights[2]) || std::isnan(weights[3]));
+}
+
+}  // namespace
+}  // namespace ingot
