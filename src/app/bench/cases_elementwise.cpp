@@ -1,5 +1,6 @@
 #include "app/bench/op_table.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "ops/elementwise.h"
 
 namespace ingot::bench {
@@ -82,18 +83,24 @@ OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int
       v[0][i] = v[1][i] * (soft ? (cap - input) * (cap + input) / (cap * cap) : inside);
     }
   };
-  // By moving x, which the rounded y of softcap is turned back into.
-  c.gradients = {{.gradient = 0,
-                  .input = 2,
-                  .cotangent = 1,
-                  .forward = [soft, most, cap](const Values& v, const std::vector<double>& at) {
-                    if (!soft) return bounded(at, false, most);
-                    std::vector<double> moved(at.size());
-                    for (size_t i = 0; i < at.size(); ++i) {
-                      moved[i] = cap * std::atanh(v[2][i] / cap) + (at[i] - v[2][i]);
-                    }
-                    return bounded(moved, true, most);
-                  }}};
+  // By moving x, which the rounded y of softcap is turned back into. At clamp's kinks there is no gradient.
+  const bool kink = std::any_of(x.begin(), x.end(), [=](double value) {
+    const auto rounded = static_cast<float>(value);
+    return std::abs(dtype == DType::bf16 ? bf16_to_float(float_to_bf16(rounded)) : rounded) == most;
+  });
+  if (soft || !kink) {
+    c.gradients = {{.gradient = 0,
+                    .input = 2,
+                    .cotangent = 1,
+                    .forward = [soft, most, cap](const Values& v, const std::vector<double>& at) {
+                      if (!soft) return bounded(at, false, most);
+                      std::vector<double> moved(at.size());
+                      for (size_t i = 0; i < at.size(); ++i) {
+                        moved[i] = cap * std::atanh(v[2][i] / cap) + (at[i] - v[2][i]);
+                      }
+                      return bounded(moved, true, most);
+                    }}};
+  }
   c.flops = 3.0 * static_cast<double>(n);
   c.bytes = 3.0 * static_cast<double>(n) * static_cast<double>(size_of(dtype));
   return c;

@@ -17,7 +17,8 @@ struct Sizes {
 std::vector<size_t> best_of(const double* logits, const Sizes& s) {
   std::vector<size_t> order(static_cast<size_t>(s.experts));
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); });
   order.resize(static_cast<size_t>(s.chosen));
   return order;
 }
@@ -131,7 +132,8 @@ OpCase group_case(Sizes s) {
   c.reference = [s](Values& v, std::vector<double>&) {
     std::vector<size_t> order(v[3].size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return v[3][a] < v[3][b]; });
+    std::sort(order.begin(), order.end(),
+              [&](size_t a, size_t b) { return v[3][a] < v[3][b] || (v[3][a] == v[3][b] && a < b); });
     for (size_t n = 0; n < order.size(); ++n) {
       v[0][n] = static_cast<double>(order[n] / static_cast<size_t>(s.chosen));
       v[1][order[n]] = static_cast<double>(n);

@@ -52,10 +52,14 @@ struct GeluTanh {
   INGOT_INLINE Floats share(Floats z) { return sigmoid(z * fma(z * z, splat(cubic), splat(linear))); }
   INGOT_INLINE Floats value(Floats z) { return z * share(z); }
   INGOT_INLINE Activated both(Floats z) {
-    const Floats s = share(z);
-    const Floats near = min(splat(40.0F), max(splat(-40.0F), z));  // beyond, s (1 - s) is 0 and z^2 may be infinite
+    // s and 1 - s are r and e r, the smaller one with all its digits.
+    const Floats u = z * fma(z * z, splat(cubic), splat(linear));
+    const Floats e = exp(min(u, -u));
+    const Floats r = 1.0F / (1.0F + e);
+    const Floats s = u > Floats{} ? r : e * r;
+    const Floats near = min(splat(40.0F), max(splat(-40.0F), z));  // beyond, e is 0 and z^2 may be infinite
     const Floats rate = fma(near * near, splat(3.0F * cubic), splat(linear));
-    return {z * s, fma(near * rate, s * (1.0F - s), s)};
+    return {z * s, fma(near * rate, r * (e * r), s)};
   }
 };
 
