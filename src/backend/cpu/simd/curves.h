@@ -27,7 +27,7 @@ struct Gelu {
   INGOT_INLINE Normal normal(Floats z) {
     const Floats a = max(z, -z);
     const Floats bell = exp(a * a * -0.5F);
-    const Floats t = 1.0F / fma(a, splat(0.33F), splat(1.0F));
+    const Floats t = reciprocal(fma(a, splat(0.33F), splat(1.0F)));
     Floats r = splat(0.046236198395490646F);
     r = fma(r, t, splat(-0.22379739582538605F));
     r = fma(r, t, splat(0.3374153971672058F));
@@ -55,7 +55,7 @@ struct GeluTanh {
     // s and 1 - s are r and e r, the smaller one with all its digits.
     const Floats u = z * fma(z * z, splat(cubic), splat(linear));
     const Floats e = exp(min(u, -u));
-    const Floats r = 1.0F / (1.0F + e);
+    const Floats r = reciprocal(1.0F + e);
     const Floats s = u > Floats{} ? r : e * r;
     const Floats near = min(splat(40.0F), max(splat(-40.0F), z));  // beyond, e is 0 and z^2 may be infinite
     const Floats rate = fma(near * near, splat(3.0F * cubic), splat(linear));

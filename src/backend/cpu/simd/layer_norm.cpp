@@ -41,14 +41,22 @@ void backward(const LayerNormBackwardRows<T>& task) {
     T* dx = task.dx + r * n;
     const float mean = task.mean[r];
     const float rstd = task.rstd[r];
-    const float gradients = sum_of(n, [&](Floats total, int64_t j, auto extent) {
-      return fma(load(dy + j, extent), load(task.weight + j, extent), total);
-    });
-    const float products = sum_of(n, [&](Floats total, int64_t j, auto extent) {
-      return fma(load(dy + j, extent) * load(task.weight + j, extent), load(x + j, extent) - mean, total);
-    });
-    const float constant = gradients / count;
-    const float pull = rstd * rstd * (products / count);
+    // Of g and of g (x - mean), in two interleaved sums each.
+    Floats gradients[2]{};
+    Floats products[2]{};
+    const auto add = [&](int which, int64_t j, auto extent) {
+      const Floats g = load(dy + j, extent) * load(task.weight + j, extent);
+      gradients[which] = gradients[which] + g;
+      products[which] = fma(g, load(x + j, extent) - mean, products[which]);
+    };
+    int64_t at = 0;
+    for (; at + 2 * lanes <= n; at += 2 * lanes) {
+      add(0, at, Whole{});
+      add(1, at + lanes, Whole{});
+    }
+    sweep(at, n, [&](int64_t j, auto extent) { add(0, j, extent); });
+    const float constant = sum(gradients[0] + gradients[1]) / count;
+    const float pull = rstd * rstd * (sum(products[0] + products[1]) / count);
     sweep(0, n, [&](int64_t j, auto extent) {
       const Floats dy_j = load(dy + j, extent);
       const Floats difference = load(x + j, extent) - mean;
