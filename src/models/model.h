@@ -13,16 +13,7 @@
 
 namespace ingot::models {
 
-// What decides how much scratch memory a pass takes.
-struct PassShape {
-  int64_t tokens = 0;        // most tokens in a batch
-  int64_t longest = 0;       // most tokens in one of its sequences, cached ones included
-  int64_t logit_rows = 0;    // most rows asked of logits(); 0 when only losses are wanted
-  int64_t adapter_rank = 0;  // largest rank; 0 without adapters
-  DType activation = DType::f32;
-  bool decoded = false;  // weights are not of the activations' type, so they are decoded as they are used
-  int threads = 1;
-};
+using nn::PassShape;
 
 class Model {
  public:

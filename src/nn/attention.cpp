@@ -1,53 +1,151 @@
 #include "nn/attention.h"
 
-#include <cmath>
+#include <algorithm>
 
+#include "ops/attention_bytes.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
 
 namespace ingot::nn {
 
-ops::AttentionAttributes Attention::attributes() const {
-  return {heads, kv_heads, head_dim, 1.0F / std::sqrt(static_cast<float>(head_dim))};
+namespace {
+
+// Rows as wide as the norm.
+Tensor rows_of(const Norm& norm, const Tensor& x) {
+  const int64_t features = norm.weight.elements();
+  return x.reshape(Shape{x.elements() / features, features});
 }
 
-void Attention::forward(Pass& pass, BlockState& state) const {
-  const TokenBatch& batch = pass.batch;
-  q.forward(pass, state.q, state.attention_normed);
-  k.forward(pass, state.k, state.attention_normed);
-  v.forward(pass, state.v, state.attention_normed);
-  ops::rope(pass.ops, state.q, state.q, batch.positions, frequencies, {.heads = heads});
-  ops::rope(pass.ops, state.k, state.k, batch.positions, frequencies, {.heads = kv_heads});
+}  // namespace
+
+// Where q, k and v are in the fused layer's rows.
+std::array<ops::ColumnsAttributes, 3> Attention::columns() const {
+  const int64_t d = attributes.head_dim;
+  if (qkv_by_head) {
+    const ops::ColumnsAttributes head{.groups = attributes.heads, .width = d, .stride = 3 * d};
+    std::array<ops::ColumnsAttributes, 3> parts = {head, head, head};
+    parts[1].offset = d;
+    parts[2].offset = 2 * d;
+    return parts;
+  }
+  const int64_t queries = attributes.heads * d;
+  const int64_t keys = attributes.kv_heads * d;
+  return {{{.width = queries}, {.width = keys, .offset = queries}, {.width = keys, .offset = queries + keys}}};
+}
+
+// state.q, k and v, ready for the scores.
+void Attention::project(Pass& pass, BlockState& state) const {
+  const Tensor& raw_q = q_norm ? state.q_input : state.q;
+  const Tensor& raw_k = k_norm ? state.k_input : state.k;
+  if (qkv) {
+    Arena& scratch = pass.ops.scratch;
+    const Arena::Scope scope(scratch);
+    const Shape shape{state.q.rows(), qkv.weight.out};
+    const Tensor fused = state.qkv ? state.qkv : scratch.take(state.q.dtype, shape);
+    qkv.forward(pass, fused, state.attention_normed);
+    Tensor clamped = fused;
+    if (clip > 0) {
+      clamped = scratch.take(fused.dtype, shape);
+      ops::clamp(pass.ops, clamped, fused, clip);
+    }
+    const auto [q_columns, k_columns, v_columns] = columns();
+    ops::gather_columns(pass.ops, raw_q, clamped, q_columns);
+    ops::gather_columns(pass.ops, raw_k, clamped, k_columns);
+    ops::gather_columns(pass.ops, state.v, clamped, v_columns);
+  } else {
+    q.forward(pass, raw_q, state.attention_normed);
+    k.forward(pass, raw_k, state.attention_normed);
+    v.forward(pass, state.v, state.attention_normed);
+  }
+  if (q_norm) q_norm.forward(pass, rows_of(q_norm, state.q), state.q_statistics, rows_of(q_norm, raw_q));
+  if (k_norm) k_norm.forward(pass, rows_of(k_norm, state.k), state.k_statistics, rows_of(k_norm, raw_k));
+  rotate(pass, state.q, state.k, false);
+}
+
+void Attention::rotate(Pass& pass, const Tensor& queries, const Tensor& keys, bool inverse) const {
+  if (!frequencies) return;
+  const Tensor& positions = pass.batch.positions;
+  ops::rope(pass.ops, queries, queries, positions, frequencies, {.heads = attributes.heads, .inverse = inverse});
+  ops::rope(pass.ops, keys, keys, positions, frequencies, {.heads = attributes.kv_heads, .inverse = inverse});
+}
+
+void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+  project(pass, state);
   if (pass.cache) {
     const ops::KvPages& pages = pass.cache->layers[static_cast<size_t>(layer)];
     ops::kv_store(pass.ops, pages, state.k, state.v, pass.cache->slots);
-    ops::paged_attention(pass.ops, state.attended, state.q, pages, pass.cache->layout, attributes());
+    ops::paged_attention(pass.ops, state.attended, state.q, pages, pass.cache->layout, attributes);
   } else {
     ops::attention(pass.ops, state.attended, pass.training ? state.lse : Tensor{}, state.q, state.k, state.v,
-                   batch.offsets, attributes());
+                   pass.batch.offsets, attributes);
   }
-  ops::scale(pass.ops, state.middle, state.input, 1);
-  o.forward(pass, state.middle, state.attended, true);
+  if (out) o.forward(pass, out, state.attended, accumulate);
 }
 
-void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dstream, BlockState& state) const {
+void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const Tensor dq = scratch.take(state.q.dtype, state.q.shape);
-  const Tensor dk = scratch.take(state.k.dtype, state.k.shape);
+  Tensor dq = scratch.take(state.q.dtype, state.q.shape);
+  Tensor dk = scratch.take(state.k.dtype, state.k.shape);
   const Tensor dv = scratch.take(state.v.dtype, state.v.shape);
   {
     const Arena::Scope inner(scratch);
     const Tensor dattended = scratch.take(state.attended.dtype, state.attended.shape);
-    o.backward(pass, dattended, dstream, state.attended, false);
+    o.backward(pass, dattended, dout, state.attended, false);
     ops::attention_backward(pass.ops, dq, dk, dv, dattended, {state.attended, state.lse, state.q, state.k, state.v},
-                            pass.batch.offsets, attributes());
+                            pass.batch.offsets, attributes);
   }
-  ops::rope(pass.ops, dq, dq, pass.batch.positions, frequencies, {.heads = heads, .inverse = true});
-  ops::rope(pass.ops, dk, dk, pass.batch.positions, frequencies, {.heads = kv_heads, .inverse = true});
-  q.backward(pass, dnormed, dq, state.attention_normed, false);
-  k.backward(pass, dnormed, dk, state.attention_normed, true);
-  v.backward(pass, dnormed, dv, state.attention_normed, true);
+  rotate(pass, dq, dk, true);
+  if (q_norm) {  // queries and keys themselves are not needed any more: their memory takes the gradients
+    q_norm.backward(pass, rows_of(q_norm, state.q), rows_of(q_norm, dq), rows_of(q_norm, state.q_input),
+                    state.q_statistics, false);
+    dq = state.q;
+  }
+  if (k_norm) {
+    k_norm.backward(pass, rows_of(k_norm, state.k), rows_of(k_norm, dk), rows_of(k_norm, state.k_input),
+                    state.k_statistics, false);
+    dk = state.k;
+  }
+  if (!qkv) {
+    q.backward(pass, dnormed, dq, state.attention_normed, false);
+    k.backward(pass, dnormed, dk, state.attention_normed, true);
+    v.backward(pass, dnormed, dv, state.attention_normed, true);
+    return;
+  }
+  const Tensor fused = scratch.take(dq.dtype, Shape{dq.rows(), qkv.weight.out});
+  const auto [q_columns, k_columns, v_columns] = columns();
+  ops::scatter_columns(pass.ops, fused, dq, q_columns);
+  ops::scatter_columns(pass.ops, fused, dk, k_columns);
+  ops::scatter_columns(pass.ops, fused, dv, v_columns);
+  if (clip > 0) ops::clamp_backward(pass.ops, fused, fused, state.qkv, clip);
+  qkv.backward(pass, dnormed, fused, state.attention_normed, false);
+}
+
+size_t Attention::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
+  const int64_t q = model.heads * model.head_dim;
+  const int64_t kv = model.kv_heads * model.head_dim;
+  const int64_t tokens = shape.tokens;
+  size_t in = 0;
+  if (model.fused_qkv) {
+    in = shape.matrix_bytes(tokens, q + 2 * kv) + Linear::bytes(tokens, q + 2 * kv, model.hidden, shape);
+  } else {
+    in = std::max(Linear::bytes(tokens, q, model.hidden, shape), Linear::bytes(tokens, kv, model.hidden, shape));
+  }
+  return std::max({in, Linear::bytes(tokens, model.hidden, q, shape),
+                   ops::attention_bytes(tokens, shape.longest, model.heads, model.head_dim, shape.threads)});
+}
+
+size_t Attention::backward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
+  const int64_t q = model.heads * model.head_dim;
+  const int64_t kv = model.kv_heads * model.head_dim;
+  const int64_t tokens = shape.tokens;
+  const size_t gradients = shape.matrix_bytes(tokens, q) + 2 * shape.matrix_bytes(tokens, kv);
+  const size_t attended = shape.matrix_bytes(tokens, q);
+  const size_t fused = model.fused_qkv ? shape.matrix_bytes(tokens, q + 2 * kv) : 0;
+  size_t norm = 0;
+  if (model.qk_norm == spec::QkNorm::head) norm = Norm::bytes(tokens * model.heads, model.head_dim);
+  if (model.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
+  return gradients + std::max(attended, fused) + std::max(norm, forward_bytes(model, shape));
 }
 
 }  // namespace ingot::nn

@@ -2,17 +2,41 @@
 
 #include <algorithm>
 
-#include "ops/attention_bytes.h"
-#include "ops/glu.h"
-#include "ops/rms_norm_bytes.h"
+#include "ops/elementwise.h"
 
 namespace ingot::nn {
 
+namespace {
+
+// out = stream + norm(result).
+void add_normed(Pass& pass, const Tensor& out, const Tensor& stream, const Norm& norm, const NormStatistics& statistics,
+                const Tensor& result) {
+  norm.forward(pass, out, statistics, result);
+  ops::add(pass.ops, out, out, stream);
+}
+
+}  // namespace
+
 void Block::forward(Pass& pass, const Tensor& out, BlockState& state) const {
-  attention_norm.forward(pass, state.attention_normed, state.attention_rstd, state.input);
-  attention.forward(pass, state);
-  mlp_norm.forward(pass, state.mlp_normed, state.mlp_rstd, state.middle);
-  mlp.forward(pass, out, state);
+  attention_norm.forward(pass, state.attention_normed, state.attention_statistics, state.input);
+  const Tensor& middle = parallel ? out : state.middle;
+  if (post_attention_norm) {
+    attention.forward(pass, state.attention_out, state, false);
+    add_normed(pass, middle, state.input, post_attention_norm, state.post_attention_statistics, state.attention_out);
+  } else {
+    if (middle) ops::scale(pass.ops, middle, state.input, 1);
+    attention.forward(pass, middle, state, true);
+  }
+
+  mlp_norm.forward(pass, state.mlp_normed, state.mlp_statistics, parallel ? state.input : state.middle);
+  if (out && !parallel && !post_mlp_norm) ops::scale(pass.ops, out, state.middle, 1);
+  const Tensor& result = post_mlp_norm ? state.mlp_out : out;
+  if (experts) {
+    experts.forward(pass, result, state, !post_mlp_norm);
+  } else {
+    mlp.forward(pass, result, state, !post_mlp_norm);
+  }
+  if (post_mlp_norm) add_normed(pass, out, state.middle, post_mlp_norm, state.post_mlp_statistics, state.mlp_out);
 }
 
 void Block::refill(Pass& pass, BlockState& state, spec::Recompute recompute) const {
@@ -20,10 +44,20 @@ void Block::refill(Pass& pass, BlockState& state, spec::Recompute recompute) con
     case spec::Recompute::none: return;
     case spec::Recompute::selective:
       attention_norm.forward(pass, state.attention_normed, {}, state.input);
-      mlp_norm.forward(pass, state.mlp_normed, {}, state.middle);
-      ops::glu(pass.ops, state.activated, state.gate, state.up, ops::Activation::silu);
+      mlp_norm.forward(pass, state.mlp_normed, {}, parallel ? state.input : state.middle);
+      if (experts) {
+        experts.refill(pass, state);
+      } else {
+        mlp.refill(pass, state);
+      }
       return;
-    case spec::Recompute::full: forward(pass, {}, state); return;
+    case spec::Recompute::full: {
+      const Arena::Scope scope(pass.ops.scratch);
+      // The last norm's statistics come with its result.
+      const Tensor out = post_mlp_norm ? pass.ops.scratch.take(state.input.dtype, state.input.shape) : Tensor{};
+      forward(pass, out, state);
+      return;
+    }
   }
 }
 
@@ -31,38 +65,66 @@ void Block::backward(Pass& pass, const Tensor& dstream, BlockState& state, bool 
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
   const Tensor dnormed = scratch.take(dstream.dtype, dstream.shape);
-  mlp.backward(pass, dnormed, dstream, state);
-  mlp_norm.backward(pass, dstream, dnormed, state.middle, state.mlp_rstd, true);
-  const bool below = input_gradient || attention_norm.trainable >= 0;
-  attention.backward(pass, below ? dnormed : Tensor{}, dstream, state);
-  if (below) attention_norm.backward(pass, dstream, dnormed, state.input, state.attention_rstd, true);
-}
-
-size_t Block::forward_bytes(const spec::ModelSpec& model, int64_t tokens, int64_t longest, int64_t rank,
-                            size_t activation_bytes, bool decoded, int threads) {
-  const int64_t q = model.heads * model.head_dim;
-  const int64_t kv = model.kv_heads * model.head_dim;
-  size_t linear = 0;
-  for (const auto& [out, in] : {std::pair{q, model.hidden},
-                                {kv, model.hidden},
-                                {model.hidden, q},
-                                {model.ffn, model.hidden},
-                                {model.hidden, model.ffn}}) {
-    linear = std::max(linear, Linear::bytes(tokens, out, in, rank, activation_bytes, decoded));
+  Tensor dresult = dstream;
+  if (post_mlp_norm) {
+    dresult = scratch.take(dstream.dtype, dstream.shape);
+    post_mlp_norm.backward(pass, dresult, dstream, state.mlp_out, state.post_mlp_statistics, false);
   }
-  return std::max(linear, ops::attention_bytes(tokens, longest, model.heads, model.head_dim, threads));
+  if (experts) {
+    experts.backward(pass, dnormed, dresult, state);
+  } else {
+    mlp.backward(pass, dnormed, dresult, state);
+  }
+  // In parallel, attention's result has the gradient that the block's has, so the MLP's is held back until it is read.
+  const Tensor dmlp_normed = dnormed;
+  Tensor dattention_normed = dnormed;
+  if (parallel) {
+    dattention_normed = scratch.take(dstream.dtype, dstream.shape);
+  } else {
+    mlp_norm.backward(pass, dstream, dmlp_normed, state.middle, state.mlp_statistics, true);
+  }
+  if (post_attention_norm) {
+    post_attention_norm.backward(pass, dresult, dstream, state.attention_out, state.post_attention_statistics, false);
+  }
+  const bool below = input_gradient || attention_norm.trained();
+  attention.backward(pass, below ? dattention_normed : Tensor{}, dresult, state);
+  if (parallel) mlp_norm.backward(pass, dstream, dmlp_normed, state.input, state.mlp_statistics, true);
+  if (below) {
+    attention_norm.backward(pass, dstream, dattention_normed, state.input, state.attention_statistics, true);
+  }
 }
 
-size_t Block::backward_bytes(const spec::ModelSpec& model, int64_t tokens, int64_t longest, int64_t rank,
-                             size_t activation_bytes, bool decoded, int threads) {
-  const auto matrix = [&](int64_t features) {
-    return Arena::footprint(static_cast<size_t>(tokens * features) * activation_bytes);
-  };
-  const int64_t q = model.heads * model.head_dim;
-  const int64_t kv = model.kv_heads * model.head_dim;
-  const size_t inner = std::max(forward_bytes(model, tokens, longest, rank, activation_bytes, decoded, threads),
-                                ops::rms_norm_bytes(tokens, model.hidden));
-  return matrix(model.hidden) + std::max(matrix(model.ffn), 2 * matrix(q) + 2 * matrix(kv)) + inner;
+std::vector<Linear*> Block::linears() {
+  std::vector<Linear*> all = {&attention.qkv, &attention.q, &attention.k, &attention.v, &attention.o,
+                              &mlp.gate,      &mlp.up,      &mlp.down,    &experts.router};
+  for (Mlp& expert : experts.mlps) {
+    for (Linear* linear : {&expert.gate, &expert.up, &expert.down}) all.push_back(linear);
+  }
+  std::erase_if(all, [](const Linear* linear) { return !*linear; });
+  return all;
+}
+
+std::vector<Norm*> Block::norms() {
+  std::vector<Norm*> all = {&attention_norm, &attention.q_norm, &attention.k_norm,
+                            &post_attention_norm, &mlp_norm, &post_mlp_norm};
+  std::erase_if(all, [](const Norm* norm) { return !*norm; });
+  return all;
+}
+
+size_t Block::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
+  const size_t mlp =
+      model.experts > 0 ? Experts::forward_bytes(model, shape) : Mlp::forward_bytes(model, shape, shape.tokens);
+  const size_t refilled = model.post_norms ? shape.matrix_bytes(shape.tokens, model.hidden) : 0;
+  return refilled + std::max(Attention::forward_bytes(model, shape), mlp);
+}
+
+size_t Block::backward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
+  const size_t stream = shape.matrix_bytes(shape.tokens, model.hidden);
+  const size_t mlp =
+      model.experts > 0 ? Experts::backward_bytes(model, shape) : Mlp::backward_bytes(model, shape, shape.tokens);
+  const size_t held = stream * (1 + (model.parallel_residual ? 1 : 0) + (model.post_norms ? 1 : 0));
+  const size_t norm = Norm::bytes(shape.tokens, model.hidden);
+  return held + std::max({Attention::backward_bytes(model, shape), mlp, norm});
 }
 
 }  // namespace ingot::nn

@@ -1,7 +1,13 @@
-// A pre-norm transformer block: x += attention(norm(x)); x += mlp(norm(x)).
+// A transformer block: attention and an MLP (or a mixture of them), each between norms and added to the residual stream.
+//
+//   sequential:  m = x + attention(norm(x)),  y = m + mlp(norm(m))
+//   parallel:    y = x + attention(norm(x)) + mlp(norm'(x))
+//
+// With post norms a result is normalised before it is added.
 #pragma once
 
 #include "nn/attention.h"
+#include "nn/experts.h"
 #include "nn/mlp.h"
 #include "nn/norm.h"
 
@@ -10,8 +16,12 @@ namespace ingot::nn {
 struct Block {
   Norm attention_norm;
   Attention attention;
+  Norm post_attention_norm;  // with the next but one may be absent
   Norm mlp_norm;
-  Mlp mlp;
+  Mlp mlp;          // or:
+  Experts experts;  // where there are any
+  Norm post_mlp_norm;
+  bool parallel = false;
 
   // out [T, H] from state.input; fills the rest of `state`. out may not be state.input; absent when only the state is
   // wanted.
@@ -24,11 +34,13 @@ struct Block {
   // nothing below is trained, and dstream is left as it falls. Overwrites parts of `state`.
   void backward(Pass& pass, const Tensor& dstream, BlockState& state, bool input_gradient) const;
 
-  // Scratch of forward, and of backward, over `tokens` with sequences of at most `longest`; rank 0 for no adapter.
-  static size_t forward_bytes(const spec::ModelSpec& model, int64_t tokens, int64_t longest, int64_t rank,
-                              size_t activation_bytes, bool decoded, int threads);
-  static size_t backward_bytes(const spec::ModelSpec& model, int64_t tokens, int64_t longest, int64_t rank,
-                               size_t activation_bytes, bool decoded, int threads);
+  // The layers there are.
+  std::vector<Linear*> linears();
+  std::vector<Norm*> norms();
+
+  // Scratch of forward (refill included), and of backward.
+  static size_t forward_bytes(const spec::ModelSpec& model, const PassShape& shape);
+  static size_t backward_bytes(const spec::ModelSpec& model, const PassShape& shape);
 };
 
 }  // namespace ingot::nn

@@ -1,34 +1,72 @@
 #include "nn/block_state.h"
 
-#include <array>
+#include <string_view>
 #include <utility>
+
+#include "base/error.h"
 
 namespace ingot::nn {
 
+namespace {
+
+Tensor& place_of(BlockState& state, std::string_view name) {
+  const std::pair<std::string_view, Tensor*> places[] = {
+      {"attention_normed", &state.attention_normed},
+      {"attention_rstd", &state.attention_statistics.rstd},
+      {"attention_mean", &state.attention_statistics.mean},
+      {"qkv", &state.qkv},
+      {"q_input", &state.q_input},
+      {"k_input", &state.k_input},
+      {"q_rstd", &state.q_statistics.rstd},
+      {"q_mean", &state.q_statistics.mean},
+      {"k_rstd", &state.k_statistics.rstd},
+      {"k_mean", &state.k_statistics.mean},
+      {"q", &state.q},
+      {"k", &state.k},
+      {"v", &state.v},
+      {"attended", &state.attended},
+      {"lse", &state.lse},
+      {"attention_out", &state.attention_out},
+      {"post_attention_rstd", &state.post_attention_statistics.rstd},
+      {"post_attention_mean", &state.post_attention_statistics.mean},
+      {"middle", &state.middle},
+      {"mlp_normed", &state.mlp_normed},
+      {"mlp_rstd", &state.mlp_statistics.rstd},
+      {"mlp_mean", &state.mlp_statistics.mean},
+      {"router", &state.router},
+      {"chosen", &state.chosen},
+      {"chosen_weight", &state.chosen_weight},
+      {"grouped_token", &state.grouped_token},
+      {"grouped_place", &state.grouped_place},
+      {"grouped", &state.grouped},
+      {"gate", &state.gate},
+      {"up", &state.up},
+      {"activated", &state.activated},
+      {"expert_out", &state.expert_out},
+      {"mlp_out", &state.mlp_out},
+      {"post_mlp_rstd", &state.post_mlp_statistics.rstd},
+      {"post_mlp_mean", &state.post_mlp_statistics.mean},
+  };
+  for (const auto& [known, place] : places) {
+    if (known == name) return *place;
+  }
+  throw_error(ErrorKind::internal, "a block's state has no '{}'", name);
+}
+
+}  // namespace
+
 void BlockState::take(Arena& arena, const spec::ModelSpec& model, DType activation, int64_t tokens,
                       spec::Recompute recompute, bool kept) {
-  const std::array<std::pair<std::string_view, Tensor*>, 13> places = {{{"attention_normed", &attention_normed},
-                                                                        {"attention_rstd", &attention_rstd},
-                                                                        {"q", &q},
-                                                                        {"k", &k},
-                                                                        {"v", &v},
-                                                                        {"attended", &attended},
-                                                                        {"lse", &lse},
-                                                                        {"middle", &middle},
-                                                                        {"mlp_normed", &mlp_normed},
-                                                                        {"mlp_rstd", &mlp_rstd},
-                                                                        {"gate", &gate},
-                                                                        {"up", &up},
-                                                                        {"activated", &activated}}};
+  using Kind = spec::SavedTensor::Kind;
   for (const spec::SavedTensor& t : spec::block_tensors(model, static_cast<int64_t>(size_of(activation)))) {
     if (spec::is_kept(t.name, recompute) != kept) continue;
-    const bool statistic = std::string_view(t.name) == "lse" || std::string_view(t.name).ends_with("rstd");
-    for (const auto& [name, place] : places) {
-      if (name != t.name) continue;
-      const Shape shape = name == "lse" ? Shape{t.features, tokens}
-                          : statistic   ? Shape{tokens}
-                                        : Shape{tokens, t.features};
-      *place = arena.take(statistic ? DType::f32 : activation, shape);
+    Tensor& place = place_of(*this, t.name);
+    switch (t.kind) {
+      case Kind::matrix: place = arena.take(activation, Shape{tokens * t.rows, t.features / t.rows}); break;
+      case Kind::statistic: place = arena.take(DType::f32, Shape{tokens * t.features}); break;
+      case Kind::by_feature: place = arena.take(DType::f32, Shape{t.features, tokens}); break;
+      case Kind::real: place = arena.take(DType::f32, Shape{tokens, t.features}); break;
+      case Kind::index: place = arena.take(DType::i32, Shape{tokens, t.features}); break;
     }
   }
 }

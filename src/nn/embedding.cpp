@@ -1,22 +1,51 @@
 #include "nn/embedding.h"
 
+#include "base/half.h"
+#include "ops/elementwise.h"
 #include "ops/embedding.h"
 
 namespace ingot::nn {
 
-void Embedding::forward(Pass& pass, const Tensor& x) const { ops::embedding(pass.ops, x, table, pass.batch.ids); }
+namespace {
 
-void Embedding::backward(Pass& pass, const Tensor& dx) const {
+// The gradient of one table, of which the batch read row rows[t] for token t.
+void table_gradient(Pass& pass, int trainable, int use, const Tensor& dx, const Tensor& rows) {
   if (trainable < 0) return;
   const Training& training = *pass.training;
   for (size_t u = 0; u + 1 < training.unit_offsets.size(); ++u) {
     const int64_t unit = static_cast<int64_t>(u);
     const int64_t from = training.unit_offsets[u];
     const int64_t to = training.unit_offsets[u + 1];
-    const GradientSink::Slot slot = training.sink.open(trainable, unit, tied ? 1 : 0);
-    ops::embedding_backward(pass.ops, slot.out, dx.slice(from, to), pass.batch.ids.slice(from, to), slot.accumulate);
-    training.sink.close(trainable, unit, tied ? 1 : 0);
+    const GradientSink::Slot slot = training.sink.open(trainable, unit, use);
+    ops::embedding_backward(pass.ops, slot.out, dx.slice(from, to), rows.slice(from, to), slot.accumulate);
+    training.sink.close(trainable, unit, use);
   }
+}
+
+}  // namespace
+
+float Embedding::scale_in(DType type) const {
+  return type == DType::bf16 ? bf16_to_float(float_to_bf16(scale)) : scale;
+}
+
+void Embedding::forward(Pass& pass, const Tensor& x) const {
+  ops::embedding(pass.ops, x, table, pass.batch.ids);
+  if (scale != 1) ops::scale(pass.ops, x, x, scale_in(x.dtype));
+  if (!positions) return;
+  const Arena::Scope scope(pass.ops.scratch);
+  const Tensor rows = pass.ops.scratch.take(x.dtype, x.shape);
+  ops::embedding(pass.ops, rows, positions, pass.batch.positions);
+  ops::add(pass.ops, x, x, rows);
+}
+
+void Embedding::backward(Pass& pass, const Tensor& dx) const {
+  table_gradient(pass, positions_trainable, 0, dx, pass.batch.positions);
+  if (trainable >= 0 && scale != 1) ops::scale(pass.ops, dx, dx, scale_in(dx.dtype));
+  table_gradient(pass, trainable, tied ? 1 : 0, dx, pass.batch.ids);
+}
+
+size_t Embedding::bytes(const spec::ModelSpec& model, const PassShape& shape) {
+  return model.positions == spec::Positions::learned ? shape.matrix_bytes(shape.tokens, model.hidden) : 0;
 }
 
 }  // namespace ingot::nn

@@ -124,12 +124,10 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
   }
 }
 
-size_t Linear::bytes(int64_t tokens, int64_t out, int64_t in, int64_t rank, size_t activation_bytes, bool decoded) {
-  const auto matrix = [&](int64_t features) {
-    return Arena::footprint(static_cast<size_t>(tokens * features) * activation_bytes);
-  };
-  const size_t base = ops::linear_bytes(tokens, out, in, activation_bytes, decoded);
-  const size_t adapter = rank > 0 ? 2 * matrix(rank) + matrix(in) : 0;
+size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape) {
+  const size_t base = ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
+  const int64_t rank = shape.adapter_rank;
+  const size_t adapter = rank > 0 ? 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in) : 0;
   return std::max(base, adapter);
 }
 

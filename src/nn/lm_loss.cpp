@@ -28,27 +28,28 @@ Training clip(const Training& training, int64_t begin, int64_t end) {
   return part;
 }
 
-void loss_of_piece(Pass& pass, const Linear& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
+void loss_of_piece(Pass& pass, const Head& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
                    const Tensor& targets) {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const Shape shape{normed.rows(), head.weight.out};
+  const Shape shape{normed.rows(), head.linear.weight.out};
   const Tensor logits = scratch.take(DType::f32, shape);
   head.forward(pass, logits, normed);
   if (!pass.training) {
     ops::cross_entropy(pass.ops, losses, {}, logits, targets);
     return;
   }
-  const Tensor dlogits = normed.dtype == DType::f32 ? logits : scratch.take(normed.dtype, shape);
+  const bool over_logits = normed.dtype == DType::f32 && head.softcap == 0;
+  const Tensor dlogits = over_logits ? logits : scratch.take(head.softcap > 0 ? DType::f32 : normed.dtype, shape);
   ops::cross_entropy(pass.ops, losses, dlogits, logits, targets);
-  head.backward(pass, dnormed, dlogits, normed, false);
+  head.backward(pass, dnormed, dlogits, logits, normed);
 }
 
 }  // namespace
 
-void lm_loss(Pass& pass, const Linear& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
+void lm_loss(Pass& pass, const Head& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
              const Tensor& targets) {
-  const int64_t chunk = spec::loss_chunk(head.weight.out);
+  const int64_t chunk = spec::loss_chunk(head.linear.weight.out);
   const std::vector<int64_t> whole = {0, normed.rows()};
   const std::vector<int64_t>& units = pass.training ? pass.training->unit_offsets : whole;
   for (size_t unit = 0; unit + 1 < units.size(); ++unit) {
@@ -64,13 +65,13 @@ void lm_loss(Pass& pass, const Linear& head, const Tensor& losses, const Tensor&
   }
 }
 
-size_t lm_loss_bytes(const spec::ModelSpec& model, int64_t tokens, int64_t rank, size_t activation_bytes, bool decoded,
-                     bool training) {
-  const int64_t rows = std::min(tokens, spec::loss_chunk(model.vocab));
-  const size_t elements = static_cast<size_t>(rows * model.vocab);
-  size_t logits = Arena::footprint(elements * 4);
-  if (training && activation_bytes != 4) logits += Arena::footprint(elements * activation_bytes);
-  return logits + Linear::bytes(rows, model.vocab, model.hidden, rank, activation_bytes, decoded);
+size_t lm_loss_bytes(const spec::ModelSpec& model, const PassShape& shape, bool training) {
+  const int64_t rows = std::min(shape.tokens, spec::loss_chunk(model.vocab));
+  const size_t wide = Arena::footprint(DType::f32, Shape{rows, model.vocab});
+  size_t logits = wide;
+  if (training && model.final_softcap > 0) logits += wide;
+  if (training && shape.activation != DType::f32) logits += shape.matrix_bytes(rows, model.vocab);
+  return logits + Linear::bytes(rows, model.vocab, model.hidden, shape);
 }
 
 }  // namespace ingot::nn

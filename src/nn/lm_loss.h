@@ -1,7 +1,7 @@
 // The output head and the loss, computed in pieces so that full logits are never held. Letters: T tokens, H hidden.
 #pragma once
 
-#include "nn/linear.h"
+#include "nn/head.h"
 
 namespace ingot::nn {
 
@@ -9,11 +9,10 @@ namespace ingot::nn {
 // final norm's output. With pass.training the gradient of the plain sum of losses flows back: dnormed [T, H] is
 // assigned and the head's gradients go into the sink; without it dnormed is absent. Pieces are spec::loss_chunk tokens
 // of one unit.
-void lm_loss(Pass& pass, const Linear& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
+void lm_loss(Pass& pass, const Head& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
              const Tensor& targets);
 
 // Scratch bytes of lm_loss.
-size_t lm_loss_bytes(const spec::ModelSpec& model, int64_t tokens, int64_t rank, size_t activation_bytes, bool decoded,
-                     bool training);
+size_t lm_loss_bytes(const spec::ModelSpec& model, const PassShape& shape, bool training);
 
 }  // namespace ingot::nn

@@ -1,28 +1,46 @@
 #include "nn/mlp.h"
 
-#include "ops/elementwise.h"
-#include "ops/glu.h"
+#include <algorithm>
 
 namespace ingot::nn {
 
-void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state) const {
-  gate.forward(pass, state.gate, state.mlp_normed);
-  up.forward(pass, state.up, state.mlp_normed);
-  ops::glu(pass.ops, state.activated, state.gate, state.up, ops::Activation::silu);
-  if (!out) return;
-  ops::scale(pass.ops, out, state.middle, 1);
-  down.forward(pass, out, state.activated, true);
+void Mlp::refill(Pass& pass, BlockState& state) const {
+  if (gate) {
+    ops::glu(pass.ops, state.activated, state.gate, state.up, activation);
+  } else {
+    ops::activation(pass.ops, state.activated, state.up, activation);
+  }
 }
 
-void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dstream, BlockState& state) const {
+void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+  if (gate) gate.forward(pass, state.gate, state.mlp_normed);
+  up.forward(pass, state.up, state.mlp_normed);
+  refill(pass, state);
+  if (out) down.forward(pass, out, state.activated, accumulate);
+}
+
+void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
   {
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor dactivated = pass.ops.scratch.take(state.activated.dtype, state.activated.shape);
-    down.backward(pass, dactivated, dstream, state.activated, false);
-    ops::glu_backward(pass.ops, state.gate, state.up, dactivated, state.gate, state.up, ops::Activation::silu);
+    down.backward(pass, dactivated, dout, state.activated, false);
+    if (gate) {
+      ops::glu_backward(pass.ops, state.gate, state.up, dactivated, state.gate, state.up, activation);
+    } else {
+      ops::activation_backward(pass.ops, state.up, dactivated, state.up, activation);
+    }
   }
-  gate.backward(pass, dnormed, state.gate, state.mlp_normed, false);
-  up.backward(pass, dnormed, state.up, state.mlp_normed, true);
+  if (gate) gate.backward(pass, dnormed, state.gate, state.mlp_normed, false);
+  up.backward(pass, dnormed, state.up, state.mlp_normed, static_cast<bool>(gate));
+}
+
+size_t Mlp::forward_bytes(const spec::ModelSpec& model, const PassShape& shape, int64_t rows) {
+  return std::max(Linear::bytes(rows, model.ffn, model.hidden, shape),
+                  Linear::bytes(rows, model.hidden, model.ffn, shape));
+}
+
+size_t Mlp::backward_bytes(const spec::ModelSpec& model, const PassShape& shape, int64_t rows) {
+  return shape.matrix_bytes(rows, model.ffn) + forward_bytes(model, shape, rows);
 }
 
 }  // namespace ingot::nn

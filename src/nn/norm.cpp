@@ -1,29 +1,76 @@
 #include "nn/norm.h"
 
+#include <algorithm>
+
+#include "ops/elementwise.h"
+#include "ops/layer_norm.h"
+#include "ops/layer_norm_bytes.h"
 #include "ops/rms_norm.h"
+#include "ops/rms_norm_bytes.h"
 
 namespace ingot::nn {
 
-void Norm::forward(Pass& pass, const Tensor& y, const Tensor& rstd, const Tensor& x) const {
-  ops::rms_norm(pass.ops, y, rstd, x, weight, {.epsilon = epsilon});
+namespace {
+
+// Rows of a unit of work, of which every token has as many.
+struct UnitRows {
+  int64_t from;
+  int64_t to;
+};
+
+UnitRows rows_of_unit(const Training& training, size_t unit, const Tensor& x) {
+  const std::vector<int64_t>& offsets = training.unit_offsets;
+  const int64_t rows = x.rows() / offsets.back();
+  return {offsets[unit] * rows, offsets[unit + 1] * rows};
 }
 
-void Norm::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
-                    bool accumulate) const {
-  if (trainable < 0) {
-    ops::rms_norm_backward(pass.ops, dx, {}, dy, x, weight, rstd, {.accumulate_dx = accumulate});
-    return;
+}  // namespace
+
+void Norm::forward(Pass& pass, const Tensor& y, const NormStatistics& statistics, const Tensor& x) const {
+  if (kind == spec::NormKind::rms) {
+    ops::rms_norm(pass.ops, y, statistics.rstd, x, weight, {.epsilon = epsilon, .weight_offset = weight_offset});
+  } else {
+    ops::layer_norm(pass.ops, y, statistics.mean, statistics.rstd, x, weight, bias, epsilon);
   }
-  const std::vector<int64_t>& offsets = pass.training->unit_offsets;
-  for (size_t u = 0; u + 1 < offsets.size(); ++u) {
-    const int64_t from = offsets[u];
-    const int64_t to = offsets[u + 1];
-    GradientSink& sink = pass.training->sink;
+}
+
+void Norm::backward_rows(Pass& pass, const Tensor& dx, const GradientSink::Slot& slot, const Tensor& dy,
+                         const Tensor& x, const NormStatistics& statistics, bool accumulate) const {
+  if (kind == spec::NormKind::rms) {
+    ops::rms_norm_backward(pass.ops, dx, slot.out, dy, x, weight, statistics.rstd,
+                           {.accumulate_dx = accumulate,
+                            .accumulate_dweight = slot.accumulate,
+                            .weight_offset = weight_offset});
+  } else {
+    ops::layer_norm_backward(pass.ops, dx, slot.out, {}, dy, x, weight, statistics.mean, statistics.rstd,
+                             {.accumulate_dx = accumulate, .accumulate_dweight = slot.accumulate});
+  }
+}
+
+void Norm::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, const NormStatistics& statistics,
+                    bool accumulate) const {
+  const Training& training = *pass.training;
+  const size_t units = training.unit_offsets.size() - 1;
+  GradientSink& sink = training.sink;
+  for (size_t u = 0; u < units && bias_trainable >= 0; ++u) {
+    const auto [from, to] = rows_of_unit(training, u, x);
+    const GradientSink::Slot slot = sink.open(bias_trainable, static_cast<int64_t>(u), 0);
+    ops::add_bias_backward(pass.ops, slot.out, dy.slice(from, to), slot.accumulate);
+    sink.close(bias_trainable, static_cast<int64_t>(u), 0);
+  }
+  if (trainable < 0) return backward_rows(pass, dx, {{}, false}, dy, x, statistics, accumulate);
+  for (size_t u = 0; u < units; ++u) {
+    const auto [from, to] = rows_of_unit(training, u, x);
+    const NormStatistics part = {statistics.rstd.slice(from, to),
+                                 statistics.mean ? statistics.mean.slice(from, to) : Tensor{}};
     const GradientSink::Slot slot = sink.open(trainable, static_cast<int64_t>(u), 0);
-    ops::rms_norm_backward(pass.ops, dx.slice(from, to), slot.out, dy.slice(from, to), x.slice(from, to), weight,
-                           rstd.slice(from, to), {.accumulate_dx = accumulate, .accumulate_dweight = slot.accumulate});
+    backward_rows(pass, dx.slice(from, to), slot, dy.slice(from, to), x.slice(from, to), part, accumulate);
     sink.close(trainable, static_cast<int64_t>(u), 0);
   }
+}
+
+size_t Norm::bytes(int64_t rows, int64_t features) {
+  return std::max(ops::rms_norm_bytes(rows, features), ops::layer_norm_bytes(rows, features));
 }
 
 }  // namespace ingot::nn

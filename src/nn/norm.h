@@ -1,20 +1,42 @@
-// RMSNorm as a layer. Letters: T tokens, H features.
+// RMSNorm and LayerNorm as a layer. Letters: R rows (one or more a token), H features.
 #pragma once
 
 #include "nn/pass.h"
 
 namespace ingot::nn {
 
+// What a norm's backward reads besides its input: f32 [R] each. Absent when there will be no backward.
+struct NormStatistics {
+  Tensor rstd;
+  Tensor mean;  // LayerNorm's only
+};
+
 struct Norm {
   Tensor weight;  // [H] f32
+  Tensor bias;    // [H] f32, absent where the norm has none
+  spec::NormKind kind = spec::NormKind::rms;
   float epsilon = 0;
-  int trainable = -1;
+  float weight_offset = 0;  // added to every weight
+  size_t parameter = 0;     // index of the weight in spec::parameters
+  size_t bias_parameter = 0;
+  int trainable = -1;       // places among the trained parameters, -1 when frozen
+  int bias_trainable = -1;
 
-  // y [T, H]; rstd [T] f32 may be absent when there will be no backward.
-  void forward(Pass& pass, const Tensor& y, const Tensor& rstd, const Tensor& x) const;
-  // dx (+)= the gradient of x; the weight's gradient into the sink, a unit at a time.
-  void backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
+  explicit operator bool() const { return static_cast<bool>(weight); }
+  bool trained() const { return trainable >= 0 || bias_trainable >= 0; }
+
+  // y [R, H]; y may be x.
+  void forward(Pass& pass, const Tensor& y, const NormStatistics& statistics, const Tensor& x) const;
+  // dx (+)= the gradient of x; those of weight and bias into the sink, a unit at a time. Every token has as many rows.
+  void backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, const NormStatistics& statistics,
                 bool accumulate) const;
+
+  // Scratch bytes of backward.
+  static size_t bytes(int64_t rows, int64_t features);
+
+ private:
+  void backward_rows(Pass& pass, const Tensor& dx, const GradientSink::Slot& slot, const Tensor& dy, const Tensor& x,
+                     const NormStatistics& statistics, bool accumulate) const;
 };
 
 }  // namespace ingot::nn

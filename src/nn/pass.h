@@ -9,7 +9,7 @@
 #include "ops/attention.h"
 #include "ops/context.h"
 #include "spec/sizes.h"
-#include "tensor/tensor.h"
+#include "tensor/arena.h"
 
 namespace ingot::nn {
 
@@ -68,6 +68,22 @@ struct Pass {
   std::vector<AdapterSegment> adapters;
   KvCache* cache = nullptr;      // null: attention inside the batch's own sequences
   Training* training = nullptr;  // null: nothing is kept for backward
+};
+
+// What decides how much scratch memory a pass takes, besides the model.
+struct PassShape {
+  int64_t tokens = 0;        // most tokens in a batch
+  int64_t longest = 0;       // most tokens in one of its sequences, cached ones included
+  int64_t logit_rows = 0;    // most rows asked of logits(); 0 when only losses are wanted
+  int64_t adapter_rank = 0;  // largest rank; 0 without adapters
+  DType activation = DType::f32;
+  bool decoded = false;  // weights are not of the activations' type, so they are decoded as they are used
+  int threads = 1;
+
+  // What an arena gives a matrix [rows, features] of activations.
+  size_t matrix_bytes(int64_t rows, int64_t features) const {
+    return Arena::footprint(static_cast<size_t>(rows * features) * size_of(activation));
+  }
 };
 
 }  // namespace ingot::nn

@@ -26,28 +26,65 @@ const char* name(Recompute recompute) {
 }
 
 std::vector<SavedTensor> block_tensors(const ModelSpec& model, int64_t activation_bytes) {
+  using Kind = SavedTensor::Kind;
   const int64_t q = model.heads * model.head_dim;
   const int64_t kv = model.kv_heads * model.head_dim;
-  const int64_t a = activation_bytes;
-  return {{"attention_normed", model.hidden, a},
-          {"attention_rstd", 1, 4},
-          {"q", q, a},
-          {"k", kv, a},
-          {"v", kv, a},
-          {"attended", q, a},
-          {"lse", model.heads, 4},
-          {"middle", model.hidden, a},
-          {"mlp_normed", model.hidden, a},
-          {"mlp_rstd", 1, 4},
-          {"gate", model.ffn, a},
-          {"up", model.ffn, a},
-          {"activated", model.ffn, a}};
+  std::vector<SavedTensor> list;
+  const auto matrix = [&](const char* name, int64_t features, int64_t rows = 1) {
+    list.push_back({name, rows * features, activation_bytes, Kind::matrix, rows});
+  };
+  const auto statistics = [&](const char* rstd, const char* mean, int64_t rows = 1) {
+    list.push_back({rstd, rows, 4, Kind::statistic});
+    if (model.norm == NormKind::layer) list.push_back({mean, rows, 4, Kind::statistic});
+  };
+  matrix("attention_normed", model.hidden);
+  statistics("attention_rstd", "attention_mean");
+  if (model.clip_qkv > 0) matrix("qkv", q + 2 * kv);
+  if (model.qk_norm != QkNorm::none) {
+    const bool by_head = model.qk_norm == QkNorm::head;
+    matrix("q_input", q);
+    matrix("k_input", kv);
+    statistics("q_rstd", "q_mean", by_head ? model.heads : 1);
+    statistics("k_rstd", "k_mean", by_head ? model.kv_heads : 1);
+  }
+  matrix("q", q);
+  matrix("k", kv);
+  matrix("v", kv);
+  matrix("attended", q);
+  list.push_back({"lse", model.heads, 4, Kind::by_feature});
+  if (model.post_norms) {
+    matrix("attention_out", model.hidden);
+    statistics("post_attention_rstd", "post_attention_mean");
+  }
+  if (!model.parallel_residual) matrix("middle", model.hidden);
+  matrix("mlp_normed", model.hidden);
+  statistics("mlp_rstd", "mlp_mean");
+  int64_t rows = 1;
+  if (model.experts > 0) {
+    rows = model.experts_per_token;
+    matrix("router", model.experts);
+    list.push_back({"chosen", rows, 4, Kind::index});
+    list.push_back({"chosen_weight", rows, 4, Kind::real});
+    list.push_back({"grouped_token", rows, 4, Kind::index});
+    list.push_back({"grouped_place", rows, 4, Kind::index});
+    matrix("grouped", model.hidden, rows);
+  }
+  if (model.gated_mlp) matrix("gate", model.ffn, rows);
+  matrix("up", model.ffn, rows);
+  matrix("activated", model.ffn, rows);
+  if (model.experts > 0) matrix("expert_out", model.hidden, rows);
+  if (model.post_norms) {
+    matrix("mlp_out", model.hidden);
+    statistics("post_mlp_rstd", "post_mlp_mean");
+  }
+  return list;
 }
 
 bool is_kept(std::string_view tensor, Recompute recompute) {
   switch (recompute) {
     case Recompute::none: return true;
-    case Recompute::selective: return tensor != "attention_normed" && tensor != "mlp_normed" && tensor != "activated";
+    case Recompute::selective:
+      return tensor != "attention_normed" && tensor != "mlp_normed" && tensor != "activated" && tensor != "grouped";
     case Recompute::full: return false;
   }
   return true;
@@ -61,7 +98,7 @@ size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activati
     (is_kept(t.name, recompute) ? kept : refilled).push_back(t);
   }
   const size_t stream = round_up(static_cast<size_t>(tokens * model.hidden * activation_bytes));
-  const size_t statistics = round_up(static_cast<size_t>(tokens) * 4);
+  const size_t statistics = (model.norm == NormKind::layer ? 2 : 1) * round_up(static_cast<size_t>(tokens) * 4);
   // The residual stream before every block kept and after the last, the final norm's output and statistics.
   return static_cast<size_t>(layers) * (bytes_of(kept, tokens) + stream) + bytes_of(refilled, tokens) + 2 * stream +
          statistics;

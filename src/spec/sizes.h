@@ -18,14 +18,20 @@ enum class Recompute { none, selective, full };
 
 const char* name(Recompute recompute);
 
-// A tensor that a block's forward makes and its backward reads: `features` elements a token of `bytes` each.
+// A tensor that a block's forward makes and its backward reads, of a fixed number of elements a token.
 struct SavedTensor {
+  // matrix: [T rows, features / rows] of activations. statistic: [T features] f32. by_feature: [features, T] f32.
+  // real, index: [T, features] f32, i32.
+  enum class Kind { matrix, statistic, by_feature, real, index };
   const char* name;
-  int64_t features;
-  int64_t bytes;
+  int64_t features;  // elements a token
+  int64_t bytes;     // an element
+  Kind kind;
+  int64_t rows = 1;
 };
 
-// All of them, in the order they are made; activations take `activation_bytes` an element, statistics 4.
+// All of them, in the order they are made; activations take `activation_bytes` an element. Which there are depends on
+// the family; nn::BlockState says what each is.
 std::vector<SavedTensor> block_tensors(const ModelSpec& model, int64_t activation_bytes);
 
 // Whether a tensor of that list is kept from forward to backward; the others are filled again, one block at a time.

@@ -16,9 +16,9 @@ Shape shape_of(const spec::ParamSpec& p) { return Shape(std::span<const int64_t>
 
 size_t state_footprint(const Shape& shape, DType type) { return Arena::footprint(type, shape); }
 
-// The embedding that is the output head too: the matrix outside the blocks of a model with a tied head.
+// The embedding that is the output head too.
 bool is_tied(const spec::ModelSpec& model, const spec::ParamSpec& p) {
-  return model.tied_head && p.layer < 0 && p.shape.size() == 2;
+  return model.tied_head && p.role == spec::Role::embedding;
 }
 
 // The tensor that the model computes with: matrices in the activations' type, vectors in f32.

@@ -1,4 +1,5 @@
-// The llama family: token embedding, pre-norm blocks of rotary attention and gated MLP, final norm, head.
+// The decoder-only transformer that every family is: embedding, blocks, final norm, head. What differs between families is
+// data (spec::ModelSpec and its parameter table); what the differences mean is in nn/.
 #pragma once
 
 #include <vector>
@@ -6,13 +7,13 @@
 #include "models/model.h"
 #include "nn/block.h"
 #include "nn/embedding.h"
-#include "tensor/arena.h"
+#include "nn/head.h"
 
 namespace ingot::models {
 
-class Llama : public Model {
+class Decoder : public Model {
  public:
-  Llama(const spec::ModelSpec& spec, const WeightSet& weights, Device& device);
+  Decoder(const spec::ModelSpec& spec, const WeightSet& weights, Device& device);
 
   const spec::ModelSpec& spec() const override { return spec_; }
   void set_trained(const std::vector<int>& trainable_of_parameter, int64_t lowest_layer) override;
@@ -24,14 +25,15 @@ class Llama : public Model {
   void train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const;
 
   spec::ModelSpec spec_;
-  Buffer frequencies_;
+  Buffer frequencies_;  // rotary
+  Buffer slopes_;       // ALiBi
   nn::Embedding embedding_;
   std::vector<nn::Block> blocks_;
   nn::Norm final_norm_;
-  nn::Linear head_;
+  nn::Head head_;
   int64_t lowest_layer_ = 0;
 };
 
-PassBytes llama_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);
+PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);
 
 }  // namespace ingot::models

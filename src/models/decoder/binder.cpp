@@ -1,0 +1,60 @@
+#include "models/decoder/binder.h"
+
+#include "base/error.h"
+
+namespace ingot::models {
+
+Binder::Binder(const spec::ModelSpec& model, const WeightSet& weights) : model_(model), weights_(weights) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  if (weights.parameters.size() != table.size()) {
+    throw_error(ErrorKind::internal, "{} weights for a model of {}", weights.parameters.size(), table.size());
+  }
+  for (size_t i = 0; i < table.size(); ++i) {
+    const spec::ParamSpec& p = table[i];
+    if (!index_.emplace(std::tuple(p.role, p.layer, p.expert, p.bias), i).second) {
+      throw_error(ErrorKind::internal, "{} has the place of another parameter of {}", p.name, model.family);
+    }
+  }
+}
+
+bool Binder::has(spec::Role role, Place at) const { return index_.contains({role, at.layer, at.expert, false}); }
+
+size_t Binder::index(spec::Role role, Place at, bool bias) const {
+  const auto found = index_.find({role, at.layer, at.expert, bias});
+  if (found == index_.end()) {
+    throw_error(ErrorKind::internal, "{} has no parameter of role {} in block {}", model_.family,
+                static_cast<int>(role), at.layer);
+  }
+  return found->second;
+}
+
+const Weight& Binder::matrix(spec::Role role, Place at) const { return weights_.parameters[index(role, at)].matrix; }
+
+nn::Linear Binder::linear(spec::Role role, Place at) const {
+  nn::Linear layer;
+  if (!has(role, at)) return layer;
+  layer.parameter = index(role, at);
+  layer.weight = weights_.parameters[layer.parameter].matrix;
+  if (index_.contains({role, at.layer, at.expert, true})) {
+    layer.bias_parameter = index(role, at, true);
+    layer.bias = weights_.parameters[layer.bias_parameter].vector;
+  }
+  return layer;
+}
+
+nn::Norm Binder::norm(spec::Role role, Place at) const {
+  nn::Norm norm;
+  if (!has(role, at)) return norm;
+  norm.kind = model_.norm;
+  norm.epsilon = static_cast<float>(model_.norm_epsilon);
+  norm.weight_offset = static_cast<float>(model_.norm_weight_offset);
+  norm.parameter = index(role, at);
+  norm.weight = weights_.parameters[norm.parameter].vector;
+  if (index_.contains({role, at.layer, at.expert, true})) {
+    norm.bias_parameter = index(role, at, true);
+    norm.bias = weights_.parameters[norm.bias_parameter].vector;
+  }
+  return norm;
+}
+
+}  // namespace ingot::models

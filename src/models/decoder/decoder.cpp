@@ -1,0 +1,229 @@
+#include "models/decoder/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/half.h"
+#include "models/decoder/binder.h"
+#include "nn/lm_loss.h"
+
+namespace ingot::models {
+
+namespace {
+
+using spec::Role;
+
+ops::Activation activation_of(spec::Activation activation) {
+  switch (activation) {
+    case spec::Activation::silu: return ops::Activation::silu;
+    case spec::Activation::gelu: return ops::Activation::gelu;
+    case spec::Activation::gelu_tanh: return ops::Activation::gelu_tanh;
+  }
+  return ops::Activation::silu;
+}
+
+Tensor upload(Device& device, Buffer& buffer, const std::vector<float>& values) {
+  buffer = Buffer(device, values.size() * sizeof(float));
+  device.copy_from_host(buffer.data(), values.data(), buffer.bytes());
+  return buffer.view(DType::f32, Shape{static_cast<int64_t>(values.size())});
+}
+
+nn::Mlp mlp_of(const Binder& binder, const spec::ModelSpec& spec, Place at) {
+  return {binder.linear(Role::gate, at), binder.linear(Role::up, at), binder.linear(Role::down, at),
+          activation_of(spec.activation)};
+}
+
+ops::AttentionAttributes attributes_of(const spec::ModelSpec& spec, int64_t layer, const Tensor& slopes) {
+  ops::AttentionAttributes attributes;
+  attributes.heads = spec.heads;
+  attributes.kv_heads = spec.kv_heads;
+  attributes.head_dim = spec.head_dim;
+  attributes.scale = spec.attention_scale > 0 ? static_cast<float>(spec.attention_scale)
+                                              : 1.0F / std::sqrt(static_cast<float>(spec.head_dim));
+  attributes.window = spec.window_of(layer);
+  attributes.softcap = static_cast<float>(spec.attention_softcap);
+  attributes.slopes = slopes;
+  return attributes;
+}
+
+// Whether a layer's parameters are trained, and as which.
+void set_layer(nn::Linear& layer, const std::vector<int>& trainable) {
+  layer.weight_trainable = trainable[layer.parameter];
+  layer.bias_trainable = layer.bias ? trainable[layer.bias_parameter] : -1;
+}
+void set_layer(nn::Norm& norm, const std::vector<int>& trainable) {
+  norm.trainable = trainable[norm.parameter];
+  norm.bias_trainable = norm.bias ? trainable[norm.bias_parameter] : -1;
+}
+
+}  // namespace
+
+Decoder::Decoder(const spec::ModelSpec& spec, const WeightSet& weights, Device& device) : spec_(spec) {
+  Tensor angles;
+  Tensor slopes;
+  if (spec.positions == spec::Positions::rotary) angles = upload(device, frequencies_, spec::rope_frequencies(spec));
+  if (spec.positions == spec::Positions::alibi) slopes = upload(device, slopes_, spec::alibi_slopes(spec));
+
+  const Binder binder(spec, weights);
+  embedding_.parameter = binder.index(Role::embedding);
+  embedding_.table = binder.matrix(Role::embedding);
+  embedding_.scale = static_cast<float>(spec.embedding_scale);
+  if (spec.positions == spec::Positions::learned) {
+    embedding_.positions_parameter = binder.index(Role::position_embedding);
+    embedding_.positions = binder.matrix(Role::position_embedding);
+  }
+  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+    const Place at{layer};
+    nn::Block block;
+    block.attention_norm = binder.norm(Role::attention_norm, at);
+    nn::Attention& attention = block.attention;
+    attention.qkv = binder.linear(Role::qkv, at);
+    attention.q = binder.linear(Role::q, at);
+    attention.k = binder.linear(Role::k, at);
+    attention.v = binder.linear(Role::v, at);
+    attention.o = binder.linear(Role::attention_out, at);
+    attention.q_norm = binder.norm(Role::q_norm, at);
+    attention.k_norm = binder.norm(Role::k_norm, at);
+    attention.qkv_by_head = spec.qkv_by_head;
+    attention.clip = static_cast<float>(spec.clip_qkv);
+    attention.frequencies = angles;
+    attention.layer = layer;
+    attention.attributes = attributes_of(spec, layer, slopes);
+    block.post_attention_norm = binder.norm(Role::post_attention_norm, at);
+    block.mlp_norm = binder.norm(Role::mlp_norm, at);
+    if (spec.experts > 0) {
+      block.experts.router = binder.linear(Role::router, at);
+      for (int64_t e = 0; e < spec.experts; ++e) block.experts.mlps.push_back(mlp_of(binder, spec, {layer, e}));
+    } else {
+      block.mlp = mlp_of(binder, spec, at);
+    }
+    block.post_mlp_norm = binder.norm(Role::post_mlp_norm, at);
+    block.parallel = spec.parallel_residual;
+    blocks_.push_back(std::move(block));
+  }
+  final_norm_ = binder.norm(Role::final_norm);
+  if (spec.tied_head) {
+    head_.linear.parameter = embedding_.parameter;
+    head_.linear.weight = embedding_.table;
+    embedding_.tied = true;
+  } else {
+    head_.linear = binder.linear(Role::head);
+  }
+  head_.scale = static_cast<float>(spec.logit_scale);
+  head_.softcap = static_cast<float>(spec.final_softcap);
+}
+
+void Decoder::set_trained(const std::vector<int>& trainable_of_parameter, int64_t lowest_layer) {
+  for (nn::Block& block : blocks_) {
+    for (nn::Linear* linear : block.linears()) set_layer(*linear, trainable_of_parameter);
+    for (nn::Norm* norm : block.norms()) set_layer(*norm, trainable_of_parameter);
+  }
+  set_layer(final_norm_, trainable_of_parameter);
+  set_layer(head_.linear, trainable_of_parameter);
+  embedding_.trainable = trainable_of_parameter[embedding_.parameter];
+  if (embedding_.positions) embedding_.positions_trainable = trainable_of_parameter[embedding_.positions_parameter];
+  lowest_layer_ = embedding_.trained() ? 0 : lowest_layer;
+}
+
+void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  const int64_t tokens = pass.batch.tokens();
+  const Shape shape{tokens, spec_.hidden};
+  nn::BlockState state;
+  state.input = scratch.take(pass.activation, shape);
+  Tensor next = scratch.take(pass.activation, shape);
+  state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
+  embedding_.forward(pass, state.input);
+  for (const nn::Block& block : blocks_) {
+    block.forward(pass, next, state);
+    std::swap(state.input, next);
+  }
+  final_norm_.forward(pass, normed, {}, state.input);
+}
+
+void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const {
+  head_.forward(pass, logits, normed);
+}
+
+void Decoder::loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const {
+  if (pass.training) return train(pass, losses, targets);
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  const Tensor normed = scratch.take(pass.activation, Shape{pass.batch.tokens(), spec_.hidden});
+  forward(pass, normed);
+  nn::lm_loss(pass, head_, losses, {}, normed, targets);
+}
+
+void Decoder::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const {
+  const nn::Training& training = *pass.training;
+  Arena& saved = training.saved;
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope saved_scope(saved);
+  const Arena::Scope scratch_scope(scratch);
+  const int64_t tokens = pass.batch.tokens();
+  const Shape shape{tokens, spec_.hidden};
+  const size_t lowest = static_cast<size_t>(lowest_layer_);
+
+  // Blocks below the lowest trained one pass their stream through two buffers in scratch and keep nothing.
+  nn::BlockState refilled;
+  refilled.take(saved, spec_, pass.activation, tokens, training.recompute, false);
+  std::vector<nn::BlockState> states(blocks_.size() - lowest, refilled);
+  Tensor stream = saved.take(pass.activation, shape);
+  if (lowest > 0) {
+    const Arena::Scope below(scratch);
+    nn::BlockState state;
+    state.input = scratch.take(pass.activation, shape);
+    Tensor next = scratch.take(pass.activation, shape);
+    state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
+    embedding_.forward(pass, state.input);
+    for (size_t layer = 0; layer < lowest; ++layer) {
+      blocks_[layer].forward(pass, layer + 1 == lowest ? stream : next, state);
+      std::swap(state.input, next);
+    }
+  } else {
+    embedding_.forward(pass, stream);
+  }
+  for (nn::BlockState& state : states) {
+    state.input = stream;
+    state.take(saved, spec_, pass.activation, tokens, training.recompute, true);
+    stream = saved.take(pass.activation, shape);
+    blocks_[lowest + static_cast<size_t>(&state - states.data())].forward(pass, stream, state);
+  }
+  const Tensor normed = saved.take(pass.activation, shape);
+  nn::NormStatistics statistics;
+  statistics.rstd = saved.take(DType::f32, Shape{tokens});
+  if (spec_.norm == spec::NormKind::layer) statistics.mean = saved.take(DType::f32, Shape{tokens});
+  final_norm_.forward(pass, normed, statistics, stream);
+
+  const Tensor dstream = scratch.take(pass.activation, shape);
+  {
+    const Arena::Scope scope(scratch);
+    const Tensor dnormed = scratch.take(pass.activation, shape);
+    nn::lm_loss(pass, head_, losses, dnormed, normed, targets);
+    if (states.empty() && !final_norm_.trained()) return;
+    final_norm_.backward(pass, dstream, dnormed, stream, statistics, false);
+  }
+  for (size_t layer = blocks_.size(); layer-- > lowest;) {
+    nn::BlockState& state = states[layer - lowest];
+    blocks_[layer].refill(pass, state, training.recompute);
+    blocks_[layer].backward(pass, dstream, state, layer > lowest || embedding_.trained());
+  }
+  embedding_.backward(pass, dstream);
+}
+
+PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {
+  const size_t stream = shape.matrix_bytes(shape.tokens, spec.hidden);
+  const size_t block = std::max(nn::Block::forward_bytes(spec, shape), nn::Embedding::bytes(spec, shape));
+  const size_t backward = nn::Block::backward_bytes(spec, shape);
+  const size_t head = nn::Linear::bytes(shape.logit_rows, spec.vocab, spec.hidden, shape);
+  const auto loss = [&](bool training) { return nn::lm_loss_bytes(spec, shape, training); };
+  PassBytes bytes;
+  bytes.forward =
+      std::max(2 * stream + nn::block_state_bytes(spec, size_of(shape.activation), shape.tokens) + block, head);
+  bytes.loss = stream + std::max(bytes.forward, loss(false));
+  bytes.training = stream + std::max({bytes.forward, backward, stream + loss(true)});
+  return bytes;
+}
+
+}  // namespace ingot::models

@@ -1,0 +1,179 @@
+#include "nn/experts.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "ops/moe.h"
+
+namespace ingot::nn {
+
+namespace {
+
+Tensor flat(const Tensor& x) { return x.reshape(Shape{x.elements()}); }
+
+// The grouped rows of one expert as a pass of its own.
+class ExpertRows {
+ public:
+  // `tokens`: the batch's token of each of the rows, ascending.
+  ExpertRows(Pass& whole, std::span<const int32_t> tokens) : pass_(whole) {
+    const auto row_of = [&](int64_t token) {
+      return static_cast<int64_t>(std::lower_bound(tokens.begin(), tokens.end(), token) - tokens.begin());
+    };
+    pass_.adapters.clear();
+    for (const AdapterSegment& segment : whole.adapters) {
+      const int64_t begin = row_of(segment.begin);
+      const int64_t end = row_of(segment.end);
+      if (begin < end) pass_.adapters.push_back({begin, end, segment.adapter});
+    }
+    if (!whole.training) return;
+    Training& training = training_.emplace(*whole.training);
+    for (int64_t& offset : training.unit_offsets) offset = row_of(offset);
+    if (training.dropout_rows) {
+      Device& device = whole.ops.device;
+      std::vector<int64_t> all(static_cast<size_t>(training.dropout_rows.elements()));
+      device.copy_to_host(all.data(), training.dropout_rows.data, training.dropout_rows.bytes());
+      std::vector<int64_t> own;
+      for (const int32_t token : tokens) own.push_back(all[static_cast<size_t>(token)]);
+      training.dropout_rows = whole.ops.scratch.take(DType::i64, Shape{static_cast<int64_t>(own.size())});
+      device.copy_from_host(training.dropout_rows.data, own.data(), training.dropout_rows.bytes());
+    }
+    pass_.training = &training;
+  }
+
+  Pass& pass() { return pass_; }
+
+ private:
+  Pass pass_;
+  std::optional<Training> training_;
+};
+
+// An expert's part of the state.
+BlockState part_of(const BlockState& state, bool gated, int64_t begin, int64_t end) {
+  BlockState part;
+  part.mlp_normed = state.grouped.slice(begin, end);
+  if (gated) part.gate = state.gate.slice(begin, end);
+  part.up = state.up.slice(begin, end);
+  part.activated = state.activated.slice(begin, end);
+  return part;
+}
+
+// Where each expert's rows begin, and each row's token, on the host.
+struct Groups {
+  std::vector<int64_t> offsets;
+  std::vector<int32_t> tokens;
+};
+
+Groups groups_of(const Pass& pass, const BlockState& state, size_t experts) {
+  Device& device = pass.ops.device;
+  Groups groups;
+  groups.tokens.resize(static_cast<size_t>(state.grouped_token.elements()));
+  device.copy_to_host(groups.tokens.data(), state.grouped_token.data, state.grouped_token.bytes());
+  std::vector<int32_t> chosen(groups.tokens.size());
+  device.copy_to_host(chosen.data(), state.chosen.data, state.chosen.bytes());
+  groups.offsets.assign(experts + 1, 0);
+  for (const int32_t e : chosen) ++groups.offsets[static_cast<size_t>(e) + 1];
+  for (size_t e = 0; e < experts; ++e) groups.offsets[e + 1] += groups.offsets[e];
+  return groups;
+}
+
+// Calls fn(expert, pass, begin, end) for every expert that has rows.
+template <class Fn>
+void for_experts(Pass& pass, const Groups& groups, Fn fn) {
+  const std::span<const int32_t> tokens = groups.tokens;
+  for (size_t e = 0; e + 1 < groups.offsets.size(); ++e) {
+    const int64_t begin = groups.offsets[e];
+    const int64_t end = groups.offsets[e + 1];
+    if (begin == end) continue;
+    const Arena::Scope scope(pass.ops.scratch);
+    ExpertRows rows(pass, tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    fn(e, rows.pass(), begin, end);
+  }
+}
+
+// An expert that no token chose has a gradient of zero.
+void no_gradient(Pass& pass, const Linear& linear) {
+  const auto zero = [&](int trainable) {
+    if (trainable < 0) return;
+    GradientSink& sink = pass.training->sink;
+    const GradientSink::Slot slot = sink.open(trainable, 0, 0);
+    if (!slot.accumulate) {
+      const std::vector<std::byte> zeros(slot.out.bytes());
+      pass.ops.device.copy_from_host(slot.out.data, zeros.data(), zeros.size());
+    }
+    sink.close(trainable, 0, 0);
+  };
+  zero(linear.weight_trainable);
+  zero(linear.bias_trainable);
+  for (const AdapterSegment& segment : pass.adapters) {
+    if (!segment.adapter) continue;
+    const LoraWeights& layer = segment.adapter->layers[linear.parameter];
+    if (!layer.a) continue;
+    zero(layer.a_trainable);
+    zero(layer.b_trainable);
+  }
+}
+
+}  // namespace
+
+void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+  router.forward(pass, state.router, state.mlp_normed);
+  ops::moe_route(pass.ops, state.chosen, state.chosen_weight, state.router);
+  {
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor offsets = pass.ops.scratch.take(DType::i32, Shape{static_cast<int64_t>(mlps.size()) + 1});
+    ops::moe_group(pass.ops, flat(state.grouped_token), flat(state.grouped_place), offsets, state.chosen);
+  }
+  ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.grouped_token));
+  for_experts(pass, groups_of(pass, state, mlps.size()), [&](size_t e, Pass& own, int64_t begin, int64_t end) {
+    BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
+    mlps[e].forward(own, state.expert_out.slice(begin, end), part, false);
+  });
+  if (out) ops::combine_rows(pass.ops, out, state.expert_out, state.grouped_place, state.chosen_weight, accumulate);
+}
+
+void Experts::refill(Pass& pass, BlockState& state) const {
+  ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.grouped_token));
+  mlps.front().refill(pass, state);  // the same for all
+}
+
+void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  const Tensor& dexpert_out = state.expert_out;
+  const Tensor dchosen = scratch.take(DType::f32, state.chosen_weight.shape);
+  ops::combine_rows_backward(pass.ops, dexpert_out, dchosen, dout, state.expert_out, state.grouped_place,
+                             state.chosen_weight);
+  const Tensor dgrouped = scratch.take(state.grouped.dtype, state.grouped.shape);
+  const Groups groups = groups_of(pass, state, mlps.size());
+  for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
+    BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
+    mlps[e].backward(own, dgrouped.slice(begin, end), dexpert_out.slice(begin, end), part);
+  });
+  for (size_t e = 0; e < mlps.size(); ++e) {
+    if (groups.offsets[e] != groups.offsets[e + 1]) continue;
+    for (const Linear* linear : {&mlps[e].gate, &mlps[e].up, &mlps[e].down}) no_gradient(pass, *linear);
+  }
+  ops::combine_rows(pass.ops, dnormed, dgrouped, state.grouped_place, {}, false);
+  const Tensor drouter = scratch.take(state.router.dtype, state.router.shape);
+  ops::moe_route_backward(pass.ops, drouter, dchosen, state.chosen, state.chosen_weight);
+  router.backward(pass, dnormed, drouter, state.mlp_normed, true);
+}
+
+// An expert has each token at most once, so at most as many rows as there are tokens; they bring their dropout rows.
+size_t Experts::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
+  const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
+  const size_t offsets = Arena::footprint(DType::i32, Shape{model.experts + 1});
+  return std::max({offsets, rows + Mlp::forward_bytes(model, shape, shape.tokens),
+                   Linear::bytes(shape.tokens, model.experts, model.hidden, shape)});
+}
+
+size_t Experts::backward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
+  const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
+  const int64_t grouped = shape.tokens * model.experts_per_token;
+  const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, model.hidden);
+  const size_t router = shape.matrix_bytes(shape.tokens, model.experts) +
+                        Linear::bytes(shape.tokens, model.experts, model.hidden, shape);
+  return held + std::max(rows + Mlp::backward_bytes(model, shape, shape.tokens), router);
+}
+
+}  // namespace ingot::nn

@@ -1,0 +1,25 @@
+#include "nn/head.h"
+
+#include "ops/elementwise.h"
+
+namespace ingot::nn {
+
+void Head::forward(Pass& pass, const Tensor& logits, const Tensor& normed) const {
+  linear.forward(pass, logits, normed);
+  if (scale != 1) ops::scale(pass.ops, logits, logits, scale);
+  if (softcap > 0) ops::softcap(pass.ops, logits, logits, softcap);
+}
+
+void Head::backward(Pass& pass, const Tensor& dnormed, const Tensor& dlogits, const Tensor& logits,
+                    const Tensor& normed) const {
+  const Arena::Scope scope(pass.ops.scratch);
+  Tensor dlinear = dlogits;
+  if (softcap > 0) {
+    ops::softcap_backward(pass.ops, dlogits, dlogits, logits, softcap);
+    if (normed.dtype != dlogits.dtype) dlinear = pass.ops.scratch.take(normed.dtype, dlogits.shape);
+  }
+  if (scale != 1 || dlinear.data != dlogits.data) ops::scale(pass.ops, dlinear, dlogits, scale);
+  linear.backward(pass, dnormed, dlinear, normed, false);
+}
+
+}  // namespace ingot::nn

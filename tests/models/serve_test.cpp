@@ -1,0 +1,114 @@
+// Every family over the paged cache, a prompt in pieces and then token by token, against one forward pass over everything.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tensor/tolerance.h"
+#include "tests/models/family_specs.h"
+#include "tests/train/small_run.h"
+#include "train/initialise.h"
+
+namespace ingot::models {
+namespace {
+
+constexpr int64_t page = 4;
+
+// A random model without training, and the pages of one sequence.
+class Server {
+ public:
+  explicit Server(const spec::ModelSpec& spec) : spec_(spec) {
+    cpu::register_ops(registry_);
+    weights_ = train::random_weights(device_, spec, DType::f32, 11);
+    model_ = make_model(spec, weights_, device_);
+    PassShape shape;
+    shape.tokens = shape.longest = shape.logit_rows = spec.context;
+    shape.threads = threads_.threads();
+    scratch_ = Arena(device_, pass_bytes(spec, shape).forward, "scratch");
+    const int64_t pages = (spec.context + page - 1) / page;
+    for (int64_t p = pages; p-- > 0;) table_.push_back(static_cast<int32_t>(p));  // not in order
+    const size_t layer = static_cast<size_t>(pages * page * spec.kv_heads * spec.head_dim) * 4;
+    pages_ = Buffer(device_, 2 * layer * static_cast<size_t>(spec.layers));
+    for (int64_t l = 0; l < spec.layers; ++l) {
+      const Shape each{pages, page, spec.kv_heads * spec.head_dim};
+      const size_t at = 2 * layer * static_cast<size_t>(l);
+      cache_.layers.push_back({pages_.view(DType::f32, each, at), pages_.view(DType::f32, each, at + layer)});
+    }
+  }
+
+  // Logits [n, V] of ids[begin .. end), whose first `begin` are in the cache when `cached`.
+  std::vector<float> logits(const std::vector<int32_t>& ids, int64_t begin, int64_t end, bool cached) {
+    const std::vector<int32_t> own(ids.begin() + begin, ids.begin() + end);
+    const int64_t tokens = end - begin;
+    std::vector<int32_t> positions(own.size());
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(begin));
+    const std::vector<int32_t> offsets = {0, static_cast<int32_t>(tokens)};
+    const std::vector<int32_t> lengths = {static_cast<int32_t>(end)};
+    std::vector<int32_t> slots;
+    for (const int32_t p : positions) {
+      slots.push_back(table_[static_cast<size_t>(p / page)] * static_cast<int32_t>(page) + p % static_cast<int32_t>(page));
+    }
+    const nn::TokenBatch batch{view_of(own, device_), view_of(positions, device_), view_of(offsets, device_)};
+    ops::Context context{device_, registry_, scratch_, &threads_};
+    nn::Pass pass{context, batch, DType::f32, {}};
+    if (cached) {
+      cache_.slots = view_of(slots, device_);
+      cache_.layout = {batch.offsets, view_of(lengths, device_),
+                       view_of(table_, device_).reshape(Shape{1, static_cast<int64_t>(table_.size())})};
+      pass.cache = &cache_;
+    }
+    const Buffer normed(device_, static_cast<size_t>(tokens * spec_.hidden) * 4);
+    const Buffer scores(device_, static_cast<size_t>(tokens * spec_.vocab) * 4);
+    const Tensor hidden = normed.view(DType::f32, Shape{tokens, spec_.hidden});
+    const Tensor out = scores.view(DType::f32, Shape{tokens, spec_.vocab});
+    model_->forward(pass, hidden);
+    model_->logits(pass, out, hidden);
+    return train::floats(out);
+  }
+
+ private:
+  spec::ModelSpec spec_;
+  CountingDevice device_;
+  ops::Registry registry_;
+  ThreadPool threads_{2};
+  WeightSet weights_;
+  std::unique_ptr<Model> model_;
+  Arena scratch_;
+  Buffer pages_;
+  nn::KvCache cache_;
+  std::vector<int32_t> table_;
+};
+
+class Serve : public testing::TestWithParam<FamilyCase> {};
+
+TEST_P(Serve, DecodingIsTheFullForward) {
+  const spec::ModelSpec& spec = GetParam().spec;
+  Server server(spec);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 21; ++i) ids.push_back((i * i * 5 + 3 * i + 7) % static_cast<int32_t>(spec.vocab));
+  const int64_t length = static_cast<int64_t>(ids.size());
+  const std::vector<float> expected = server.logits(ids, 0, length, false);
+  std::vector<float> found;
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 7}, {7, 9}, {9, 15}}) {
+    const std::vector<float> piece = server.logits(ids, begin, end, true);
+    found.insert(found.end(), piece.begin(), piece.end());
+  }
+  for (int64_t t = 15; t < length; ++t) {
+    const std::vector<float> one = server.logits(ids, t, t + 1, true);
+    found.insert(found.end(), one.begin(), one.end());
+  }
+  ASSERT_EQ(found.size(), expected.size());
+  float largest = 0;
+  for (const float value : expected) largest = std::max(largest, std::abs(value));
+  const int64_t terms = std::max({spec.hidden, spec.ffn, spec.heads * spec.head_dim}) * 7 * spec.layers;
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_NEAR(found[i], expected[i], tolerance(DType::f32, terms) * largest) << "token " << i / 40;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Serve, testing::ValuesIn(family_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ingot::models
