@@ -1,0 +1,99 @@
+// What differs between families, where numbers can be checked by hand.
+#include <gtest/gtest.h>
+
+#include "spec/flops.h"
+#include "spec/sizes.h"
+
+namespace ingot::spec {
+namespace {
+
+ModelSpec small() {
+  ModelSpec m;
+  m.family = "mistral";
+  m.vocab = 100;
+  m.hidden = 32;
+  m.layers = 4;
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 8;
+  m.ffn = 48;
+  m.context = 64;
+  return m;
+}
+
+TEST(AlibiSlopes, CheckValues) {  // hf_models.md, "ALiBi"
+  ModelSpec m = small();
+  m.heads = 4;
+  EXPECT_EQ(alibi_slopes(m), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F}));
+  m.heads = 6;
+  EXPECT_EQ(alibi_slopes(m), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F, 0.5F, 0.125F}));
+  m.heads = 2;
+  m.alibi_bias_max = 4;
+  EXPECT_EQ(alibi_slopes(m), (std::vector<float>{0.25F, 0.0625F}));
+}
+
+// A pair of a query and a key costs two products of 2 D FLOPs in each of 4 heads.
+TEST(Flops, AWindowBoundsTheKeysOfAToken) {
+  ModelSpec m = small();
+  const auto pairs = [&](AttentionCount count) {
+    const double linear = 2.0 * static_cast<double>(matmul_parameters(m)) * 1000;
+    return (forward_flops(m, {1000, 1e6}, count) - linear) / (4.0 * 4 * 8);
+  };
+  EXPECT_EQ(pairs(AttentionCount::causal), 4 * 500'000);
+  m.window = 100;
+  EXPECT_EQ(pairs(AttentionCount::causal), 4 * 100'000);
+  EXPECT_EQ(pairs(AttentionCount::full_square), 4 * 1'000'000);
+  m.window_pattern = WindowPattern::even;
+  EXPECT_EQ(pairs(AttentionCount::causal), 2 * 100'000 + 2 * 500'000);
+  m.window = 900;  // more than half the square has
+  EXPECT_EQ(pairs(AttentionCount::causal), 4 * 500'000);
+}
+
+TEST(Flops, OnlyChosenExpertsCount) {
+  ModelSpec m = small();
+  m.family = "mixtral";
+  m.experts = 8;
+  m.experts_per_token = 2;
+  const int64_t attention = 32 * (32 + 16 + 16) + 32 * 32;
+  EXPECT_EQ(matmul_parameters(m), 4 * (attention + 8 * 32 + 2 * 3 * 48 * 32) + 100 * 32);
+
+  const LoraSpec lora{.rank = 2, .targets = {"w1"}};
+  const std::vector<LoraParam> adapters = lora_parameters(m, lora);
+  ASSERT_EQ(adapters.size(), 32U);
+  const double with = lora_training_flops(m, adapters, {1, 1}, AttentionCount::causal);
+  const double frozen = 4.0 * static_cast<double>(matmul_parameters(m)) + 3 * 4.0 * 4 * 8 * 4 / 2;
+  EXPECT_EQ(with - frozen, 6.0 * 4 * 2 * 2 * (32 + 48));  // in each of 4 blocks 2 experts' A and B
+}
+
+// What a block of each kind keeps, a token, in fp32.
+TEST(Sizes, BlocksKeepWhatTheirKindNeeds) {
+  const auto bytes = [](const ModelSpec& m, Recompute recompute) {
+    int64_t total = 0;
+    for (const SavedTensor& t : block_tensors(m, 4)) {
+      if (is_kept(t.name, recompute)) total += t.features * t.bytes;
+    }
+    return total;
+  };
+  ModelSpec m = small();
+  const int64_t llama = 4 * (3 * 32 + 2 + 2 * 32 + 2 * 16 + 4 + 3 * 48);
+  EXPECT_EQ(bytes(m, Recompute::none), llama);
+  EXPECT_EQ(bytes(m, Recompute::selective), llama - 4 * (2 * 32 + 48));
+  EXPECT_EQ(bytes(m, Recompute::full), 0);
+  m.post_norms = true;  // two results and their statistics
+  EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * 2 * (32 + 1));
+  m = small();
+  m.qk_norm = QkNorm::head;  // q and k before their norms, a number a head
+  EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (32 + 16 + 4 + 2));
+  m = small();
+  m.experts = 8;
+  m.experts_per_token = 2;  // the router's logits, four numbers a choice, rows in and out of two experts
+  EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (8 + 4 * 2 + 2 * 2 * 32 + 3 * 48));
+  m = small();
+  m.norm = NormKind::layer;
+  m.parallel_residual = true;
+  m.gated_mlp = false;
+  EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (2 - 32 - 48));
+}
+
+}  // namespace
+}  // namespace ingot::spec
