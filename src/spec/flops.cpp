@@ -7,17 +7,28 @@ namespace ingot::spec {
 
 namespace {
 
-double attention_forward(const ModelSpec& model, AttentionSquares squares, AttentionCount count) {
-  // Two products (scores, values) of 2 length^2 D a head; the causal half by default.
-  const double full = 4.0 * static_cast<double>(model.layers * model.heads * model.head_dim) * squares.squared;
-  return count == AttentionCount::causal ? full / 2 : full;
+// Of the blocks from `first` on: two products (scores, values) of 2 D a head and pair of tokens.
+double attention_forward(const ModelSpec& model, AttentionSquares squares, AttentionCount count, int64_t first = 0) {
+  const double pair = 4.0 * static_cast<double>(model.heads * model.head_dim);
+  double pairs = 0;
+  for (int64_t layer = first; layer < model.layers; ++layer) {
+    double seen = squares.squared;
+    if (count == AttentionCount::causal) {
+      seen /= 2;
+      if (model.window_of(layer) > 0) seen = std::min(seen, squares.tokens * static_cast<double>(model.window_of(layer)));
+    }
+    pairs += seen;
+  }
+  return pair * pairs;
 }
 
-// Of a mixture of experts a token passes those that were chosen for it.
+// The share of tokens that pass a parameter: of a mixture's experts those that were chosen.
+double share(const ModelSpec& model, const ParamSpec& p) {
+  return p.expert < 0 ? 1 : static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
+}
+
 double used(const ModelSpec& model, const ParamSpec& p) {
-  const double elements = static_cast<double>(p.elements());
-  if (p.expert < 0) return elements;
-  return elements * static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
+  return static_cast<double>(p.elements()) * share(model, p);
 }
 
 }  // namespace
@@ -54,9 +65,11 @@ double lora_training_flops(const ModelSpec& model, std::span<const LoraParam> ad
     linear += (backward ? 4.0 : 2.0) * used(model, p);
   }
   if (model.tied_head) linear += 4.0 * static_cast<double>(model.vocab * model.hidden);
-  linear += 6.0 * static_cast<double>(num_parameters(adapters));
-  const double layers_backward = static_cast<double>(model.layers - lowest) / static_cast<double>(model.layers);
-  return linear * squares.tokens + attention_forward(model, squares, count) * (1 + 2 * layers_backward);
+  for (const LoraParam& a : adapters) {
+    linear += 6.0 * static_cast<double>(a.rank * (a.in + a.out)) * share(model, table[a.base]);
+  }
+  return linear * squares.tokens + attention_forward(model, squares, count) +
+         2 * attention_forward(model, squares, count, lowest);
 }
 
 double recompute_flops(const ModelSpec& model, AttentionSquares squares, AttentionCount count) {

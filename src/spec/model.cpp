@@ -142,6 +142,22 @@ std::vector<float> rope_frequencies(const ModelSpec& model) {
   return frequencies;
 }
 
+std::vector<float> alibi_slopes(const ModelSpec& model) {
+  const int64_t heads = model.heads;
+  int64_t power = 1;
+  while (power < heads) power *= 2;
+  std::vector<float> slopes;
+  // Of the next power of two's slopes every second one, from the second on; then those between, from the first on.
+  const bool whole = power == heads;
+  for (int64_t h = 0; h < heads; ++h) {
+    int64_t i = h + 1;
+    if (!whole) i = h < power / 2 ? 2 * h + 2 : 2 * (h - power / 2) + 1;
+    slopes.push_back(static_cast<float>(
+        std::exp2(-static_cast<double>(i) * model.alibi_bias_max / static_cast<double>(power))));
+  }
+  return slopes;
+}
+
 std::vector<std::string> lora_targets(const ModelSpec& model) {
   std::vector<std::string> names;
   for (const ParamSpec& p : parameters(model)) {

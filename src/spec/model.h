@@ -143,6 +143,10 @@ int64_t num_parameters(const ModelSpec& model);
 // and rounded to fp32 as transformers does.
 std::vector<float> rope_frequencies(const ModelSpec& model);
 
+// ALiBi's slope of every head (Press et al. 2022, arXiv 2108.12409; for numbers of heads that are no power of two, as
+// hf_models.md has it).
+std::vector<float> alibi_slopes(const ModelSpec& model);
+
 // Names of the linear modules that LoRA may target, without layer numbers, in order: "q_proj", ..., "lm_head" last.
 std::vector<std::string> lora_targets(const ModelSpec& model);
 
