@@ -67,7 +67,8 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 }  // namespace
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
-  ops::linear(pass.ops, y, x, weight, {.accumulate = accumulate});
+  // Outside serving the rows of an expert may be one or two in one micro-batch and more in another.
+  ops::linear(pass.ops, y, x, weight, {.accumulate = accumulate, .any_rows = pass.cache == nullptr});
   if (bias) ops::add_bias(pass.ops, y, bias);
   for (const AdapterSegment& segment : pass.adapters) {
     const LoraWeights* layer = layer_of(segment, parameter);

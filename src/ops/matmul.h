@@ -25,6 +25,8 @@ struct Matmul {
 
 struct LinearAttributes {
   bool accumulate = false;  // add to the output instead of assigning
+  // A row's bits do not depend on how many rows there are; without it, one or two rows may be summed in another order.
+  bool any_rows = false;
 };
 
 // y [T, out] = x [T, in] W^T, W [out, in] of any storage. x and y are both f32 or both bf16 (y may be f32 with x bf16).

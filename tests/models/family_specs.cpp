@@ -104,6 +104,7 @@ std::vector<FamilyCase> make_cases() {
     m.experts = 5;
     m.experts_per_token = 2;
   });
+  add("mixtral_all_experts", small("mixtral"), [](ModelSpec& m) { m.experts = m.experts_per_token = 4; });
   add("gpt2", gpt2());
   add("gpt_neox", gpt_neox());
   add("gpt_neox_sequential", gpt_neox(), [](ModelSpec& m) {
@@ -115,7 +116,7 @@ std::vector<FamilyCase> make_cases() {
   add("mpt_all", mpt(), [](ModelSpec& m) {
     set_biases(m);
     m.positions = spec::Positions::learned;
-    m.clip_qkv = 1.5;
+    m.clip_qkv = 2.5;
     m.qk_norm = spec::QkNorm::all_heads;
     m.kv_heads = 2;
     m.logit_scale = 0.25;

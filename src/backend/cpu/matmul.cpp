@@ -145,7 +145,9 @@ void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor&
 // One or two tokens: dot products with the rows of the weight at the speed of memory.
 constexpr int64_t most_dot_tokens = 2;
 
-std::string decline_dots(const Context&, const Tensor&, const Tensor& x, const Weight&, ops::LinearAttributes) {
+std::string decline_dots(const Context&, const Tensor&, const Tensor& x, const Weight&,
+                         ops::LinearAttributes attributes) {
+  if (attributes.any_rows) return "sums in an order of its own";
   return x.shape[0] <= most_dot_tokens ? "" : "serves one or two tokens";
 }
 
