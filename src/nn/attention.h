@@ -1,5 +1,5 @@
-// Self-attention with grouped key/value heads: from the norm before it to the output layer. Letters: T tokens, H hidden, Q
-// heads, G kv heads, D head size.
+// Self-attention with grouped key/value heads: from the norm before it to the output layer. Letters: T tokens, H
+// hidden, Q heads, G kv heads, D head size.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ struct Attention {
   Linear qkv;      // one layer in place of q, k and v where the family has it so
   Linear q, k, v;  // otherwise
   Linear o;
-  Norm q_norm, k_norm;        // may be absent; rows are as wide as their weight: a head, or all of them
-  bool qkv_by_head = false;   // the fused layer's rows: q, k, v of head 0, of head 1, ...; otherwise all Q, all K, all V
-  float clip = 0;             // with the fused layer: q, k and v are clamped to [-clip, clip]; 0: not
-  Tensor frequencies;         // [rotated pairs] f32; absent where positions are not rotary
-  int64_t layer = 0;          // which of the cache's layers is ours
+  Norm q_norm, k_norm;       // may be absent; rows are as wide as their weight: a head, or all of them
+  bool qkv_by_head = false;  // the fused layer's rows: q, k, v of head 0, of head 1, ...; otherwise all Q, all K, all V
+  float clip = 0;            // with the fused layer: q, k and v are clamped to [-clip, clip]; 0: not
+  Tensor frequencies;        // [rotated pairs] f32; absent where positions are not rotary
+  int64_t layer = 0;         // which of the cache's layers is ours
   ops::AttentionAttributes attributes;
 
   // Fills state.q .. state.lse from state.attention_normed; out [T, H] = o(attended), added to out with `accumulate`,

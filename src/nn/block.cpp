@@ -95,7 +95,7 @@ void Block::backward(Pass& pass, const Tensor& dstream, BlockState& state, bool 
 }
 
 std::vector<Linear*> Block::linears() {
-  std::vector<Linear*> all = {&attention.qkv, &attention.q, &attention.k, &attention.v, &attention.o,
+  std::vector<Linear*> all = {&attention.qkv, &attention.q, &attention.k, &attention.v,   &attention.o,
                               &mlp.gate,      &mlp.up,      &mlp.down,    &experts.router};
   for (Mlp& expert : experts.mlps) {
     for (Linear* linear : {&expert.gate, &expert.up, &expert.down}) all.push_back(linear);
@@ -105,8 +105,8 @@ std::vector<Linear*> Block::linears() {
 }
 
 std::vector<Norm*> Block::norms() {
-  std::vector<Norm*> all = {&attention_norm, &attention.q_norm, &attention.k_norm,
-                            &post_attention_norm, &mlp_norm, &post_mlp_norm};
+  std::vector<Norm*> all = {&attention_norm,      &attention.q_norm, &attention.k_norm,
+                            &post_attention_norm, &mlp_norm,         &post_mlp_norm};
   std::erase_if(all, [](const Norm* norm) { return !*norm; });
   return all;
 }

@@ -1,4 +1,5 @@
-// A transformer block: attention and an MLP (or a mixture of them), each between norms and added to the residual stream.
+// A transformer block: attention and an MLP (or a mixture of them), each between norms and added to the residual
+// stream.
 //
 //   sequential:  m = x + attention(norm(x)),  y = m + mlp(norm(m))
 //   parallel:    y = x + attention(norm(x)) + mlp(norm'(x))

@@ -1,4 +1,5 @@
-// Token embedding, and that of positions where they are learned. Letters: T tokens, V vocabulary, P positions, H hidden.
+// Token embedding, and that of positions where they are learned. Letters: T tokens, V vocabulary, P positions, H
+// hidden.
 #pragma once
 
 #include "nn/pass.h"

@@ -171,8 +171,8 @@ size_t Experts::backward_bytes(const spec::ModelSpec& model, const PassShape& sh
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const int64_t grouped = shape.tokens * model.experts_per_token;
   const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, model.hidden);
-  const size_t router = shape.matrix_bytes(shape.tokens, model.experts) +
-                        Linear::bytes(shape.tokens, model.experts, model.hidden, shape);
+  const size_t router =
+      shape.matrix_bytes(shape.tokens, model.experts) + Linear::bytes(shape.tokens, model.experts, model.hidden, shape);
   return held + std::max(rows + Mlp::backward_bytes(model, shape, shape.tokens), router);
 }
 

@@ -1,5 +1,6 @@
-// A mixture of MLPs: every token passes the K of E experts that a router chooses (Shazeer et al. 2017, arXiv 1701.06538; Jiang
-// et al. 2024, arXiv 2401.04088). Dropless: an expert takes all the tokens that chose it, whatever their number.
+// A mixture of MLPs: every token passes the K of E experts that a router chooses (Shazeer et al. 2017, arXiv
+// 1701.06538; Jiang et al. 2024, arXiv 2401.04088). Dropless: an expert takes all the tokens that chose it, whatever
+// their number.
 //
 // The rows of an expert lie together, in the order of their tokens; so a token's results do not depend on its company,
 // and the rows of a unit of work are a range of every expert's. Letters: T tokens, H hidden, K chosen, N = T K rows.

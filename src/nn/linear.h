@@ -7,9 +7,9 @@
 namespace ingot::nn {
 
 struct Linear {
-  Weight weight;              // [O, I]
-  Tensor bias;                // [O] f32, absent where the layer has none
-  size_t parameter = 0;       // index of the weight in spec::parameters: which adapter layer is ours
+  Weight weight;         // [O, I]
+  Tensor bias;           // [O] f32, absent where the layer has none
+  size_t parameter = 0;  // index of the weight in spec::parameters: which adapter layer is ours
   size_t bias_parameter = 0;
   int weight_trainable = -1;  // place among the trained parameters, -1 when frozen
   int bias_trainable = -1;

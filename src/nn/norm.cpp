@@ -37,10 +37,9 @@ void Norm::forward(Pass& pass, const Tensor& y, const NormStatistics& statistics
 void Norm::backward_rows(Pass& pass, const Tensor& dx, const GradientSink::Slot& slot, const Tensor& dy,
                          const Tensor& x, const NormStatistics& statistics, bool accumulate) const {
   if (kind == spec::NormKind::rms) {
-    ops::rms_norm_backward(pass.ops, dx, slot.out, dy, x, weight, statistics.rstd,
-                           {.accumulate_dx = accumulate,
-                            .accumulate_dweight = slot.accumulate,
-                            .weight_offset = weight_offset});
+    ops::rms_norm_backward(
+        pass.ops, dx, slot.out, dy, x, weight, statistics.rstd,
+        {.accumulate_dx = accumulate, .accumulate_dweight = slot.accumulate, .weight_offset = weight_offset});
   } else {
     ops::layer_norm_backward(pass.ops, dx, slot.out, {}, dy, x, weight, statistics.mean, statistics.rstd,
                              {.accumulate_dx = accumulate, .accumulate_dweight = slot.accumulate});

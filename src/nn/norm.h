@@ -19,7 +19,7 @@ struct Norm {
   float weight_offset = 0;  // added to every weight
   size_t parameter = 0;     // index of the weight in spec::parameters
   size_t bias_parameter = 0;
-  int trainable = -1;       // places among the trained parameters, -1 when frozen
+  int trainable = -1;  // places among the trained parameters, -1 when frozen
   int bias_trainable = -1;
 
   explicit operator bool() const { return static_cast<bool>(weight); }

@@ -15,7 +15,8 @@ double attention_forward(const ModelSpec& model, AttentionSquares squares, Atten
     double seen = squares.squared;
     if (count == AttentionCount::causal) {
       seen /= 2;
-      if (model.window_of(layer) > 0) seen = std::min(seen, squares.tokens * static_cast<double>(model.window_of(layer)));
+      if (model.window_of(layer) > 0)
+        seen = std::min(seen, squares.tokens * static_cast<double>(model.window_of(layer)));
     }
     pairs += seen;
   }
@@ -27,9 +28,7 @@ double share(const ModelSpec& model, const ParamSpec& p) {
   return p.expert < 0 ? 1 : static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
 }
 
-double used(const ModelSpec& model, const ParamSpec& p) {
-  return static_cast<double>(p.elements()) * share(model, p);
-}
+double used(const ModelSpec& model, const ParamSpec& p) { return static_cast<double>(p.elements()) * share(model, p); }
 
 }  // namespace
 

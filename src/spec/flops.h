@@ -21,8 +21,9 @@ struct AttentionSquares {
 
 enum class AttentionCount { causal, full_square };
 
-// FLOPs of a forward pass over `squares.tokens` tokens. Causal counts half the square, and of a block with a sliding window
-// at most `window` keys a token (flops.md is silent on windows); the full square is the whole one with a window too.
+// FLOPs of a forward pass over `squares.tokens` tokens. Causal counts half the square, and of a block with a sliding
+// window at most `window` keys a token (flops.md is silent on windows); the full square is the whole one with a window
+// too.
 double forward_flops(const ModelSpec& model, AttentionSquares squares, AttentionCount count);
 
 // FLOPs of a training step, forward and backward, without recompute. Full training: 3 forwards. LoRA: frozen layers

@@ -89,6 +89,11 @@ void check(const ModelSpec& model) {
       model.experts_per_token > model.experts) {
     throw_error(ErrorKind::corrupt, "{} of {} experts a token cannot be", model.experts_per_token, model.experts);
   }
+  const auto together = [](bool wrong, const char* one, const char* other) {
+    if (wrong) throw_error(ErrorKind::unsupported, "a model with {} and {} cannot be run", one, other);
+  };
+  together(model.clip_qkv > 0 && !model.fused_qkv, "clamped q, k and v", "a linear layer for each of them");
+  together(model.parallel_residual && model.post_norms, "attention beside the MLP", "norms after them");
   if (!(model.norm_epsilon >= 0 && model.norm_epsilon < 1)) {
     throw_error(ErrorKind::corrupt, "the norms' epsilon is {}", model.norm_epsilon);
   }
@@ -152,8 +157,8 @@ std::vector<float> alibi_slopes(const ModelSpec& model) {
   for (int64_t h = 0; h < heads; ++h) {
     int64_t i = h + 1;
     if (!whole) i = h < power / 2 ? 2 * h + 2 : 2 * (h - power / 2) + 1;
-    slopes.push_back(static_cast<float>(
-        std::exp2(-static_cast<double>(i) * model.alibi_bias_max / static_cast<double>(power))));
+    slopes.push_back(
+        static_cast<float>(std::exp2(-static_cast<double>(i) * model.alibi_bias_max / static_cast<double>(power))));
   }
   return slopes;
 }

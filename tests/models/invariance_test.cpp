@@ -1,5 +1,5 @@
-// What a step computes does not depend on the micro-batch, on recomputing or on threads, and it takes the memory that was
-// predicted: for every family, bit for bit and byte for byte.
+// What a step computes does not depend on the micro-batch, on recomputing or on threads, and it takes the memory that
+// was predicted: for every family, bit for bit and byte for byte.
 #include <gtest/gtest.h>
 
 #include "tests/models/family_specs.h"
@@ -69,8 +69,10 @@ TEST_P(Invariance, MicroBatchRecomputeThreads) {
   for (const Job& job : jobs) {
     const Outcome expected = three_steps(job, {1, 1, spec::Recompute::none});
     EXPECT_GT(expected.numbers[1], 0);
-    for (const Machine& machine : {Machine{2, 1, spec::Recompute::selective}, {3, 5, spec::Recompute::full},
-                                   {1, 2, spec::Recompute::none}, {2, 3, spec::Recompute::selective}}) {
+    for (const Machine& machine : {Machine{2, 1, spec::Recompute::selective},
+                                   {3, 5, spec::Recompute::full},
+                                   {1, 2, spec::Recompute::none},
+                                   {2, 3, spec::Recompute::selective}}) {
       EXPECT_TRUE(three_steps(job, machine) == expected)
           << name(job.type) << (job.lora ? " LoRA" : " full") << ", threads " << machine.threads << ", micro "
           << machine.micro << ", recompute " << spec::name(machine.recompute);

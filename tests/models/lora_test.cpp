@@ -1,18 +1,19 @@
 // What LoRA may target in every family, by the names that PEFT knows the modules by.
+#include "spec/lora.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
 #include "base/error.h"
-#include "spec/lora.h"
 #include "tests/models/family_specs.h"
 
 namespace ingot::models {
 namespace {
 
 const std::vector<std::string>& targets_of(const std::string& family) {
-  static const std::vector<std::string> llama = {"q_proj",  "k_proj",    "v_proj", "o_proj",
+  static const std::vector<std::string> llama = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                                  "gate_proj", "up_proj", "down_proj"};
   static const std::map<std::string, std::vector<std::string>> others = {
       {"mixtral", {"q_proj", "k_proj", "v_proj", "o_proj", "gate", "w1", "w2", "w3"}},

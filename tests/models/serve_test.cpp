@@ -1,4 +1,5 @@
-// Every family over the paged cache, a prompt in pieces and then token by token, against one forward pass over everything.
+// Every family over the paged cache, a prompt in pieces and then token by token, against one forward pass over
+// everything.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +48,8 @@ class Server {
     const std::vector<int32_t> lengths = {static_cast<int32_t>(end)};
     std::vector<int32_t> slots;
     for (const int32_t p : positions) {
-      slots.push_back(table_[static_cast<size_t>(p / page)] * static_cast<int32_t>(page) + p % static_cast<int32_t>(page));
+      slots.push_back(table_[static_cast<size_t>(p / page)] * static_cast<int32_t>(page) +
+                      p % static_cast<int32_t>(page));
     }
     const nn::TokenBatch batch{view_of(own, device_), view_of(positions, device_), view_of(offsets, device_)};
     ops::Context context{device_, registry_, scratch_, &threads_};

@@ -116,7 +116,7 @@ class LinearTest : public testing::Test {
   std::array<LowRank, 2> adapters_ = {LowRank{3, 0, 4, {}, {}, {}}, LowRank{5, 6, T, {}, {}, {}}};
   Linear layer_;
   // Exactly what bytes() asks for.
-  Arena scratch_{*device_, Linear::bytes(T, O, I, 5, 4, false), "scratch"};
+  Arena scratch_{*device_, Linear::bytes(T, O, I, {.adapter_rank = 5}), "scratch"};
   ops::Context context_{*device_, registry_, scratch_, &threads_};
   TokenBatch batch_;
 };

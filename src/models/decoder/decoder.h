@@ -1,5 +1,5 @@
-// The decoder-only transformer that every family is: embedding, blocks, final norm, head. What differs between families is
-// data (spec::ModelSpec and its parameter table); what the differences mean is in nn/.
+// The decoder-only transformer that every family is: embedding, blocks, final norm, head. What differs between families
+// is data (spec::ModelSpec and its parameter table); what the differences mean is in nn/.
 #pragma once
 
 #include <vector>
