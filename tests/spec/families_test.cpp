@@ -1,6 +1,7 @@
 // What differs between families, where numbers can be checked by hand.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "spec/flops.h"
 #include "spec/sizes.h"
 
@@ -30,6 +31,19 @@ TEST(AlibiSlopes, CheckValues) {  // hf_models.md, "ALiBi"
   m.heads = 2;
   m.alibi_bias_max = 4;
   EXPECT_EQ(alibi_slopes(m), (std::vector<float>{0.25F, 0.0625F}));
+}
+
+TEST(Check, RefusesWhatCannotBeTogether) {
+  ModelSpec m = small();
+  EXPECT_NO_THROW(check(m));
+  m.clip_qkv = 6;
+  EXPECT_THROW(check(m), Error);
+  m.fused_qkv = true;
+  EXPECT_NO_THROW(check(m));
+  m.post_norms = true;
+  EXPECT_NO_THROW(check(m));
+  m.parallel_residual = true;
+  EXPECT_THROW(check(m), Error);
 }
 
 // A pair of a query and a key costs two products of 2 D FLOPs in each of 4 heads.
