@@ -1,4 +1,4 @@
-// ingot model merge: a model with an adapter added to its weights.
+// ingot model merge: a model with an adapter added to its weights, or taken out of them again.
 #include "app/export_target.h"
 #include "app/file_totals.h"
 #include "app/interrupt.h"
@@ -11,15 +11,22 @@ namespace {
 class ModelMerge : public Command {
  public:
   const char* name() const override { return "merge"; }
-  const char* summary() const override { return "add an adapter to a model's weights and write the result"; }
+  const char* summary() const override {
+    return "add an adapter to a model's weights, or take it out again, and write the result";
+  }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
     arguments.positional("model", model_, "a Hugging Face folder, a .gguf file or a registered name");
     export_.declare(arguments);
     arguments.option("adapter", adapter_, "a folder with a LoRA adapter in PEFT's layout", true);
+    arguments.flag("unmerge", unmerge_,
+                   "take the adapter out of a model that it was merged into: the base again, up to the rounding of the "
+                   "type that the merged model was written in");
     arguments.option("threads", threads_, "CPU threads; all there are without it");
-    arguments.example("ingot model merge SmolLM2-135M-Instruct --adapter runs/demo/adapter merged");
+    arguments.example(
+        "ingot model merge SmolLM2-135M-Instruct --adapter runs/demo/adapter merged\n"
+        "  ingot model merge --unmerge merged --adapter runs/demo/adapter base-again");
   }
 
   int run(const Output& output) override {
@@ -35,7 +42,7 @@ class ModelMerge : public Command {
     options.writable = true;
     options.pool = runtime.threads.get();
     checkpoint::LoadedModel model = checkpoint::load_model(source, options);
-    checkpoint::merge_adapter(model.weights, *runtime.device, adapter, 1, runtime.threads.get());
+    checkpoint::merge_adapter(model.weights, *runtime.device, adapter, unmerge_ ? -1 : 1, runtime.threads.get());
     write_model(target, model, source, runtime);
     report(output, target);
     return 0;
@@ -45,6 +52,7 @@ class ModelMerge : public Command {
   std::string model_;
   std::string adapter_;
   ExportOptions export_;
+  bool unmerge_ = false;
   std::optional<int64_t> threads_;
 };
 
