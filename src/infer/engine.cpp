@@ -32,9 +32,15 @@ int64_t num_pages(const EngineSettings& settings) {
   return settings.pages ? settings.pages : settings.sequences * pages_per_sequence(settings);
 }
 
+// With the model's context where none was given.
+EngineSettings resolved(EngineSettings settings, const spec::ModelSpec& model) {
+  if (settings.context == 0) settings.context = model.context;
+  return settings;
+}
+
 EngineSettings checked(EngineSettings settings, const models::Model& model) {
   const int64_t most = model.spec().context;
-  if (settings.context == 0) settings.context = most;
+  settings = resolved(settings, model.spec());
   if (settings.context < 1 || settings.context > most) {
     throw_error(ErrorKind::usage, "a context of {} tokens; the model was made for {}", settings.context, most);
   }
@@ -59,7 +65,8 @@ const char* name(Finish finish) {
   return "?";
 }
 
-EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads) {
+EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wanted, int threads) {
+  const EngineSettings settings = resolved(wanted, model);
   const models::PassShape shape = pass_shape(settings, threads);
   const size_t activation = size_of(settings.activation);
   const size_t tokens = static_cast<size_t>(settings.batch_tokens);

@@ -294,6 +294,18 @@ TEST_P(EngineTest, MemoryIsWhatEngineBytesSays) {
   }
 }
 
+TEST_P(EngineTest, WithoutAContextTheModelsIsCounted) {
+  EngineSettings s = settings(2, 8, 16);
+  s.context = 0;
+  const size_t before = small_.device.allocated();
+  const Engine e = engine(s);
+  const EngineBytes bytes = engine_bytes(small_.spec(), s, small_.threads.threads());
+  EXPECT_EQ(small_.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch);
+  s.context = small_.spec().context;
+  EXPECT_EQ(engine_bytes(small_.spec(), s, small_.threads.threads()).kv, bytes.kv);
+  EXPECT_GT(bytes.kv, 0U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineTest, testing::Values("a", "b", "c"),
                          [](const auto& info) { return info.param; });
 
