@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/held_out.h"
 #include "app/interrupt.h"
 #include "app/json_text.h"
 #include "app/run_plan.h"
@@ -90,14 +91,22 @@ Packed pack(const DataLook& look, int64_t length) {
   return packed;
 }
 
-train::Recipe suggest(const std::string& data, const std::string& model, int64_t length, const Packed& packed,
-                      const DataLook& look) {
+// By the data: "my" of my.train.jsonl; of a file that is only called train its folder's name.
+std::string run_name(const fs::path& data) {
+  const std::string name = data.stem().stem().string();
+  const std::string folder = fs::absolute(data).parent_path().filename().string();
+  return name == "train" && !folder.empty() ? folder : name;
+}
+
+train::Recipe suggest(const std::string& data, const std::string& eval, const std::string& model, int64_t length,
+                      const Packed& packed, const DataLook& look) {
   train::Recipe recipe;
-  recipe.name = fs::path(data).stem().stem().string();
+  recipe.name = run_name(data);
   recipe.model = model;
   recipe.adapter = train::AdapterRecipe{};
   recipe.adapter->rank = {};
   recipe.data.train.values = {{data, 1}};
+  if (!eval.empty()) recipe.data.eval.values = {{eval, 1}};
   recipe.data.format = look.format;
   recipe.data.sequence_length = length;
   // At least 20 steps an epoch where there is that much data; small data is seen several times.
@@ -106,6 +115,7 @@ train::Recipe suggest(const std::string& data, const std::string& model, int64_t
   const double steps =
       *recipe.epochs * static_cast<double>(packed.statistics.num_sequences) / static_cast<double>(recipe.batch.global);
   recipe.schedule.warmup_steps = std::min<int64_t>(10, static_cast<int64_t>(steps / 10));
+  if (!eval.empty()) recipe.eval.every = std::max<int64_t>(1, static_cast<int64_t>(steps / 5));
   return recipe;
 }
 
@@ -125,7 +135,10 @@ class Init : public Command {
   void declare(Arguments& arguments) override {
     arguments.positional("data", data_, "a .jsonl or text file");
     arguments.option("model", model_, "the model to tune: a folder, a .gguf file or a registered name");
-    arguments.option("out", out_, "the recipe to write; it must not exist");
+    arguments.option("eval", eval_,
+                     "held-out data; without it a file beside DATA whose name says so, else a twentieth of DATA is "
+                     "held out and both parts are written beside the recipe");
+    arguments.option("out", out_, "the recipe to write (default: recipe.yaml); it must not exist");
     arguments.option("threads", threads_, "CPU threads; all there are without it");
     arguments.example("ingot init data/sotu/train.jsonl --model SmolLM2-135M-Instruct");
   }
@@ -146,11 +159,13 @@ class Init : public Command {
     }
     std::optional<text::ChatTemplate> chat;
     if (assets.chat_template) chat.emplace(*assets.chat_template, source.name + ": chat template");
-    const DataLook data = look(data_, assets, chat ? &*chat : nullptr, *runtime.threads);
+    HeldOut held_out = hold_out();
+    const std::string train = held_out.split ? held_out.split->train().string() : data_;
+    const DataLook data = look(train, assets, chat ? &*chat : nullptr, *runtime.threads);
     const int64_t length = suggest_length(data, spec.context);
     const Packed packed = pack(data, length);
 
-    train::Recipe recipe = suggest(data_, model, length, packed, data);
+    train::Recipe recipe = suggest(train, held_out.path, model, length, packed, data);
     const WeightPlan weights{static_cast<size_t>(spec::num_parameters(spec)) * size_of(DType::bf16), 0};
     const RunPlan plan = plan_run(recipe, spec, packed.statistics, packed.squared_lengths, 0, weights,
                                   available_memory(), runtime.threads->threads());
@@ -163,14 +178,18 @@ class Init : public Command {
         "# Written by ingot init for {}: {} documents ({}), {} tokens, {} of them in the loss.\n"
         "# {} sequences of {}; {} steps. Train with: ingot finetune {}\n"
         "# At least {} on this machine (matrix products at {:.2f} TFLOP/s), and {} of memory.\n"
-        "# Held-out data under data.eval shows whether it learns; there is none yet.\n",
-        data_, data.corpus.num_documents(), data::name(data.format), data.corpus.num_tokens(), data.counted,
+        "# {}\n",
+        train, data.corpus.num_documents(), data::name(data.format), data.corpus.num_tokens(), data.counted,
         packed.statistics.num_sequences, length, *plan.recipe.steps, out_, format_duration(seconds), rate / 1e12,
-        format_bytes(plan.memory.total()));
+        format_bytes(plan.memory.total()), held_out.text);
     write_file(out_, header + train::write_recipe(recipe));
+    if (held_out.split) held_out.split->keep();
     output.print(header);
     output.print(fmt::format("wrote {}\n", out_));
+    const nlohmann::ordered_json eval = held_out.path.empty() ? nullptr : nlohmann::ordered_json(held_out.path);
     output.print_json(json_line({{"recipe", out_},
+                                 {"train", train},
+                                 {"eval", eval},
                                  {"documents", data.corpus.num_documents()},
                                  {"format", data::name(data.format)},
                                  {"tokens", data.corpus.num_tokens()},
@@ -187,6 +206,31 @@ class Init : public Command {
   }
 
  private:
+  struct HeldOut {
+    std::string path;  // empty: there is none
+    std::string text;  // where it came from
+    std::optional<DataSplit> split;
+  };
+
+  HeldOut hold_out() const {
+    HeldOut held_out;
+    if (eval_) {
+      data::DocumentReader(*eval_, data::Format::automatic, data::OnError::stop);  // refuses what is no data file
+      held_out.path = *eval_;
+      held_out.text = fmt::format("Held out: {}.", *eval_);
+    } else if (const std::optional<fs::path> beside = held_out_beside(data_)) {
+      held_out.path = beside->string();
+      held_out.text = fmt::format("Held out: {}, found beside it (--eval takes another).", held_out.path);
+    } else if (held_out.split.emplace(data_, fs::path(out_).parent_path()); *held_out.split) {
+      held_out.path = held_out.split->held_out().string();
+      held_out.text = fmt::format("Held out: {}, {} of {}.", held_out.path, held_out.split->rule(), data_);
+    } else {
+      held_out.split.reset();
+      held_out.text = "Nothing is held out: there is too little to split. --eval takes a file of its own.";
+    }
+    return held_out;
+  }
+
   static std::string ask_model(const Output& output) {
     std::string model;
     if (isatty(STDIN_FILENO) != 0 && !output.json()) {
@@ -201,6 +245,7 @@ class Init : public Command {
 
   std::string data_;
   std::optional<std::string> model_;
+  std::optional<std::string> eval_;
   std::string out_ = "recipe.yaml";
   std::optional<int64_t> threads_;
 };

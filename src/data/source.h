@@ -34,6 +34,7 @@ class DocumentReader {
   bool next(Document& document);
 
   const std::filesystem::path& path() const { return lines_.path(); }
+  bool plain() const { return plain_; }                                // one document of plain text, no JSON lines
   Format format() const { return format_; }                            // automatic until the first document was given
   int64_t num_documents() const { return num_documents_; }             // given so far
   int64_t num_skipped() const { return num_skipped_; }                 // bad lines left out (on_error skip)

@@ -1,6 +1,8 @@
 // devices, doctor, init, recipe schema, and the command line itself.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/e2e/program.h"
 
 namespace ingot::e2e {
@@ -101,16 +103,64 @@ TEST(Init, WritesARecipe) {
   write(data, lines);
   const Json report = program.report({"init", data, "--model", model, "--out", recipe});
   EXPECT_EQ(report.at("recipe"), recipe);
-  EXPECT_EQ(report.at("documents"), 50);
+  EXPECT_EQ(report.at("documents"), 48);  // every 20th is held out
   EXPECT_EQ(report.at("format"), "completion");
-  EXPECT_EQ(report.at("tokens"), 50 * (13 + 7 + 1));
-  EXPECT_EQ(report.at("counted"), 50 * 8);
+  EXPECT_EQ(report.at("tokens"), 48 * (13 + 7 + 1));
+  EXPECT_EQ(report.at("counted"), 48 * 8);
+  EXPECT_EQ(report.at("train"), (program / "qa.train.jsonl").string());
+  EXPECT_EQ(report.at("eval"), (program / "qa.heldout.jsonl").string());
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 50);
+  const std::string train = read(program / "qa.train.jsonl"), held_out = read(program / "qa.heldout.jsonl");
+  EXPECT_EQ(std::count(train.begin(), train.end(), '\n'), 48);
+  EXPECT_EQ(std::count(held_out.begin(), held_out.end(), '\n'), 2);
   EXPECT_GT(report.at("seconds").get<double>(), 0);
   EXPECT_GT(report.at("memory_bytes").get<int64_t>(), 0);
   EXPECT_TRUE(read(recipe).starts_with("# Written by ingot init"));
   const Result dry = program.run({"finetune", recipe, "--dry-run", "run_dir=" + (program / "runs").string()});
   EXPECT_EQ(dry.code, 0) << dry.error;
+  EXPECT_NE(dry.output.find("qa.heldout.jsonl"), std::string::npos) << dry.output;
+  EXPECT_NE(dry.error.find("held-out data: 2 documents"), std::string::npos) << dry.error;
   program.refuses({"init", data, "--model", model, "--out", recipe}, 2, "exists already");
+  // The first split is not written over; its parts are found by their names.
+  const std::string again = (program / "again.yaml").string();
+  program.refuses({"init", data, "--model", model, "--out", again}, 2, "qa.train.jsonl exists already");
+  const Json found = program.report({"init", report.at("train"), "--model", model, "--out", again});
+  EXPECT_EQ(found.at("eval"), report.at("eval"));
+  EXPECT_EQ(found.at("documents"), 48);
+}
+
+// A text is cut between two of its lines; nothing of it is lost.
+TEST(Init, HoldsOutTheEndOfAText) {
+  const Program program;
+  const std::string model = make_text_model(program, false);
+  const std::string data = (program / "book.txt").string(), recipe = (program / "recipe.yaml").string();
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "Line " + std::to_string(i) + " of the book.\n";
+  write(data, text);
+  const Json report = program.report({"init", data, "--model", model, "--out", recipe});
+  const std::string train = read(report.at("train")), held_out = read(report.at("eval"));
+  EXPECT_EQ(train + held_out, text);
+  EXPECT_GT(held_out.size(), text.size() / 20 - 1);
+  EXPECT_LT(held_out.size(), text.size() / 20 + 30);  // a line more at most
+  EXPECT_EQ(program.run({"finetune", recipe, "--dry-run"}).code, 0);
+}
+
+TEST(Init, TakesWhatIsHeldOutAlreadyAndSaysWhenNothingIs) {
+  const Program program;
+  const std::string model = make_text_model(program, false);
+  const auto path = [&](const char* name) { return (program / name).string(); };
+  const std::string line = "{\"text\": \"A line that is long enough to learn from.\"}\n";
+  for (const char* name : {"chat.jsonl", "chat_heldout.jsonl", "other.jsonl", "alone.jsonl"}) write(path(name), line);
+  const auto eval_of = [&](std::vector<std::string> arguments, const char* recipe) {
+    arguments.insert(arguments.end(), {"--model", model, "--out", path(recipe)});
+    return program.report(arguments).at("eval");
+  };
+  EXPECT_EQ(eval_of({"init", path("chat.jsonl")}, "1.yaml"), path("chat_heldout.jsonl"));
+  EXPECT_EQ(eval_of({"init", path("chat.jsonl"), "--eval", path("other.jsonl")}, "2.yaml"), path("other.jsonl"));
+  EXPECT_EQ(eval_of({"init", path("alone.jsonl")}, "3.yaml"), nullptr);
+  EXPECT_NE(read(path("3.yaml")).find("Nothing is held out"), std::string::npos);
+  program.refuses({"init", path("chat.jsonl"), "--eval", path("gone.jsonl"), "--model", model, "--out", path("4.yaml")},
+                  3, "gone.jsonl");
 }
 
 TEST(Init, Errors) {
@@ -122,6 +172,25 @@ TEST(Init, Errors) {
   program.refuses({"init", data, "--model", model, "--out", recipe}, 3, "qa.jsonl");
   program.refuses({"init", (program / "gone.jsonl").string(), "--model", model, "--out", recipe}, 3, "gone.jsonl");
   EXPECT_FALSE(fs::exists(recipe));
+}
+
+// What goes wrong after the split takes the parts away again.
+TEST(Init, AFailureLeavesNoFiles) {
+  const Program program;
+  const std::string model = make_text_model(program, false);  // no chat template
+  const std::string data = (program / "talk.jsonl").string(), recipe = (program / "recipe.yaml").string();
+  std::string lines;
+  for (int i = 0; i < 30; ++i) {
+    lines += R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})"
+             "\n";
+  }
+  write(data, lines);
+  const Result result = program.run({"init", data, "--model", model, "--out", recipe});
+  EXPECT_NE(result.code, 0);
+  EXPECT_NE(result.error.find("chat template"), std::string::npos) << result.error;
+  for (const char* name : {"recipe.yaml", "talk.train.jsonl", "talk.heldout.jsonl"}) {
+    EXPECT_FALSE(fs::exists(program / name)) << name;
+  }
 }
 
 }  // namespace
