@@ -111,6 +111,32 @@ std::optional<Error> unknown_command(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
+// The message for an option that the command has not, with the one that was meant; nothing when all are known.
+std::optional<Error> unknown_option(CLI::App& app, int argc, char** argv) {
+  CLI::App* command = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::vector<CLI::App*> below = command->get_subcommands({});
+    const auto next =
+        std::find_if(below.begin(), below.end(), [&](CLI::App* each) { return each->get_name() == word; });
+    if (next != below.end()) {
+      command = *next;
+      continue;
+    }
+    const std::string option = word.substr(0, word.find('='));
+    if (word == "--") break;
+    if (!word.starts_with("--") || command->get_option_no_throw(option) != nullptr) continue;
+    std::vector<std::string> names;
+    for (const CLI::Option* each : command->get_options()) {
+      for (const std::string& name : each->get_lnames()) names.push_back("--" + name);
+    }
+    const std::string near = nearest(option, names);
+    return Error(ErrorKind::usage, fmt::format("'{}' is not an option of {}", option, command->get_name()),
+                 near.empty() ? std::string("--help shows what there is") : fmt::format("did you mean '{}'?", near));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void Output::print(std::string_view text) const {
@@ -133,6 +159,7 @@ int run_command_line(int argc, char** argv) {
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
     if (const std::optional<Error> unknown = unknown_command(app, argc, argv)) return report(*unknown);
+    if (const std::optional<Error> unknown = unknown_option(app, argc, argv)) return report(*unknown);
     return report(Error(ErrorKind::usage, error.what(), "ingot --help, or ingot COMMAND --help, shows what there is"));
   }
   try {

@@ -44,13 +44,25 @@ ModelSource open_path(const fs::path& path) {
              "{}: not a .gguf file", path.string());
 }
 
+// The model of that name, or the only one whose name ends so after its "org/".
+std::optional<RegisteredModel> find_registered(const Registry& registry, std::string_view name) {
+  if (std::optional<RegisteredModel> exact = registry.find(name)) return exact;
+  std::optional<RegisteredModel> found;
+  for (RegisteredModel& model : registry.list()) {
+    if (!model.name.ends_with(fmt::format("/{}", name))) continue;
+    if (found) return std::nullopt;
+    found = std::move(model);
+  }
+  return found;
+}
+
 }  // namespace
 
 ModelSource open_model(std::string_view path_or_name, const fs::path& home) {
   std::error_code unreadable;
   if (fs::exists(path_or_name, unreadable)) return open_path(path_or_name);
   const Registry registry(home);
-  const std::optional<RegisteredModel> model = registry.find(path_or_name);
+  const std::optional<RegisteredModel> model = find_registered(registry, path_or_name);
   if (!model) {
     std::string known;
     for (const RegisteredModel& other : registry.list()) known += (known.empty() ? "" : ", ") + other.name;

@@ -15,8 +15,9 @@ struct ModelSource {
   std::string name;            // registered name, or the folder's or file's own
 };
 
-// What `--model` takes. A path that exists wins over a registered name. Looks at names of files only; weights may be
-// missing (tokenizer folders, vocabulary-only GGUF files): load_model tells that.
+// What `--model` takes. A path that exists wins over a registered name; "model" also stands for the only registered
+// "org/model". Looks at names of files only; weights may be missing (tokenizer folders, vocabulary-only GGUF files):
+// load_model tells that.
 // Errors: not_found for what is neither a path nor a name, for a folder without config.json and tokenizer.json, and for
 // a registered model whose files are gone; unsupported, with how to convert, for a folder of PyTorch .bin weights only
 // and for files of another kind.

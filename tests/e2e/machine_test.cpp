@@ -33,7 +33,9 @@ TEST(CommandLine, WhatIsNotKnownIsRefused) {
   program.refuses({"model", "frobnicate"}, 2, "'frobnicate' is not a command");
   EXPECT_NE(program.run({"genrate"}).error.find("did you mean 'generate'?"), std::string::npos);
   program.refuses({}, 2, "ubcommand");
-  program.refuses({"score", "--modle", "x"}, 2, "--model");
+  program.refuses({"score", "--modle", "x"}, 2, "'--modle' is not an option of score");
+  EXPECT_NE(program.run({"score", "--modle", "x"}).error.find("did you mean '--model'?"), std::string::npos);
+  program.refuses({"model", "inspect", "x", "--hsh"}, 2, "'--hsh' is not an option of inspect");
   program.refuses({"score", "--model", llama("a"), "--ids", "1,2", "--frob"}, 2, "--frob");
   program.refuses({"generate", "--model"}, 2, "--model");
 }

@@ -162,6 +162,9 @@ TEST(Pull, APathGetsAName) {
   EXPECT_EQ(models[1]["parameters"], 70144);
   EXPECT_EQ(program.report(score("tiny")), program.report(score(llama("a"))));
   EXPECT_EQ(program.report(score("org/copied")), program.report(score(llama("b"))));
+  EXPECT_EQ(program.report(score("copied")), program.report(score(llama("b"))));  // the only one that ends so
+  program.report({"model", "pull", llama("a"), "--name", "other/copied"});
+  program.refuses(score("copied"), 3, "'copied'");
 }
 
 TEST(Pull, Errors) {
