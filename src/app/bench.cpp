@@ -47,18 +47,21 @@ class BenchOp : public Command {
       const double bytes = each.bytes / seconds;
       const bool bf16 = !each.operands.empty() && each.operands.back().dtype == DType::bf16;
       const double peak_flops = bf16 ? peaks.bf16_flops : peaks.f32_flops;
-      // What limits the case: the larger of the two shares. Above what memory gives, the operands lay in a cache, and
-      // the share means nothing.
+      // What limits the case: the larger of the two shares. Above what memory gives, the operands lay in a cache; above
+      // the arithmetic peak, that was measured while the machine was busy. Then the share means nothing.
       const double share = std::max(flops / peak_flops, bytes / peaks.read_bytes);
       const bool in_cache = bytes > peaks.read_bytes;
+      const bool known = share <= 1;
       output.print(fmt::format("{:<24}{:<34}{:>11.1f}{:>11.1f}{:>9}\n", each.op, each.name, flops / 1e9, bytes / 1e9,
-                               in_cache ? "cache" : fmt::format("{:.0f}%", 100 * share)));
+                               in_cache ? "cache"
+                               : known  ? fmt::format("{:.0f}%", 100 * share)
+                                        : std::string("-")));
       rows.push_back({{"op", each.op},
                       {"case", each.name},
                       {"seconds", seconds},
                       {"gflops", flops / 1e9},
                       {"gb_s", bytes / 1e9},
-                      {"share", in_cache ? nlohmann::ordered_json() : nlohmann::ordered_json(share)}});
+                      {"share", known ? nlohmann::ordered_json(share) : nlohmann::ordered_json()}});
     }
     output.print_json(json_line({{"peak_bf16_gflops", peaks.bf16_flops / 1e9},
                                  {"peak_f32_gflops", peaks.f32_flops / 1e9},

@@ -1,11 +1,11 @@
 // `ingot pretrain` and `ingot finetune`: a recipe is read, resolved and run.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
 
 #include "app/command.h"
+#include "app/interrupt.h"
 #include "app/run_console.h"
 #include "app/run_folder.h"
 #include "app/run_plan.h"
@@ -27,9 +27,6 @@
 namespace ingot::app {
 
 namespace {
-
-// A second signal ends the process at once.
-void stop_at_once(int) { _exit(130); }
 
 // Both data sets of a run.
 struct RunData {
@@ -150,8 +147,8 @@ std::string end_report(const RunPlan& plan, const Console::Memory& seen, const s
   } else if (seen.last_eval) {
     text += fmt::format("held-out perplexity  {:.3f}\n", seen.last_eval->perplexity);
   }
-  text += fmt::format("speed                {:.0f} tokens/s, MFU {:.1f} % (causal)\n", seen.mean_tokens_per_s,
-                      100 * seen.mean_mfu);
+  text += fmt::format("speed                {:.0f} tokens/s", seen.mean_tokens_per_s);
+  text += seen.mean_mfu ? fmt::format(", MFU {:.1f} % (causal)\n", 100 * *seen.mean_mfu) : std::string("\n");
   text += fmt::format("peak memory          {}\n", format_bytes(seen.end.peak_memory_bytes));
   text += fmt::format("{:<20} {}\n", plan.lora ? "adapter" : "model", result.string());
   const size_t samples = std::min(seen.first_samples.size(), seen.last_samples.size());
@@ -216,6 +213,7 @@ checkpoint::LoadOptions RunCommand::load_options(const train::Recipe& r, Runtime
 }
 
 int RunCommand::run(const Output& output) {
+  exit_on_interrupt();  // until the first step, nothing would be lost
   const train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
   if (std::string_view(name_) == "finetune" && recipe.init == train::InitFrom::random) {
     throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
@@ -281,7 +279,6 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     trained->take_masters(step.context());
   }
 
-  const cpu::Peaks peaks = cpu::measure_peaks(step.context(), 0.5);
   train::TrainerSettings settings;
   settings.name = r.name;
   settings.steps = *r.steps;
@@ -294,13 +291,16 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.run_dir = folder.path();
   settings.identity = run_identity(plan, data.train.content_hash(), base, runtime.device->arch());
   const bool bf16 = plan.step.activation == DType::bf16;
-  settings.peak_flops = bf16 ? peaks.bf16_flops : peaks.f32_flops;
-  settings.gemm_flops = bf16 ? peaks.gemm_bf16_flops : peaks.gemm_f32_flops;
+  settings.measure_rates = [&] {
+    const cpu::ProductRates rates = cpu::measure_products(step.context(), plan.step.activation, 0.4);
+    return train::DeviceRates{rates.arithmetic, rates.matmul};
+  };
+  settings.rates = settings.measure_rates();
 
   Observers observers;
   Console console(log, quiet_);
-  train::Trainer trainer(step, *model, *trained, plan.lora, data.train, data.eval ? &*data.eval : nullptr, settings,
-                         observers);
+  train::Trainer trainer(step, *model, loaded.weights, *trained, plan.lora, data.train,
+                         data.eval ? &*data.eval : nullptr, settings, observers);
   const int64_t done = resume_ ? trainer.resume() : 0;
   folder.write_recipe(train::write_recipe(r));
   // Without a checkpoint even the evaluation before the first step will be made again.
@@ -308,11 +308,11 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   observers.add(events);
   observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
-                      runtime.device->name() + " " + runtime.device->arch(), bf16 ? "bf16" : "fp32",
-                      settings.peak_flops, settings.gemm_flops, done > 0});
+                      runtime.device->name() + " " + runtime.device->arch(), bf16 ? "bf16" : "fp32", settings.rates,
+                      done > 0});
 
   Sampler sampler(runtime, *model, text, plan, trained->adapter());
-  const StopSignal stop(stop_at_once);
+  const StopSignal stop(&exit_interrupted);
   const train::Trainer::End end =
       trainer.run([&] { return stop.requested(); }, [&](int64_t at) { sampler.run(at, observers); });
   if (end == train::Trainer::End::stopped) {

@@ -32,29 +32,39 @@ void Console::on_start(const train::StartEvent& e) {
   log_.info("{}: {} of {} parameters trained in {} on {}, steps {} to {}", e.name,
             format_count(static_cast<double>(e.trained)), format_count(static_cast<double>(e.parameters)), e.precision,
             e.device, e.first_step, e.steps);
-  ProgressOptions options;
-  options.style = progress_style(quiet_);
-  options.unit = "steps";
-  options.start = e.first_step - 1;
-  progress_.emplace("training", e.steps, options);
+  done_ = e.first_step - 1;
+  steps_ = e.steps;
 }
 
 void Console::on_step(const train::StepEvent& e) {
+  if (!progress_) {
+    // The clock runs from here: the evaluation before the first step is not the steps' time.
+    ProgressOptions options;
+    options.style = progress_style(quiet_);
+    options.unit = "steps";
+    options.start = done_ + 1;
+    progress_.emplace("training", steps_, options);
+  }
   // The first step also warms up caches and is left out of the means.
+  const std::optional<double>& mfu = e.shares.mfu;
   if (first_step_seen_) {
     seconds_ += e.step_s;
     tokens_ += e.tokens_per_s * e.step_s;
-    flops_share_ += e.mfu * e.step_s;
     memory_.mean_tokens_per_s = tokens_ / seconds_;
-    memory_.mean_mfu = flops_share_ / seconds_;
+    if (mfu) {
+      shared_seconds_ += e.step_s;
+      flops_share_ += *mfu * e.step_s;
+      memory_.mean_mfu = flops_share_ / shared_seconds_;
+    }
   } else {
     memory_.mean_tokens_per_s = e.tokens_per_s;
-    memory_.mean_mfu = e.mfu;
+    memory_.mean_mfu = mfu;
   }
   first_step_seen_ = true;
   if (progress_) {
-    progress_->update(e.step,
-                      fmt::format("loss {:.4f}  {:.0f} tok/s  MFU {:.1f} %", e.loss, e.tokens_per_s, 100 * e.mfu));
+    std::string text = fmt::format("loss {:.4f}  {:.0f} tok/s", e.loss, e.tokens_per_s);
+    if (mfu) text += fmt::format("  MFU {:.1f} %", 100 * *mfu);
+    progress_->update(e.step, text);
   }
 }
 

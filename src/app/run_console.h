@@ -41,7 +41,9 @@ class Console : public train::Observer {
   struct Memory {
     std::optional<train::EvalEvent> first_eval, last_eval;
     std::vector<train::SampleEvent> first_samples, last_samples;
-    double mean_tokens_per_s = 0, mean_mfu = 0;  // over this process's steps, but the first of them
+    // Over this process's steps, but the first of them.
+    double mean_tokens_per_s = 0;
+    std::optional<double> mean_mfu;  // of those steps that have one
     train::EndEvent end;
   };
   const Memory& memory() const { return memory_; }
@@ -51,8 +53,9 @@ class Console : public train::Observer {
   bool quiet_;
   std::optional<Progress> progress_;
   Memory memory_;
-  double seconds_ = 0, tokens_ = 0, flops_share_ = 0;
+  double seconds_ = 0, tokens_ = 0, shared_seconds_ = 0, flops_share_ = 0;
   bool first_step_seen_ = false;
+  int64_t done_ = 0, steps_ = 0;  // before this process, and in all
 };
 
 }  // namespace ingot::app

@@ -15,7 +15,7 @@ struct AdamwAttributes {
   float epsilon = 1e-8F;
   float weight_decay = 0;
   float gradient_scale = 1;  // multiplies the gradient first: 1 / counted tokens, and clipping
-  int64_t step = 1;          // from 1, for the bias corrections (computed in double)
+  int64_t step = 1;          // this update's number, from 1, for the bias corrections (computed in double)
 };
 
 // The state of one parameter of n elements.

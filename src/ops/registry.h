@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "ops/context.h"
+#include "tensor/weight.h"
 
 namespace ingot::ops {
 
@@ -66,6 +67,22 @@ class Registry {
   std::map<std::pair<std::string, DeviceKind>, std::vector<Entry>> lists_;
 };
 
+// Tells the context's watch of a call.
+template <class... Args>
+void tell_watch(Context& context, const char* op, const Args&... args) {
+  std::vector<Tensor> tensors;
+  const auto add = [&](const auto& arg) {
+    using Arg = std::decay_t<decltype(arg)>;
+    if constexpr (std::is_same_v<Arg, Tensor>) {
+      if (arg) tensors.push_back(arg);
+    } else if constexpr (std::is_same_v<Arg, Weight>) {
+      if (!is_block(arg.storage)) tensors.push_back(arg.tensor());
+    }
+  };
+  (add(args), ...);
+  context.watch->ran(op, tensors);
+}
+
 // Runs the first implementation that accepts the call. ErrorKind::unsupported, with every reason, when none does.
 template <class Op, class... Args>
 void dispatch(Context& context, const Args&... args) {
@@ -79,6 +96,7 @@ void dispatch(Context& context, const Args&... args) {
       }
     }
     reinterpret_cast<RunOf<Op>>(entry.run)(context, args...);
+    if (context.watch) tell_watch(context, Op::name, args...);
     return;
   }
   throw_error(ErrorKind::unsupported, "no implementation of {} on {} takes this call{}", Op::name,

@@ -34,6 +34,8 @@ std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) 
   return kept;
 }
 
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
 }  // namespace
 
 struct EventLog::File {
@@ -77,8 +79,8 @@ void EventLog::on_start(const StartEvent& e) {
                 {"trained", e.trained},
                 {"device", e.device},
                 {"precision", e.precision},
-                {"peak_tflops", e.peak_flops / 1e12},
-                {"gemm_tflops", e.gemm_flops / 1e12},
+                {"peak_tflops", e.rates.peak / 1e12},
+                {"gemm_tflops", e.rates.gemm / 1e12},
                 {"resumed", e.resumed}});
 }
 
@@ -91,10 +93,10 @@ void EventLog::on_step(const StepEvent& e) {
                 {"tokens", e.tokens},
                 {"tokens_per_s", e.tokens_per_s},
                 {"tflops", e.tflops},
-                {"mfu", e.mfu},
-                {"mfu_full_square", e.mfu_full_square},
-                {"hfu", e.hfu},
-                {"gemm_share", e.gemm_share},
+                {"mfu", or_null(e.shares.mfu)},
+                {"mfu_full_square", or_null(e.shares.mfu_full_square)},
+                {"hfu", or_null(e.shares.hfu)},
+                {"gemm_share", or_null(e.shares.gemm)},
                 {"step_s", e.step_s},
                 {"memory_bytes", e.memory_bytes},
                 {"skipped", e.skipped}});

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "train/utilisation.h"
+
 namespace ingot::train {
 
 struct StartEvent {
@@ -16,8 +18,7 @@ struct StartEvent {
   int64_t trained = 0;     // of them, or of the adapter, trained
   std::string device;
   std::string precision;
-  double peak_flops = 0;  // of the precision's products: measured on a CPU, the datasheet's on a GPU
-  double gemm_flops = 0;  // what matrix products reach here; 0 when it was not measured
+  DeviceRates rates;
   bool resumed = false;
 };
 
@@ -29,10 +30,7 @@ struct StepEvent {
   int64_t tokens = 0;  // so far, over all steps of the run
   double tokens_per_s = 0;
   double tflops = 0;  // useful, causal (spec/flops.h)
-  double mfu = 0;     // causal
-  double mfu_full_square = 0;
-  double hfu = 0;         // with what was recomputed
-  double gemm_share = 0;  // useful FLOP/s over gemm_flops; 0 when that was not measured
+  Shares shares;
   double step_s = 0;
   uint64_t memory_bytes = 0;  // of the process (peak so far on a CPU), or of the device
   bool skipped = false;       // the gradient was not finite

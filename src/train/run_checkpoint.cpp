@@ -51,7 +51,10 @@ std::string value_at(const Json& tree, const std::string& path) {
 
 uint64_t write_run_checkpoint(const std::filesystem::path& folder, RunProgress progress, const std::string& identity,
                               const Trained& trained, Device& device, int64_t keep) {
-  const Json metadata = {{"step", progress.step}, {"tokens", progress.tokens}, {"identity", Json::parse(identity)}};
+  const Json metadata = {{"step", progress.step},
+                         {"tokens", progress.tokens},
+                         {"updates", trained.updates()},
+                         {"identity", Json::parse(identity)}};
   checkpoint::write_checkpoint(folder, progress.step, state_of(trained), metadata.dump(), device, {.keep = keep});
   uint64_t bytes = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder / fmt::format("step-{}", progress.step))) {
@@ -66,7 +69,8 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
   if (checkpoint::list_checkpoints(folder).empty()) return std::nullopt;
   const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, std::nullopt);
   const Json metadata = Json::parse(found.metadata, nullptr, false);
-  if (!metadata.is_object() || !metadata.contains("identity") || !metadata.contains("tokens")) {
+  if (!metadata.is_object() || !metadata.contains("identity") || !metadata.contains("tokens") ||
+      !metadata.contains("updates")) {
     throw_error(ErrorKind::corrupt, "{}: the manifest is not of a training run", found.path.string());
   }
   const Json now = Json::parse(identity);
@@ -79,6 +83,7 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
   for (const checkpoint::NamedTensor& t : state_of(trained)) {
     checkpoint::restore_tensor(found, t.name, t.tensor, device);
   }
+  trained.set_updates(metadata.at("updates").get<int64_t>());
   return RunProgress{found.step, metadata.at("tokens").get<int64_t>()};
 }
 

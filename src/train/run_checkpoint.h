@@ -1,4 +1,5 @@
-// A training run's checkpoint: trained weights, optimizer state and progress (checkpoint/native.h keeps the files).
+// A training run's checkpoint: trained weights, optimizer state (moments, number of updates) and progress
+// (checkpoint/native.h keeps the files).
 #pragma once
 
 #include <filesystem>
@@ -19,8 +20,8 @@ struct RunProgress {
 uint64_t write_run_checkpoint(const std::filesystem::path& folder, RunProgress progress, const std::string& identity,
                               const Trained& trained, Device& device, int64_t keep);
 
-// Reads the newest one into `trained` (masters and moments); nothing when there is none. Errors: corrupt, naming file
-// and what is wrong; usage when `identity` (JSON) is another, naming the first key that differs.
+// Reads the newest one into `trained` (masters, moments, number of updates); nothing when there is none. Errors:
+// corrupt, naming file and what is wrong; usage when `identity` (JSON) is another, naming the first key that differs.
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
                                                Trained& trained, Device& device);
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "ops/adamw.h"
+#include "train/fault_finder.h"
 
 namespace ingot::train {
 
@@ -127,7 +128,8 @@ double Step::gradient_norm() {
   return std::sqrt(squares);
 }
 
-void Step::update(int64_t step, double lr, double gradient_scale) {
+void Step::update(double lr, double gradient_scale) {
+  trained_.set_updates(trained_.updates() + 1);
   const OptimizerSettings& optimizer = settings_.optimizer;
   for (const TrainedTensor& t : trained_.tensors()) {
     const Shape flat{t.shape.elements()};
@@ -140,18 +142,17 @@ void Step::update(int64_t step, double lr, double gradient_scale) {
     attributes.epsilon = static_cast<float>(optimizer.epsilon);
     attributes.weight_decay = t.decay ? static_cast<float>(optimizer.weight_decay) : 0;
     attributes.gradient_scale = static_cast<float>(gradient_scale);
-    attributes.step = step;
+    attributes.step = trained_.updates();
     ops::adamw(context_, state, t.gradient.reshape(flat), attributes);
   }
 }
 
-StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
-                     std::span<const int64_t> samples) {
+StepResult Step::accumulate(int64_t step, std::span<const data::PackedSequence> sequences,
+                            std::span<const int64_t> samples) {
   if (sequences.empty() || static_cast<int64_t>(sequences.size()) % settings_.unit != 0) {
     throw_error(ErrorKind::internal, "{} sequences are not whole units of {}", sequences.size(), settings_.unit);
   }
   StepResult result;
-  double loss = 0;
   sink_.begin_step();
   const size_t most = static_cast<size_t>(settings_.micro * settings_.unit);
   for (size_t begin = 0; begin < sequences.size(); begin += most) {
@@ -165,7 +166,7 @@ StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequen
     model_.loss(pass, batch.losses, batch.targets);
     for (size_t i = 0; i < count; ++i) {
       const int64_t row = static_cast<int64_t>(i) * settings_.sequence_length;
-      loss += sum_losses(batch.losses.slice(row, row + settings_.sequence_length));
+      result.loss += sum_losses(batch.losses.slice(row, row + settings_.sequence_length));
       const data::PackedSequence& sequence = sequences[begin + i];
       result.counted += sequence.counted;
       for (size_t s = 1; s < sequence.offsets.size(); ++s) {
@@ -177,12 +178,18 @@ StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequen
   }
   sink_.end_step(context_);
   if (!sink_.complete()) throw_error(ErrorKind::internal, "step {}: a trained tensor got no gradient", step);
+  return result;
+}
+
+StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
+                     std::span<const int64_t> samples) {
+  StepResult result = accumulate(step, sequences, samples);
   if (result.counted == 0) {
     result.skipped = true;
     return result;
   }
   const double counted = static_cast<double>(result.counted);
-  result.loss = loss / counted;
+  result.loss /= counted;
   result.grad_norm = gradient_norm() / counted;
   if (!std::isfinite(result.grad_norm) || !std::isfinite(result.loss)) {
     result.skipped = true;
@@ -191,8 +198,20 @@ StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequen
   // PyTorch's clip_grad_norm_: the factor is max_norm / (norm + 1e-6), at most 1.
   const double clip = settings_.optimizer.clip_grad_norm;
   const double factor = clip > 0 ? std::min(1.0, clip / (result.grad_norm + 1e-6)) : 1.0;
-  update(step, lr, factor / counted);
+  update(lr, factor / counted);
   return result;
+}
+
+std::string Step::first_fault(int64_t step, std::span<const data::PackedSequence> sequences,
+                              std::span<const int64_t> samples, const WeightSet& weights) {
+  FaultFinder finder(device_, model_.spec(), weights, trained_);
+  struct Watching {
+    ops::Context& context;
+    ~Watching() { context.watch = nullptr; }
+  } const watching{context_};
+  context_.watch = &finder;
+  accumulate(step, sequences, samples);
+  return finder.found();
 }
 
 Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data/packing.h"
@@ -55,10 +56,16 @@ class Step {
        StepSettings settings, bool decoded);
 
   // Trains on `sequences`, a whole number of units, in order; samples[i] is the number that names sequence i in the
-  // data set. `step` counts from 1; `lr` is its learning rate. ErrorKind::internal when a trained tensor got no
-  // gradient.
+  // data set. `step` counts from 1 and names the streams of dropout; `lr` is its learning rate. ErrorKind::internal
+  // when a trained tensor got no gradient.
   StepResult run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                  std::span<const int64_t> samples);
+
+  // For a step that was skipped: runs it again with every op's results looked at, and tells the first op that gave a
+  // value which is not finite, with its layer (FaultFinder::found); empty when there was none. Overwrites gradients.
+  // `weights` are the model's.
+  std::string first_fault(int64_t step, std::span<const data::PackedSequence> sequences,
+                          std::span<const int64_t> samples, const WeightSet& weights);
 
   struct Loss {
     double sum = 0;  // over counted tokens
@@ -82,9 +89,12 @@ class Step {
   };
   Batch stage(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
   nn::Pass pass_over(const Batch& batch);
+  // Forward and backward over all micro-batches; `loss` of the result is the plain sum.
+  StepResult accumulate(int64_t step, std::span<const data::PackedSequence> sequences,
+                        std::span<const int64_t> samples);
   double sum_losses(const Tensor& losses) const;
   double gradient_norm();
-  void update(int64_t step, double lr, double gradient_scale);
+  void update(double lr, double gradient_scale);
 
   Device& device_;
   models::Model& model_;

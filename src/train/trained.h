@@ -54,6 +54,11 @@ class Trained {
   const std::vector<TrainedTensor>& tensors() const { return tensors_; }
   int64_t num_parameters() const;
 
+  // How often the optimizer has updated the tensors: what AdamW's bias correction counts. Steps that were skipped are
+  // not among them.
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
+
   // For Model::set_trained.
   const std::vector<int>& place_of_parameter() const { return place_of_parameter_; }
   int64_t lowest_layer() const { return lowest_layer_; }
@@ -72,6 +77,7 @@ class Trained {
   std::vector<TrainedTensor> tensors_;
   std::vector<int> place_of_parameter_;
   int64_t lowest_layer_ = 0;
+  int64_t updates_ = 0;
   std::optional<nn::Adapter> adapter_;
   Arena adapter_arena_;
   Arena optimizer_arena_;

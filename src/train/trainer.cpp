@@ -5,22 +5,24 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
-#include "data/loader.h"
 #include "spec/flops.h"
 #include "train/run_checkpoint.h"
 
 namespace ingot::train {
 
-Trainer::Trainer(Step& step, models::Model& model, Trained& trained, const std::optional<spec::LoraSpec>& lora,
-                 const data::Dataset& train, const data::Dataset* eval, TrainerSettings settings, Observer& observer)
+Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Trained& trained,
+                 const std::optional<spec::LoraSpec>& lora, const data::Dataset& train, const data::Dataset* eval,
+                 TrainerSettings settings, Observer& observer)
     : step_(step),
       model_(model),
+      weights_(weights),
       trained_(trained),
       lora_(lora),
       train_(train),
       eval_(eval),
       settings_(std::move(settings)),
-      observer_(observer) {
+      observer_(observer),
+      utilisation_(settings_.rates, settings_.measure_rates) {
   if (lora_) adapters_ = spec::lora_parameters(model.spec(), *lora_);
 }
 
@@ -52,7 +54,7 @@ EvalEvent Trainer::evaluate(int64_t step) {
   return event;
 }
 
-StepEvent Trainer::measure(const StepResult& result, int64_t step, double lr, double seconds) const {
+void Trainer::tell(const StepResult& result, int64_t step, double lr, double seconds) {
   const spec::ModelSpec& model = model_.spec();
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
   // Full-square counting is of the packed sequence as a whole, as the stacks do that count this way.
@@ -61,11 +63,14 @@ StepEvent Trainer::measure(const StepResult& result, int64_t step, double lr, do
   const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
     return lora_ ? spec::lora_training_flops(model, adapters_, s, count) : spec::training_flops(model, s, count);
   };
-  const double useful = flops(squares, spec::AttentionCount::causal);
-  double executed = useful;
+  StepWork work;
+  work.useful = flops(squares, spec::AttentionCount::causal);
+  work.full_square = flops(whole, spec::AttentionCount::full_square);
+  work.executed = work.useful;
   if (step_.settings().recompute == spec::Recompute::full) {
-    executed += spec::recompute_flops(model, squares, spec::AttentionCount::causal);
+    work.executed += spec::recompute_flops(model, squares, spec::AttentionCount::causal);
   }
+  const auto [shares, warning] = utilisation_.of(work, seconds);
   StepEvent event;
   event.step = step;
   event.loss = result.loss;
@@ -73,16 +78,21 @@ StepEvent Trainer::measure(const StepResult& result, int64_t step, double lr, do
   event.grad_norm = result.grad_norm;
   event.tokens = tokens_;
   event.tokens_per_s = static_cast<double>(result.tokens) / seconds;
-  event.tflops = useful / seconds / 1e12;
-  const auto share = [&](double work, double rate) { return rate > 0 ? work / seconds / rate : 0; };
-  event.mfu = share(useful, settings_.peak_flops);
-  event.mfu_full_square = share(flops(whole, spec::AttentionCount::full_square), settings_.peak_flops);
-  event.hfu = share(executed, settings_.peak_flops);
-  event.gemm_share = share(useful, settings_.gemm_flops);
+  event.tflops = work.useful / seconds / 1e12;
+  event.shares = shares;
   event.step_s = seconds;
   event.memory_bytes = memory_use().peak;
   event.skipped = result.skipped;
-  return event;
+  observer_.on_step(event);
+  if (!warning.empty()) observer_.on_warning({step, warning});
+}
+
+std::string Trainer::why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch) {
+  if (result.counted == 0) return "no token of this step counts: nothing was updated";
+  const std::string fault = step_.first_fault(step, batch.units, batch.samples, weights_);
+  if (fault.empty()) return "the gradient is not finite: nothing was updated; run again, every value was finite";
+  return fmt::format("the gradient is not finite: nothing was updated; the first value that is not came from {}",
+                     fault);
 }
 
 void Trainer::checkpoint() {
@@ -124,12 +134,8 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
       const StepResult result = step_.run(step, lr, batch.units, batch.samples);
       done_ = step;
       tokens_ += result.tokens;
-      observer_.on_step(measure(result, step, lr, steady_seconds() - from));
-      if (result.skipped) {
-        observer_.on_warning({step, result.counted == 0
-                                        ? std::string("no token of this step counts: nothing was updated")
-                                        : std::string("the gradient is not finite: nothing was updated")});
-      }
+      tell(result, step, lr, steady_seconds() - from);
+      if (result.skipped) observer_.on_warning({step, why_skipped(result, step, batch)});
       if (due(settings_.eval_every) || done_ == settings_.steps) evaluate_now();
       if (due(settings_.checkpoint_every)) {
         checkpoint();

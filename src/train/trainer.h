@@ -7,9 +7,11 @@
 
 #include "base/function_ref.h"
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "train/events.h"
 #include "train/schedule.h"
 #include "train/step.h"
+#include "train/utilisation.h"
 
 namespace ingot::train {
 
@@ -24,16 +26,17 @@ struct TrainerSettings {
   int64_t checkpoints_kept = 2;
   std::filesystem::path run_dir;
   std::string identity;  // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
-  double peak_flops = 0;
-  double gemm_flops = 0;
+  DeviceRates rates;
+  std::function<DeviceRates()> measure_rates;  // again, where they were measured; none for a datasheet's
 };
 
 class Trainer {
  public:
-  // Everything referred to outlives the trainer. `eval` may be null. `lora` is what was trained with, for counting
-  // FLOPs.
-  Trainer(Step& step, models::Model& model, Trained& trained, const std::optional<spec::LoraSpec>& lora,
-          const data::Dataset& train, const data::Dataset* eval, TrainerSettings settings, Observer& observer);
+  // Everything referred to outlives the trainer. `weights` are the model's. `eval` may be null. `lora` is what was
+  // trained with, for counting FLOPs.
+  Trainer(Step& step, models::Model& model, const WeightSet& weights, Trained& trained,
+          const std::optional<spec::LoraSpec>& lora, const data::Dataset& train, const data::Dataset* eval,
+          TrainerSettings settings, Observer& observer);
 
   // Continues from the newest checkpoint of the run directory: reads weights and optimizer state. Returns its step, or
   // 0 when there is none. ErrorKind::corrupt when it is damaged (an older one is not taken by itself), usage when it is
@@ -50,10 +53,12 @@ class Trainer {
 
  private:
   void checkpoint();
-  StepEvent measure(const StepResult& result, int64_t step, double lr, double seconds) const;
+  std::string why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch);
+  void tell(const StepResult& result, int64_t step, double lr, double seconds);
 
   Step& step_;
   models::Model& model_;
+  const WeightSet& weights_;
   Trained& trained_;
   const std::optional<spec::LoraSpec>& lora_;
   const data::Dataset& train_;
@@ -61,6 +66,7 @@ class Trainer {
   TrainerSettings settings_;
   Observer& observer_;
   std::vector<spec::LoraParam> adapters_;
+  Utilisation utilisation_;
   int64_t done_ = 0;    // steps behind us
   int64_t tokens_ = 0;  // of them
 };

@@ -38,13 +38,13 @@ class EventLogTest : public testing::Test {
 
 TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   EventLog log(path_, -1);
-  log.on_start({"run", 1, 10, 100, 50, "cpu avx2", "bf16", 2e12, 1e12, false});
+  log.on_start({"run", 1, 10, 100, 50, "cpu avx2", "bf16", {2e12, 1e12}, false});
   StepEvent e = step(3);
   e.lr = 1e-4;
   e.grad_norm = 0.5;
   e.tokens = 77;
   e.tokens_per_s = 11;
-  e.mfu = 0.25;
+  e.shares.mfu = 0.25;
   log.on_step(e);
   log.on_eval({3, 1.5, 4.48, 20, 0.1});
   log.on_sample({3, "a \"quoted\"\nprompt", std::string("cut \xC3")});
@@ -63,6 +63,8 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   EXPECT_EQ(all[1].at("loss"), 2.5);
   EXPECT_EQ(all[1].at("lr"), 1e-4);
   EXPECT_EQ(all[1].at("tokens"), 77);
+  EXPECT_EQ(all[1].at("mfu"), 0.25);
+  EXPECT_EQ(all[1].at("hfu"), nullptr);  // there is none
   EXPECT_EQ(all[2].at("perplexity"), 4.48);
   EXPECT_EQ(all[2].at("tokens"), 20);
   EXPECT_EQ(all[3].at("prompt"), "a \"quoted\"\nprompt");

@@ -20,7 +20,12 @@ TEST(RunCheckpoint, ContinuesBitForBit) {
   const RunFiles files;
   SmallRun whole = make_run();
   const std::vector<data::PackedSequence> batch = whole.sequences(2);
-  for (int64_t step = 1; step <= 3; ++step) whole.run(step, 1e-2, batch);
+  std::vector<data::PackedSequence> nothing = batch;  // counts no token: a step that is skipped
+  for (data::PackedSequence& sequence : nothing) {
+    sequence.targets.assign(sequence.targets.size(), -1);
+    sequence.counted = 0;
+  }
+  for (int64_t step = 1; step <= 3; ++step) whole.run(step, 1e-2, step == 2 ? nothing : batch);
   const uint64_t bytes = write_run_checkpoint(files.path(), {3, 144}, identity, *whole.trained, whole.device, 2);
   EXPECT_GT(bytes, static_cast<uint64_t>(whole.trained->num_parameters()) * 12);
   const StepResult expected = whole.run(4, 1e-2, batch);
@@ -30,6 +35,7 @@ TEST(RunCheckpoint, ContinuesBitForBit) {
   ASSERT_TRUE(progress);
   EXPECT_EQ(progress->step, 3);
   EXPECT_EQ(progress->tokens, 144);
+  EXPECT_EQ(again.trained->updates(), 2);
   again.trained->refresh_weights(again.step->context());
   EXPECT_EQ(again.run(4, 1e-2, batch).loss, expected.loss);
   EXPECT_EQ(state_of(*again.trained), state_of(*whole.trained));

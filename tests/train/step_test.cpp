@@ -74,6 +74,24 @@ TEST(Step, NothingCountedChangesNothing) {
   EXPECT_EQ(state_of(*run.trained), before);
 }
 
+// AdamW's bias corrections count updates, not steps: what follows a skipped step is what would have come without it.
+TEST(Step, ASkippedStepIsNoUpdate) {
+  SmallRun with({}), without({});
+  const std::vector<data::PackedSequence> batch = with.sequences(2);
+  std::vector<data::PackedSequence> nothing = batch;
+  for (data::PackedSequence& sequence : nothing) {
+    sequence.targets.assign(sequence.targets.size(), -1);
+    sequence.counted = 0;
+  }
+  with.run(1, 1e-2, batch);
+  EXPECT_TRUE(with.run(2, 1e-2, nothing).skipped);
+  with.run(3, 1e-2, batch);
+  without.run(1, 1e-2, batch);
+  without.run(2, 1e-2, batch);
+  EXPECT_EQ(with.trained->updates(), 2);
+  EXPECT_EQ(state_of(*with.trained), state_of(*without.trained));
+}
+
 // Blocks below the lowest adapted one are not run backward and keep nothing; what is trained above them must not
 // notice.
 TEST(Step, TheLastLayerAloneHasTheGradientsItHasAmongAll) {

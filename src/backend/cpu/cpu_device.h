@@ -22,6 +22,15 @@ std::unique_ptr<Device> make_device();
 // best_isa() down to plain, then the double-precision reference.
 void register_ops(ops::Registry& registry);
 
+// FLOP/s over all threads.
+struct ProductRates {
+  double arithmetic;  // register loops: fused multiply-adds of f32, dot products of bf16 where the machine has them;
+                      // at least `matmul`
+  double matmul;      // what this program's matmul reaches on a 2048-cube
+};
+// Of f32 or bf16, measured for about `seconds`.
+ProductRates measure_products(ops::Context& context, DType dtype, double seconds);
+
 struct Peaks {
   double f32_flops;       // FLOP/s of fused multiply-adds over all threads
   double bf16_flops;      // FLOP/s of bf16 dot products; equals f32_flops where the machine has none

@@ -84,16 +84,21 @@ double read_rate(ops::Context& context, double seconds) {
 
 }  // namespace
 
+ProductRates measure_products(ops::Context& context, DType dtype, double seconds) {
+  const bool dots = dtype == DType::bf16 && kernels().bf16_dots != nullptr;
+  const auto kernel = dots ? kernels().bf16_dots : kernels().fused_multiply_adds;
+  const double matmul = gemm_rate(context, seconds / 2, dtype);
+  // Products may run on units that the loops do not use (AMX): what they reach, the machine can do.
+  return {std::max(arithmetic_rate(*context.threads, seconds / 2, kernel), matmul), matmul};
+}
+
 Peaks measure_peaks(ops::Context& context, double seconds) {
-  const double each = seconds / 5;
-  Peaks peaks{};
-  peaks.f32_flops = arithmetic_rate(*context.threads, each, kernels().fused_multiply_adds);
-  peaks.bf16_flops =
-      kernels().bf16_dots == nullptr ? peaks.f32_flops : arithmetic_rate(*context.threads, each, kernels().bf16_dots);
-  peaks.gemm_f32_flops = gemm_rate(context, each, DType::f32);
-  peaks.gemm_bf16_flops = gemm_rate(context, each, DType::bf16);
-  peaks.read_bytes = read_rate(context, each);
-  return peaks;
+  const ProductRates f32 = measure_products(context, DType::f32, seconds * 2 / 5);
+  const ProductRates bf16 = measure_products(context, DType::bf16, seconds * 2 / 5);
+  // Where bf16 has no instruction of its own both are the same arithmetic: the higher measurement is its rate.
+  const double f32_flops = kernels().bf16_dots == nullptr ? std::max(f32.arithmetic, bf16.arithmetic) : f32.arithmetic;
+  const double bf16_flops = kernels().bf16_dots == nullptr ? f32_flops : bf16.arithmetic;
+  return {f32_flops, bf16_flops, f32.matmul, bf16.matmul, read_rate(context, seconds / 5)};
 }
 
 }  // namespace ingot::cpu

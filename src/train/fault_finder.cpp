@@ -1,0 +1,92 @@
+#include "train/fault_finder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ingot::train {
+
+namespace {
+
+// A floating-point number is finite when its exponent is not all ones.
+template <class Bits>
+bool all_finite(const void* data, int64_t count, Bits exponent) {
+  const Bits* bits = static_cast<const Bits*>(data);
+  return std::none_of(bits, bits + count, [=](Bits b) { return (b & exponent) == exponent; });
+}
+
+}  // namespace
+
+FaultFinder::FaultFinder(Device& device, const spec::ModelSpec& model, const WeightSet& weights, const Trained& trained)
+    : device_(device) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Parameter& p = weights.parameters[i];
+    if (p.matrix) {
+      know(p.matrix.data, static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in), table[i].name,
+           false);
+    } else {
+      know(p.vector.data, p.vector.bytes(), table[i].name, false);
+    }
+  }
+  for (const TrainedTensor& t : trained.tensors()) {
+    know(t.weight.data, t.weight.bytes(), t.name, false);
+    know(t.gradient.data, t.gradient.bytes(), t.name, true);
+    if (t.tied_gradient) know(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
+  }
+}
+
+void FaultFinder::know(const void* data, size_t bytes, const std::string& name, bool gradient) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  known_[begin] = {begin + bytes, name, gradient};
+}
+
+const FaultFinder::Known* FaultFinder::known(const Tensor& tensor) const {
+  const auto* begin = static_cast<const std::byte*>(tensor.data);
+  const auto after = known_.upper_bound(begin);
+  if (after == known_.begin()) return nullptr;
+  const Known& candidate = std::prev(after)->second;
+  return begin < candidate.end ? &candidate : nullptr;
+}
+
+bool FaultFinder::finite(const Tensor& tensor) const {
+  const void* data = tensor.data;
+  std::vector<std::byte> copy;
+  if (!device_.host_visible()) {
+    copy.resize(tensor.bytes());
+    device_.copy_to_host(copy.data(), tensor.data, copy.size());
+    data = copy.data();
+  }
+  switch (tensor.dtype) {
+    case DType::f32: return all_finite<uint32_t>(data, tensor.elements(), 0x7F800000U);
+    case DType::bf16: return all_finite<uint16_t>(data, tensor.elements(), 0x7F80U);
+    case DType::f16: return all_finite<uint16_t>(data, tensor.elements(), 0x7C00U);
+    default: return true;
+  }
+}
+
+void FaultFinder::ran(const char* op, std::span<const Tensor> tensors) {
+  if (!found_.empty()) return;
+  std::string with;
+  bool broken = false;     // a result, or what it was made of, is not finite
+  bool parameter = false;  // that parameter itself
+  for (const Tensor& tensor : tensors) {
+    const Known* k = known(tensor);
+    if (k) with = k->gradient ? "the gradient of " + k->name : k->name;
+    if (k && !k->gradient) {
+      last_ = k->name;
+      parameter = parameter || !finite(tensor);
+    } else {
+      broken = broken || !finite(tensor);
+    }
+  }
+  // A parameter alone is no fault: a row of the embedding that no token asks for may be anything.
+  if (!broken) return;
+  if (!with.empty()) {
+    found_ = fmt::format("{} with {}{}", op, with, parameter ? ", which is not finite itself" : "");
+  } else {
+    found_ = last_.empty() ? std::string(op) : fmt::format("{} after {}", op, last_);
+  }
+}
+
+}  // namespace ingot::train

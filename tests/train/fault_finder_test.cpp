@@ -1,0 +1,119 @@
+// A step whose gradient is not finite is run again, and the op and the layer are named.
+#include "train/fault_finder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/train/small_run.h"
+
+namespace ingot::train {
+namespace {
+
+Parameter& parameter(SmallRun& run, const std::string& name) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(run.spec);
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].name == name) return run.weights.parameters[i];
+  }
+  throw std::out_of_range(name);
+}
+
+void set(const Parameter& p, int64_t at, float value) {
+  const Tensor tensor = p.matrix ? p.matrix.tensor() : p.vector;
+  if (tensor.dtype == DType::f32) {
+    tensor.as<float>()[at] = value;
+  } else {
+    tensor.as<uint16_t>()[at] = std::isnan(value) ? 0x7FC0 : 0x7F80;
+  }
+}
+
+std::string fault(SmallRun& run, const std::vector<data::PackedSequence>& batch) {
+  return run.step->first_fault(1, batch, SmallRun::samples(static_cast<int64_t>(batch.size())), run.weights);
+}
+
+TEST(FaultFinder, NothingIsFoundInASoundStep) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    SmallRun run({.lora = small_lora(), .weights = type, .step = {.activation = type, .sequence_length = 24}});
+    EXPECT_EQ(fault(run, run.sequences(3)), "");
+  }
+}
+
+// In full training and under an adapter, in each type, with and without recompute.
+TEST(FaultFinder, AWeightInAMiddleLayerIsNamed) {
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const bool adapter : {false, true}) {
+      for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::full}) {
+        for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+          SmallRun::Settings settings;
+          if (adapter) settings.lora = small_lora();
+          settings.weights = type;
+          settings.step = {.activation = type, .recompute = recompute, .sequence_length = 24, .micro = 2};
+          SmallRun run(settings);
+          set(parameter(run, name), 5, value);
+          const std::vector<data::PackedSequence> batch = run.sequences(3);
+          EXPECT_TRUE(run.run(1, 1e-3, batch).skipped);
+          EXPECT_EQ(fault(run, batch), "linear with " + name + ", which is not finite itself");
+          EXPECT_EQ(run.trained->updates(), 0);
+        }
+      }
+    }
+  }
+}
+
+// Finite weights whose product is not: the parameter is named as the place, not as the cause.
+TEST(FaultFinder, AnOverflowIsNamedWhereItHappens) {
+  SmallRun run({});
+  for (const char* name : {"model.layers.2.post_attention_layernorm.weight", "model.layers.2.mlp.gate_proj.weight"}) {
+    const Parameter& p = parameter(run, name);
+    const int64_t n = p.matrix ? p.matrix.out * p.matrix.in : p.vector.elements();
+    for (int64_t i = 0; i < n; ++i) set(p, i, 1e37F);
+  }
+  const std::vector<data::PackedSequence> batch = run.sequences(1);
+  EXPECT_TRUE(run.run(1, 1e-3, batch).skipped);
+  EXPECT_EQ(fault(run, batch), "linear with model.layers.2.mlp.gate_proj.weight");
+}
+
+// The forward pass is finite, the head's gradient is not (see Step.AnOverflowingGradientUnderAFiniteLoss...).
+TEST(FaultFinder, AGradientIsNamedAsOne) {
+  SmallRun run({});
+  for (int64_t i = 0; i < run.spec.hidden; ++i) set(parameter(run, "model.norm.weight"), i, 3e37F);
+  const Weight& head = parameter(run, "lm_head.weight").matrix;
+  for (int64_t i = 0; i < head.out * head.in; ++i) head.tensor().as<float>()[i] *= 1e-37F;
+  std::vector<data::PackedSequence> batch = run.sequences(4);
+  for (data::PackedSequence& sequence : batch) {
+    sequence.ids.assign(sequence.ids.size(), 7);
+    for (int32_t& target : sequence.targets) target = target < 0 ? -1 : 3;
+  }
+  EXPECT_TRUE(run.run(1, 1e-3, batch).skipped);
+  EXPECT_EQ(fault(run, batch), "matmul with the gradient of lm_head.weight");
+}
+
+// Ops without a parameter are told by the one before them.
+TEST(FaultFinder, AnOpWithoutAParameterIsPlacedByTheOneBefore) {
+  SmallRun run({});
+  const std::string value = "model.layers.1.mlp.up_proj.weight";
+  for (const std::string& name : {value, std::string("model.layers.1.mlp.gate_proj.weight")}) {
+    const Parameter& p = parameter(run, name);
+    for (int64_t i = 0; i < p.matrix.out * p.matrix.in; ++i) set(p, i, i % 2 == 0 ? 1e20F : -1e19F);
+  }
+  const std::vector<data::PackedSequence> batch = run.sequences(1);
+  EXPECT_TRUE(run.run(1, 1e-3, batch).skipped);
+  EXPECT_EQ(fault(run, batch), "glu after " + value);
+}
+
+// What no token asks for is not looked at: this table has a bad row that plays no part.
+TEST(FaultFinder, ARowOfTheEmbeddingThatIsNotUsedIsNoFault) {
+  SmallRun run({});
+  std::vector<data::PackedSequence> batch = run.sequences(1);
+  for (data::PackedSequence& sequence : batch) {
+    for (int32_t& id : sequence.ids) id = id == 39 ? 0 : id;
+    for (int32_t& target : sequence.targets) target = target == 39 ? 0 : target;
+  }
+  set(parameter(run, "model.embed_tokens.weight"), 39 * run.spec.hidden, INFINITY);
+  EXPECT_EQ(fault(run, batch), "");
+}
+
+}  // namespace
+}  // namespace ingot::train
