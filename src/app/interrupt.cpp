@@ -3,16 +3,23 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <string_view>
 
 namespace ingot::app {
 
-void exit_interrupted(int) { _exit(130); }
+void exit_interrupted(int) {
+  // Only what a signal handler may call. On a terminal the cursor may stand behind a bar or half an answer.
+  constexpr std::string_view line = "\ningot: stopped\n";
+  const size_t skip = isatty(STDERR_FILENO) != 0 ? 0 : 1;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data() + skip, line.size() - skip);
+  _exit(130);
+}
 
 void exit_on_interrupt() {
   struct sigaction action{};
   action.sa_handler = &exit_interrupted;
   sigemptyset(&action.sa_mask);
-  for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
 }
 
 }  // namespace ingot::app

@@ -21,6 +21,7 @@ Process::Process(const std::vector<std::string>& arguments, uint64_t file_limit,
       std::filesystem::temp_directory_path() / ("ingot-" + std::to_string(getpid()) + "-" + std::to_string(count++));
   std::filesystem::create_directories(folder_);
   std::ofstream(folder_ / "input") << input;
+  for (const char* name : {"output", "error"}) std::ofstream(folder_ / name).close();
   std::vector<std::string> words = {INGOT_EXECUTABLE};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;

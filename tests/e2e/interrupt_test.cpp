@@ -1,0 +1,126 @@
+// Ctrl-C: exit code 130, one line that says so, and what the contract wants kept is kept. Every signal is sent when the
+// program has shown that it is at work.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <functional>
+
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Interrupt : public testing::Test {
+ protected:
+  Interrupt() {
+    // Long enough for work that does not end by itself.
+    edit("config.json", [](Json& c) { c["max_position_embeddings"] = 60000; });
+  }
+
+  void edit(const char* name, const std::function<void(Json&)>& change) const {
+    Json json = Json::parse(read(fs::path(model_) / name));
+    change(json);
+    write(fs::path(model_) / name, json.dump());
+  }
+
+  std::string path(const char* name) const { return (program_ / name).string(); }
+  // A text of `lines` lines; its name.
+  std::string text(const char* name, int lines) const {
+    std::string all;
+    for (int i = 0; i < lines; ++i) all += "Line " + std::to_string(i) + " says nothing that line 1 has not said.\n";
+    write(program_ / name, all);
+    return path(name);
+  }
+
+  // Starts it, sends SIGINT as soon as `at_work` holds, and expects exit code 130.
+  static Result interrupt(const std::vector<std::string>& arguments,
+                          const std::function<bool(const Process&)>& at_work) {
+    Process process(arguments);
+    while (!at_work(process)) {
+      if (process.wait(std::chrono::milliseconds(10))) {
+        ADD_FAILURE() << "it ended by itself: " << process.result().error;
+        return process.result();
+      }
+    }
+    process.kill(SIGINT);
+    EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
+    return process.result();
+  }
+
+  Program program_;
+  std::string model_ = make_text_model(program_, false);
+};
+
+TEST_F(Interrupt, Generate) {
+  // No token ends the text.
+  edit("config.json", [](Json& c) { c.erase("eos_token_id"); });
+  edit("tokenizer_config.json", [](Json& c) { c.erase("eos_token"); });
+  const Result result = interrupt({"generate", "--model", model_, "--prompt", "Hello", "--max-tokens", "50000",
+                                   "--temperature", "1", "--threads", "1"},
+                                  [](const Process& p) { return !p.result().output.empty(); });
+  EXPECT_EQ(result.error, "ingot: stopped\n");
+}
+
+TEST_F(Interrupt, ScoreLeavesNoHalfFile) {
+  const std::string logits = path("logits.npy");
+  const Result result = interrupt({"score", "--model", model_, "--file", text("long.txt", 1000), "--threads", "1",
+                                   "--logits-out", logits, "--json"},
+                                  [&](const Process&) { return fs::exists(logits + ".partial"); });
+  EXPECT_EQ(result.error, "ingot: stopped\n");
+  EXPECT_EQ(result.output, "");
+  EXPECT_FALSE(fs::exists(logits));
+}
+
+TEST_F(Interrupt, Eval) {
+  const Result result = interrupt({"eval", "--model", model_, "--data", text("long.txt", 40000), "--threads", "1",
+                                   "--sequence-length", "256", "--json"},
+                                  [](const Process& p) { return p.result().error.find("eval") != std::string::npos; });
+  EXPECT_TRUE(result.error.ends_with("\ningot: stopped\n")) << result.error;
+  EXPECT_EQ(result.output, "");
+}
+
+class InterruptFinetune : public Interrupt {
+ protected:
+  std::vector<std::string> command(const std::string& eval, std::vector<std::string> more = {}) const {
+    write(program_ / "recipe.yaml",
+          "name: run\nmodel: " + model_ + "\nadapter: {rank: 2}\ndata: {train: " + text("train.txt", 100) +
+              ", eval: " + eval + ", sequence_length: 64}\nsteps: 100000\nbatch: {global: 1}\nthreads: 1\n");
+    std::vector<std::string> words = {"finetune", path("recipe.yaml"), "run_dir=" + path("runs")};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  fs::path run() const { return program_ / "runs" / "run"; }
+};
+
+TEST_F(InterruptFinetune, ACheckpointIsWrittenAndTheRunGoesOn) {
+  const std::string eval = text("eval.txt", 10);
+  const Result result = interrupt(command(eval), [&](const Process&) {
+    return read(run() / "events.jsonl").find(R"("step":3)") != std::string::npos;
+  });
+  const size_t at = result.error.find("stopped after step ");
+  ASSERT_NE(at, std::string::npos) << result.error;
+  const int64_t step = std::stoll(result.error.substr(at + 19));
+  EXPECT_GE(step, 3);
+  EXPECT_NE(result.error.find("--resume", at), std::string::npos);
+  EXPECT_TRUE(fs::exists(run() / "checkpoints" / ("step-" + std::to_string(step)) / "manifest.json"));
+  EXPECT_FALSE(fs::exists(run() / "adapter"));
+  const std::string end = read(run() / "events.jsonl");
+  EXPECT_NE(end.find(R"("reason":"stopped")"), std::string::npos);
+  const Result resumed = ingot(command(eval, {"--resume", "steps=" + std::to_string(step + 2)}));
+  EXPECT_EQ(resumed.code, 0) << resumed.error;
+  EXPECT_TRUE(fs::exists(run() / "adapter" / "adapter_config.json"));
+}
+
+// While it still reads its data there is nothing to keep.
+TEST_F(InterruptFinetune, BeforeTheFirstStepNothingIsLeft) {
+  const Result result = interrupt(command(text("eval.txt", 40000)), [](const Process& p) {
+    return p.result().error.find("training data: ") != std::string::npos;
+  });
+  EXPECT_TRUE(result.error.ends_with("\ningot: stopped\n")) << result.error;
+  EXPECT_FALSE(fs::exists(run()));
+}
+
+}  // namespace
+}  // namespace ingot::e2e
