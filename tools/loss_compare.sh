@@ -12,6 +12,7 @@ recipe=${LOSS_RECIPE:-recipes/tiny.yaml}
 steps=${LOSS_STEPS:-20}
 work=$PWD/build/loss_compare
 mkdir -p "$work"
+git worktree prune # build/ may have been removed since the last run
 
 # curve COMMIT: the lines "step loss grad_norm" of its run.
 curve() {
