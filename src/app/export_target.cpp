@@ -25,6 +25,7 @@ std::optional<Storage> storage_named(const std::string& dtype) {
   if (dtype == "f16" || dtype == "fp16") return Storage::f16;
   if (dtype == "bf16") return Storage::bf16;
   if (dtype == "q8_0") return Storage::q8_0;
+  if (dtype == "q4_0") return Storage::q4_0;
   return std::nullopt;
 }
 
@@ -51,7 +52,7 @@ void ExportOptions::declare(Arguments& arguments) {
   arguments.positional("out", out, "the folder or .gguf file to write; it must not exist");
   arguments.option("to", to, "hf (a folder) or gguf; without it by the name of OUT");
   arguments.option("dtype", dtype,
-                   "fp32, f16, bf16 or, in GGUF, q8_0; without it as stored, and bf16 for block-quantised models");
+                   "fp32, f16, bf16 or, in GGUF, q8_0 or q4_0; without it as stored, and bf16 for block-quantised models");
 }
 
 ExportTarget resolve(const ExportOptions& options, const std::string& stored_dtype) {
@@ -60,7 +61,7 @@ ExportTarget resolve(const ExportOptions& options, const std::string& stored_dty
   target.format = format_of(options);
   if (options.dtype) {
     const std::optional<Storage> named = storage_named(*options.dtype);
-    if (!named) throw_hint(ErrorKind::usage, "fp32, f16, bf16 or q8_0", "--dtype '{}' is not known", *options.dtype);
+    if (!named) throw_hint(ErrorKind::usage, "fp32, f16, bf16, q8_0 or q4_0", "--dtype '{}' is not known", *options.dtype);
     target.storage = *named;
   } else {
     const std::optional<Storage> stored = storage_named(stored_dtype);

@@ -40,14 +40,28 @@ checkpoint::LoadOptions load_options(const std::string& weights, DType activatio
   return options;
 }
 
-// A copy of a host tensor in the arena, converted.
-Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype) {
+// The model; an adapter that replaces weights is merged into them.
+checkpoint::LoadedModel load(const ModelOptions& options, const checkpoint::ModelSource& source, DType activation,
+                             Runtime& runtime) {
+  checkpoint::LoadOptions how = load_options(options.weights, activation, runtime);
+  if (!options.adapter) return checkpoint::load_model(source, how);
+  const checkpoint::AdapterFile adapter =
+      checkpoint::read_adapter(*options.adapter, checkpoint::read_model_spec(source));
+  how.writable = adapter.replaces_weights();
+  checkpoint::LoadedModel loaded = checkpoint::load_model(source, how);
+  if (how.writable) checkpoint::merge_adapter(loaded.weights, *runtime.device, adapter, 1, runtime.threads.get());
+  return loaded;
+}
+
+// A copy of a host tensor times `factor` in the arena, converted.
+Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, float factor = 1) {
   const Tensor out = arena.take(dtype, host.shape);
   const Storage from = checkpoint::storage_of(host.dtype);
   const Storage to = checkpoint::storage_of(dtype);
   std::vector<float> values(static_cast<size_t>(host.elements()));
   std::vector<std::byte> bytes(out.bytes());
   checkpoint::decode_row(from, host.data, host.elements(), values.data());
+  for (float& value : values) value *= factor;
   checkpoint::encode_row(to, values.data(), host.elements(), bytes.data());
   device.copy_from_host(out.data, bytes.data(), bytes.size());
   return out;
@@ -69,7 +83,7 @@ Session::Session(const ModelOptions& options)
     : runtime(open_runtime(options.device, options.threads)),
       source(checkpoint::open_model(options.model)),
       activation(activation_of(options.dtype)),
-      loaded(checkpoint::load_model(source, load_options(options.weights, activation, runtime))),
+      loaded(load(options, source, activation, runtime)),
       model(models::make_model(loaded.spec, loaded.weights, *runtime.device)) {
   const std::vector<Parameter>& parameters = loaded.weights.parameters;
   decoded = std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
@@ -80,18 +94,24 @@ Session::Session(const ModelOptions& options)
 
 void Session::open_adapter(const std::string& path) {
   const checkpoint::AdapterFile file = checkpoint::read_adapter(path, loaded.spec);
+  adapter_merged = file.replaces_weights();
+  if (adapter_merged) return;
   size_t bytes = 0;
   for (const checkpoint::AdapterModule& module : file.modules) {
     bytes += Arena::footprint(activation, module.a.shape) + Arena::footprint(activation, module.b.shape);
   }
   adapter_arena_ = Arena(*runtime.device, bytes, "adapter");
   adapter.emplace();
-  adapter->factor = static_cast<float>(file.lora.factor());
+  const auto factor = static_cast<float>(file.lora.factor());
+  // Where patterns give layers factors of their own, these go into B.
+  const bool same = std::all_of(file.modules.begin(), file.modules.end(),
+                                [&](const checkpoint::AdapterModule& module) { return module.factor == factor; });
+  adapter->factor = same ? factor : 1;
   adapter->layers.resize(loaded.weights.parameters.size());
   for (const checkpoint::AdapterModule& module : file.modules) {
     nn::LoraWeights& layer = adapter->layers[module.param.base];
     layer.a = converted(adapter_arena_, *runtime.device, module.a, activation);
-    layer.b = converted(adapter_arena_, *runtime.device, module.b, activation);
+    layer.b = converted(adapter_arena_, *runtime.device, module.b, activation, same ? 1 : module.factor);
     adapter_rank = std::max(adapter_rank, module.param.rank);
   }
 }

@@ -57,6 +57,9 @@ class Session {
   bool decoded = false;  // a matrix is stored in another type than the activations
   std::optional<nn::Adapter> adapter;
   int64_t adapter_rank = 0;
+  // The adapter replaces weights (DoRA, modules_to_save), so it is in `loaded` and not in `adapter`: there is no base
+  // here.
+  bool adapter_merged = false;
 
  private:
   void open_adapter(const std::string& path);

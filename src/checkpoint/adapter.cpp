@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "checkpoint/json_object.h"
+#include "checkpoint/adapter_config.h"
+#include "checkpoint/placement.h"
 #include "checkpoint/row_codec.h"
 #include "checkpoint/tensor_store.h"
 #include "formats/safetensors.h"
@@ -15,7 +15,6 @@
 namespace ingot::checkpoint {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 namespace {
 
@@ -23,62 +22,20 @@ constexpr const char* config_file = "adapter_config.json";
 constexpr const char* weights_file = "adapter_model.safetensors";
 constexpr std::string_view prefix = "base_model.model.";
 
-bool is_set(const json& value) {
-  if (value.is_null() || value == false || value == 0) return false;
-  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
-  return !((value.is_array() || value.is_object()) && value.empty());
-}
-
-// Settings that change what an adapter computes, beyond rank, alpha and targets.
-void refuse_unknown_functions(const JsonObject& config) {
-  const std::string type = config.string("peft_type").value_or("LORA");
-  if (type != "LORA") {
-    throw_hint(ErrorKind::unsupported, "Ingot has: LORA", "{}: peft_type '{}' is not supported", config.where(), type);
-  }
-  if (const std::string bias = config.string("bias").value_or("none"); bias != "none") {
-    throw_error(ErrorKind::unsupported, "{}: bias '{}' (trained biases of the base) is not supported", config.where(),
-                bias);
-  }
-  for (const char* key :
-       {"use_dora", "lora_bias", "modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform",
-        "layers_pattern", "exclude_modules", "target_parameters", "layer_replication", "trainable_token_indices",
-        "alora_invocation_tokens", "use_qalora", "use_bdlora", "fan_in_fan_out"}) {
-    const json* value = config.find(key);
-    if (value == nullptr || !is_set(*value)) continue;
-    throw_error(ErrorKind::unsupported, "{}: \"{}\": {} is not supported", config.where(), key, value->dump());
-  }
-  const json* init = config.find("init_lora_weights");
-  if (init == nullptr || init->is_boolean() || *init == "gaussian" || *init == "orthogonal") return;
-  throw_hint(ErrorKind::unsupported,
-             "save the adapter converted to plain LoRA (PEFT: path_initial_model_for_weight_conversion)",
-             "{}: init_lora_weights {} changes the base weights, which are not those of the model", config.where(),
-             init->dump());
-}
-
-spec::LoraSpec read_config(const JsonObject& config) {
-  refuse_unknown_functions(config);
-  spec::LoraSpec lora;
-  lora.rank = config.integer("r").value_or(8);
-  lora.alpha = config.number("lora_alpha").value_or(8);
-  lora.dropout = config.number("lora_dropout").value_or(0);
-  lora.rslora = config.boolean("use_rslora").value_or(false);
-  const json* targets = config.find("target_modules");
-  if (targets != nullptr && targets->is_string() && *targets != "all-linear") {
-    throw_hint(ErrorKind::unsupported, "list the modules, or \"all-linear\"",
-               "{}: target_modules '{}' is a regular expression, which is not supported", config.where(),
-               targets->get<std::string>());
-  }
-  lora.targets = config.strings("target_modules");
-  if (targets == nullptr) lora.targets = {"q_proj", "v_proj"};  // PEFT's default for the llama family
-  return lora;
-}
-
-// "layers.0.q_proj.lora_A.weight" of both the saved form and the one with the adapter's name in it.
+// The stored name as PEFT writes it now: without the adapter's name, the wrapper's "base_layer" and "modules_to_save",
+// and with the ".weight" of magnitudes.
 std::string plain_name(std::string_view stored) {
   std::string name(stored);
-  for (const char* part : {".lora_A.default.", ".lora_B.default."}) {
-    if (const size_t at = name.find(part); at != std::string::npos) name.erase(at + 7, 8);
-  }
+  const auto drop = [&](std::string_view part, size_t keep) {
+    if (const size_t at = name.find(part); at != std::string::npos) name.erase(at + keep, part.size() - 1 - keep);
+  };
+  drop(".lora_A.default.", 7);
+  drop(".lora_B.default.", 7);
+  drop(".lora_magnitude_vector.default.", 22);
+  drop(".modules_to_save.default.", 0);
+  drop(".modules_to_save.", 0);
+  drop(".base_layer.", 0);
+  if (name.ends_with(".lora_magnitude_vector.weight")) name.erase(name.rfind('.'));
   return name;
 }
 
@@ -92,41 +49,60 @@ Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& 
   if (!storage || is_block(*storage)) {
     throw_error(ErrorKind::unsupported, "{}: tensor '{}' has the type {}", file, entry.name, entry.dtype);
   }
+  if (const int64_t at = find_non_finite(*storage, entry.bytes.data(),
+                                         std::ssize(entry.bytes) / static_cast<int64_t>(block_bytes(*storage)));
+      at >= 0) {
+    throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
+               "{}: tensor '{}' is not finite: element {}", file, entry.name, at);
+  }
   const DType dtype = *storage == Storage::f32 ? DType::f32 : *storage == Storage::bf16 ? DType::bf16 : DType::f16;
   return Tensor{const_cast<std::byte*>(entry.bytes.data()), dtype, Shape(std::span<const int64_t>(shape)), nullptr};
 }
 
-json config_of(const spec::LoraSpec& lora, const std::string& base_name) {
-  std::vector<std::string> targets = lora.targets;
-  std::sort(targets.begin(), targets.end());
-  json config = {
-      {"peft_type", "LORA"},
-      {"task_type", "CAUSAL_LM"},
-      {"base_model_name_or_path", nullptr},
-      {"revision", nullptr},
-      {"r", lora.rank},
-      {"lora_alpha", lora.alpha},
-      {"lora_dropout", lora.dropout},
-      {"use_rslora", lora.rslora},
-      {"target_modules", targets},
-      {"exclude_modules", nullptr},
-      {"modules_to_save", nullptr},
-      {"layers_to_transform", nullptr},
-      {"layers_pattern", nullptr},
-      {"bias", "none"},
-      {"lora_bias", false},
-      {"use_dora", false},
-      {"fan_in_fan_out", false},
-      {"inference_mode", true},
-      {"init_lora_weights", true},
-      {"rank_pattern", json::object()},
-      {"alpha_pattern", json::object()},
-      {"auto_mapping", nullptr},
-  };
-  if (!base_name.empty()) config["base_model_name_or_path"] = base_name;
-  if (lora.alpha == std::floor(lora.alpha)) config["lora_alpha"] = static_cast<int64_t>(lora.alpha);
-  if (targets == std::vector<std::string>{"all-linear"}) config["target_modules"] = "all-linear";
-  return config;
+// The tensors of the file that no layer has taken yet.
+class Tensors {
+ public:
+  explicit Tensors(const formats::SafetensorsFile& weights) : file_(weights.source()) {
+    for (const formats::TensorEntry& entry : weights.entries()) unused_[plain_name(entry.name)] = &entry;
+  }
+
+  bool has(const std::string& name) const { return unused_.contains(name); }
+  Tensor take(const std::string& name, const std::vector<int64_t>& shape) {
+    const auto found = unused_.find(name);
+    if (found == unused_.end()) {
+      throw_hint(ErrorKind::corrupt, "the adapter was made for another base model, or its file is incomplete",
+                 "{}: tensor '{}' {} is missing", file_, name, shape_text(shape));
+    }
+    const Tensor tensor = tensor_of(*found->second, shape, file_);
+    unused_.erase(found);
+    return tensor;
+  }
+  const std::map<std::string, const formats::TensorEntry*>& unused() const { return unused_; }
+  const std::string& file() const { return file_; }
+
+ private:
+  std::string file_;
+  std::map<std::string, const formats::TensorEntry*> unused_;
+};
+
+// Parameters that the file brings in full, under the base's names.
+std::vector<SavedParameter> take_saved(Tensors& tensors, const AdapterConfig& config, const spec::ModelSpec& model) {
+  std::vector<SavedParameter> saved;
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const spec::ParamSpec& p = table[i];
+    const Placement placement = hf_placements(model, p).front();
+    const std::string name = std::string(prefix) + placement.name;
+    const bool wanted = saves_module(config, p.module()) || (config.biases && p.bias);
+    if (!wanted || !tensors.has(name)) continue;
+    if (model.tied_head && p.role == spec::Role::embedding) {
+      throw_hint(ErrorKind::unsupported, "train with PEFT's ensure_weight_tying, or on a base whose head is its own",
+                 "{}: tensor '{}': an embedding of its own for a model whose head is its embedding", tensors.file(),
+                 name);
+    }
+    saved.push_back({i, tensors.take(name, placement.shape), placement.transposed});
+  }
+  return saved;
 }
 
 }  // namespace
@@ -141,50 +117,44 @@ AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model) {
                "{}: adapter_model.bin is in PyTorch's pickle format, which can run code and is not read",
                folder.string());
   }
-  const json document = read_json(folder / config_file);
-  const JsonObject config(document, (folder / config_file).string());
+  const AdapterConfig config = read_adapter_config(folder / config_file, model);
   AdapterFile adapter;
-  adapter.lora = read_config(config);
-  adapter.base_name = config.string("base_model_name_or_path").value_or("");
-
-  const std::string file = (folder / weights_file).string();
+  adapter.lora = config.lora;
+  adapter.base_name = config.base_name;
   const auto weights = std::make_shared<const formats::SafetensorsFile>(folder / weights_file);
   adapter.owner = weights;
-  std::map<std::string, const formats::TensorEntry*> unused;
-  for (const formats::TensorEntry& entry : weights->entries()) unused[plain_name(entry.name)] = &entry;
-  const auto take = [&](const std::string& name, const std::vector<int64_t>& shape) {
-    const auto found = unused.find(name);
-    if (found == unused.end()) {
-      throw_hint(ErrorKind::corrupt, "the adapter was made for another base model, or its file is incomplete",
-                 "{}: tensor '{}' {} is missing", file, name, shape_text(shape));
-    }
-    const Tensor tensor = tensor_of(*found->second, shape, file);
-    unused.erase(found);
-    return tensor;
-  };
-  std::vector<spec::LoraParam> params;
-  try {
-    params = spec::lora_parameters(model, adapter.lora);
-  } catch (const Error& error) {
-    throw Error(ErrorKind::corrupt, config.where() + ": " + error.message(), error.hint());
-  }
-  for (const spec::LoraParam& param : params) {
+  Tensors tensors(*weights);
+  for (const AdaptedLayer& layer : config.layers) {
+    const spec::LoraParam& param = layer.param;
     const std::string base = std::string(prefix) + param.module;
-    AdapterModule module{param, {}, {}};
-    module.a = take(base + ".lora_A.weight", {param.rank, param.in});
-    module.b = take(base + ".lora_B.weight", {param.out, param.rank});
-    adapter.modules.push_back(module);
+    if (layer.optional && !tensors.has(base + ".lora_A.weight")) continue;
+    AdapterModule module{param, layer.factor, {}, {}, {}};
+    module.a = tensors.take(base + ".lora_A.weight", {param.rank, param.in});
+    module.b = tensors.take(base + ".lora_B.weight", {param.out, param.rank});
+    if (config.dora) module.magnitude = tensors.take(base + ".lora_magnitude_vector", {param.out});
+    adapter.modules.push_back(std::move(module));
   }
-  if (!unused.empty()) {
-    throw_hint(ErrorKind::corrupt, "the adapter was made for another base model",
-               "{}: tensor '{}' belongs to no layer that target_modules names in this model of {} layers", file,
-               unused.begin()->second->name, model.layers);
+  adapter.saved = take_saved(tensors, config, model);
+  if (!tensors.unused().empty()) {
+    throw_hint(
+        ErrorKind::corrupt, "the adapter was made for another base model",
+        "{}: tensor '{}' belongs to no layer that target_modules or modules_to_save names in this {} model of {} "
+        "layers",
+        tensors.file(), tensors.unused().begin()->second->name, model.family, model.layers);
+  }
+  if (adapter.modules.empty() && adapter.saved.empty()) {
+    throw_error(ErrorKind::corrupt, "{}: the adapter adapts no layer", folder.string());
   }
   return adapter;
 }
 
-void write_adapter(const fs::path& folder, const spec::LoraSpec& lora, const std::string& base_name,
-                   std::span<const AdapterModule> modules, Device& device) {
+bool AdapterFile::replaces_weights() const {
+  return !saved.empty() || std::any_of(modules.begin(), modules.end(),
+                                       [](const AdapterModule& module) { return bool(module.magnitude); });
+}
+
+void write_adapter(const fs::path& folder, const spec::ModelSpec& model, const spec::LoraSpec& lora,
+                   const std::string& base_name, std::span<const AdapterModule> modules, Device& device) {
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", folder.string(), failed.message());
@@ -210,7 +180,7 @@ void write_adapter(const fs::path& folder, const spec::LoraSpec& lora, const std
     writer.write(declaration.name, host);
   }
   writer.finish();
-  write_file(folder / config_file, config_of(lora, base_name).dump(2) + "\n");
+  write_file(folder / config_file, write_adapter_config(lora, base_name, model));
 }
 
 }  // namespace ingot::checkpoint

@@ -1,8 +1,10 @@
+#include <map>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/export.h"
 #include "checkpoint/gguf_config.h"
-#include "checkpoint/row_order.h"
+#include "checkpoint/placement.h"
 #include "checkpoint/text_assets.h"
 #include "checkpoint/vocabulary.h"
 #include "checkpoint/weight_reader.h"
@@ -27,12 +29,13 @@ struct FileType {
 const FileType& file_type(Storage storage) {
   static constexpr FileType types[] = {{Storage::f32, GgufType::f32, 0},
                                        {Storage::f16, GgufType::f16, 1},
+                                       {Storage::q4_0, GgufType::q4_0, 2},
                                        {Storage::q8_0, GgufType::q8_0, 7},
                                        {Storage::bf16, GgufType::bf16, 32}};
   for (const FileType& type : types) {
     if (type.storage == storage) return type;
   }
-  throw_hint(ErrorKind::unsupported, "Ingot writes: f32, f16, bf16, q8_0", "GGUF files in {} are not written",
+  throw_hint(ErrorKind::unsupported, "Ingot writes: f32, f16, bf16, q8_0, q4_0", "GGUF files in {} are not written",
              name(storage));
 }
 
@@ -81,39 +84,69 @@ void add_text(GgufMetadata& metadata, const ModelSource& source, const spec::Mod
                  assets);
 }
 
+// A tensor to write: the parameters that lie in it, in order (a block's experts are one tensor).
+struct FileTensor {
+  formats::GgufDeclaration declaration;
+  Storage storage = Storage::f32;
+  std::vector<std::pair<size_t, Placement>> parts;  // index in the table
+};
+
+std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vector<spec::ParamSpec>& table,
+                                     const FileType& type) {
+  std::vector<FileTensor> tensors;
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const spec::ParamSpec& p = table[i];
+    const Placement placement = gguf_placements(spec, p).front();
+    const auto [place, is_new] = places.try_emplace(placement.name, tensors.size());
+    if (is_new) {
+      const bool matrix = p.shape.size() == 2;
+      // llama.cpp adds these element by element and has no block types for it.
+      const bool summed = p.role == spec::Role::position_embedding || p.role == spec::Role::router;
+      const FileType& stored = matrix && !summed ? type : file_type(Storage::f32);
+      if (placement.shape.back() % block_elements(stored.storage) != 0) {
+        throw_hint(ErrorKind::unsupported, "write f16 or bf16",
+                   "tensor '{}': rows of {} elements are not whole {} blocks of {}", p.name, placement.shape.back(),
+                   name(stored.storage), block_elements(stored.storage));
+      }
+      tensors.push_back(
+          {{placement.name, stored.type, {placement.shape.rbegin(), placement.shape.rend()}}, stored.storage, {}});
+    }
+    tensors[place->second].parts.emplace_back(i, placement);
+  }
+  // The untied head that the architecture asks for.
+  if (spec.tied_head && gguf_needs_head(spec)) {
+    FileTensor head = tensors.front();
+    head.declaration.name = "output.weight";
+    tensors.push_back(std::move(head));
+  }
+  return tensors;
+}
+
 }  // namespace
 
 void write_gguf(const fs::path& file, const ExportModel& model, Storage matrices) {
   const FileType& type = file_type(matrices);
   GgufMetadata metadata = gguf_model_metadata(model.spec, model.name, type.id);
   if (model.text) add_text(metadata, *model.text, model.spec);
+  if (!metadata.contains("tokenizer.ggml.model")) metadata.add("tokenizer.ggml.model", std::string("none"));
 
-  const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
+  const std::vector<FileTensor> tensors = file_tensors(model.spec, spec::parameters(model.spec), type);
   std::vector<formats::GgufDeclaration> declarations;
   const bool divided = model.spec.rope_scaling.kind == spec::RopeScaling::Kind::llama3;
   if (divided) declarations.push_back({"rope_freqs.weight", GgufType::f32, {model.spec.head_dim / 2}});
-  for (const spec::ParamSpec& p : table) {
-    const bool matrix = p.shape.size() == 2;
-    if (matrix && p.shape[1] % block_elements(matrices) != 0) {
-      throw_hint(ErrorKind::unsupported, "write f16 or bf16",
-                 "tensor '{}': rows of {} elements are not whole {} blocks of {}", p.name, p.shape[1], name(matrices),
-                 block_elements(matrices));
-    }
-    declarations.push_back({p.gguf_name, matrix ? type.type : GgufType::f32, {p.shape.rbegin(), p.shape.rend()}});
-  }
+  for (const FileTensor& tensor : tensors) declarations.push_back(tensor.declaration);
   formats::GgufWriter writer(file, metadata, declarations);
   if (divided) {
     const std::vector<float> divisors = rope_divisors(model.spec);
     writer.write("rope_freqs.weight", std::as_bytes(std::span(divisors)));
   }
-  for (size_t i = 0; i < table.size(); ++i) {
-    const spec::ParamSpec& p = table[i];
-    const RowSource rows = row_source(model.weights.parameters.at(i), p.rope_heads > 0);
-    const int64_t head = p.rope_heads > 0 ? p.shape[0] / p.rope_heads : 0;
-    read_rows(
-        model.device, rows, p.shape.size() == 2 ? matrices : Storage::f32,
-        [head](int64_t row) { return head > 0 ? hf_row(row, head) : row; }, model.pool, p.name,
-        [&](std::span<const std::byte> bytes) { writer.write(p.gguf_name, bytes); });
+  for (const FileTensor& tensor : tensors) {
+    const std::string& name = tensor.declaration.name;
+    for (const auto& [index, placement] : tensor.parts) {
+      read_parameter(model.device, model.weights.parameters.at(index), placement, tensor.storage, model.pool, name,
+                     [&](std::span<const std::byte> bytes) { writer.write(name, bytes); });
+    }
   }
   writer.finish();
 }

@@ -38,8 +38,9 @@ void write_weights(const fs::path& folder, const ExportModel& model, DType dtype
   std::vector<formats::TensorDeclaration> declarations;
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < table.size(); ++i) {
-    declarations.push_back({table[i].name, file_dtype(dtype), table[i].shape});
-    places[table[i].name] = i;
+    const Placement placement = hf_placements(model.spec, table[i]).front();
+    declarations.push_back({placement.name, file_dtype(dtype), placement.shape});
+    places[placement.name] = i;
   }
   const auto shards = formats::split_into_shards(declarations, shard_bytes);
   formats::SafetensorsIndex index;
@@ -48,14 +49,13 @@ void write_weights(const fs::path& folder, const ExportModel& model, DType dtype
         formats::safetensors_shard_name(static_cast<int64_t>(shard) + 1, static_cast<int64_t>(shards.size()));
     formats::SafetensorsWriter writer(folder / file, shards[shard]);
     for (const formats::TensorDeclaration& tensor : writer.layout()) {
-      const RowSource rows = row_source(model.weights.parameters.at(places.at(tensor.name)), false);
+      const size_t i = places.at(tensor.name);
       index.weight_map[tensor.name] = file;
-      read_rows(
-          model.device, rows, storage_of(dtype), [](int64_t row) { return row; }, model.pool, tensor.name,
-          [&](std::span<const std::byte> bytes) {
-            writer.write(tensor.name, bytes);
-            index.total_size += bytes.size();
-          });
+      read_parameter(model.device, model.weights.parameters.at(i), hf_placements(model.spec, table[i]).front(),
+                     storage_of(dtype), model.pool, tensor.name, [&](std::span<const std::byte> bytes) {
+                       writer.write(tensor.name, bytes);
+                       index.total_size += bytes.size();
+                     });
     }
     writer.finish();
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numbers>
 
 #include "base/error.h"
@@ -73,117 +74,311 @@ spec::RopeScaling scaling_of(const spec::ModelSpec& model, const std::vector<flo
   return scaling;
 }
 
-void read_rope(const TensorStore& store, spec::ModelSpec& model) {
-  const GgufMetadata& metadata = store.gguf()->metadata();
-  const std::string file = store.path().string();
-  model.rope_theta = shortest(metadata.real("llama.rope.freq_base", 10000.0));
-  const std::string type = metadata.text("llama.rope.scaling.type", "none");
-  double factor = metadata.real("llama.rope.scale_linear", 1.0);  // files of 2023
-  if (type == "linear") {
-    factor = metadata.real("llama.rope.scaling.factor");
-  } else if (type != "none") {
-    throw_hint(ErrorKind::unsupported, "Ingot has: none, linear, and Llama 3's scaling",
-               "{}: rope scaling '{}' is not supported", file, type);
-  }
-  if (factor != 1.0) model.rope_scaling = {.kind = Kind::linear, .factor = shortest(factor)};
-  const int64_t rotated = metadata.integer("llama.rope.dimension_count", model.head_dim);
-  if (rotated != model.head_dim) {
-    throw_error(ErrorKind::unsupported, "{}: rotary positions on {} of {} elements of each head", file, rotated,
-                model.head_dim);
-  }
-  const StoredTensor* divisors = store.find("rope_freqs.weight");
+// What a file of one architecture says.
+struct Source {
+  const TensorStore& store;
+  const GgufMetadata& metadata;
+  std::string file;
+  std::string architecture;
+
+  std::string key(const char* name) const { return architecture + "." + name; }
+  int64_t integer(const char* name) const { return metadata.integer(key(name)); }
+  int64_t integer(const char* name, int64_t missing) const { return metadata.integer(key(name), missing); }
+  double real(const char* name) const { return shortest(metadata.real(key(name))); }
+  double real(const char* name, double missing) const { return shortest(metadata.real(key(name), missing)); }
+  bool has_tensor(const char* name) const { return store.find(name) != nullptr; }
+};
+
+void read_divisors(const Source& source, spec::ModelSpec& model) {
+  const StoredTensor* divisors = source.store.find("rope_freqs.weight");
   if (divisors == nullptr) return;
   if (divisors->storage != Storage::f32 || divisors->shape != std::vector<int64_t>{model.head_dim / 2}) {
-    throw_error(ErrorKind::corrupt, "{}: tensor 'rope_freqs.weight' is {}, expected F32 [{}]", file, divisors->text(),
-                model.head_dim / 2);
+    throw_error(ErrorKind::corrupt, "{}: tensor 'rope_freqs.weight' is {}, expected F32 [{}]", source.file,
+                divisors->text(), model.head_dim / 2);
   }
   std::vector<float> stored(static_cast<size_t>(model.head_dim / 2));
   decode_row(Storage::f32, divisors->bytes.data(), model.head_dim / 2, stored.data());
   if (std::all_of(stored.begin(), stored.end(), [](float divisor) { return divisor == 1.0F; })) return;
   if (model.rope_scaling.kind != Kind::none) {
-    throw_error(ErrorKind::unsupported, "{}: both linear rope scaling and 'rope_freqs.weight'", file);
+    throw_error(ErrorKind::unsupported, "{}: both linear rope scaling and 'rope_freqs.weight'", source.file);
   }
-  model.rope_scaling = scaling_of(model, stored, file);
+  model.rope_scaling = scaling_of(model, stored, source.file);
 }
 
-int64_t vocabulary(const TensorStore& store) {
-  const StoredTensor* embedding = store.find("token_embd.weight");
+void read_rope(const Source& source, spec::ModelSpec& model) {
+  model.rope_theta = source.real("rope.freq_base", 10000.0);
+  const std::string type = source.metadata.text(source.key("rope.scaling.type"), "none");
+  double factor = source.real("rope.scale_linear", 1.0);  // files of 2023
+  if (type == "linear") {
+    factor = source.real("rope.scaling.factor");
+  } else if (type != "none") {
+    throw_hint(ErrorKind::unsupported, "Ingot has: none, linear, and Llama 3's scaling",
+               "{}: rope scaling '{}' is not supported", source.file, type);
+  }
+  if (!(factor > 0)) throw_error(ErrorKind::corrupt, "{}: the rope scaling factor is {}", source.file, factor);
+  if (factor != 1.0) model.rope_scaling = {.kind = Kind::linear, .factor = factor};
+  const int64_t rotated = source.integer("rope.dimension_count", model.head_dim);
+  if (rotated != model.head_dim && model.family != "gpt_neox") {
+    throw_error(ErrorKind::unsupported, "{}: rotary positions on {} of {} elements of each head", source.file, rotated,
+                model.head_dim);
+  }
+  model.rotary_dim = rotated == model.head_dim ? 0 : rotated;
+  read_divisors(source, model);
+}
+
+void read_llama(const Source& source, spec::ModelSpec& model) {
+  model.experts = source.integer("expert_count", 0);
+  model.window = source.integer("attention.sliding_window", 0);
+  if (model.window > 0) model.family = "mistral";
+  if (model.experts == 0) return;
+  model.family = "mixtral";
+  model.experts_per_token = source.integer("expert_used_count");
+}
+
+void read_qwen(const Source& source, spec::ModelSpec& model) {
+  if (model.family == "qwen3") model.qk_norm = spec::QkNorm::head;
+  if (source.integer("attention.sliding_window", 0) > 0) {
+    throw_error(ErrorKind::unsupported, "{}: {} is not supported", source.file, source.key("attention.sliding_window"));
+  }
+}
+
+double gemma2_scale(const spec::ModelSpec& model) {
+  // llama.cpp knows the model of 27 thousand million parameters by its layers; its queries have another scale.
+  const int64_t scalar = model.layers == 46 ? model.hidden / model.heads : model.head_dim;
+  return 1 / std::sqrt(static_cast<double>(scalar));
+}
+
+void read_gemma2(const Source& source, spec::ModelSpec& model) {
+  model.activation = spec::Activation::gelu_tanh;
+  model.norm_weight_offset = 1;
+  model.post_norms = true;
+  model.embedding_scale = std::sqrt(static_cast<double>(model.hidden));
+  model.attention_scale = model.heads > 0 ? gemma2_scale(model) : 0;
+  model.attention_softcap = source.real("attn_logit_softcapping", 50);
+  model.final_softcap = source.real("final_logit_softcapping", 30);
+  model.window = source.integer("attention.sliding_window", 4096);
+  model.window_pattern = spec::WindowPattern::even;
+  model.tied_head = true;
+}
+
+// What gpt2, gpt_neox and mpt have in common.
+void read_gpt(const Source& source, spec::ModelSpec& model) {
+  model.norm = spec::NormKind::layer;
+  model.norm_bias = source.has_tensor("blk.0.attn_norm.bias");
+  model.fused_qkv = true;
+  model.attention_bias = source.has_tensor("blk.0.attn_qkv.bias");
+  model.mlp_bias = source.has_tensor("blk.0.ffn_up.bias");
+  model.gated_mlp = false;
+  model.activation = spec::Activation::gelu;
+}
+
+void read_gpt2(const Source& source, spec::ModelSpec& model) {
+  read_gpt(source, model);
+  model.positions = spec::Positions::learned;
+  model.activation = spec::Activation::gelu_tanh;
+}
+
+void read_gptneox(const Source& source, spec::ModelSpec& model) {
+  read_gpt(source, model);
+  model.qkv_by_head = true;
+  model.parallel_residual = source.metadata.boolean(source.key("use_parallel_residual"), true);
+}
+
+void read_mpt(const Source& source, spec::ModelSpec& model) {
+  read_gpt(source, model);
+  model.clip_qkv = source.real("attention.clamp_kqv", 0);
+  const double bias = source.real("attention.max_alibi_bias", 0);
+  model.positions = bias > 0 ? spec::Positions::alibi : spec::Positions::learned;
+  if (bias > 0) model.alibi_bias_max = bias;
+  if (source.has_tensor("blk.0.attn_q_norm.weight")) model.qk_norm = spec::QkNorm::all_heads;
+}
+
+// Key-values being written, and what llama.cpp's architecture cannot compute refused.
+struct Target {
+  GgufMetadata& metadata;
+  std::string architecture;
+
+  void count(const char* name, int64_t value) const {
+    metadata.add(architecture + "." + name, static_cast<uint32_t>(value));
+  }
+  void real(const char* name, double value) const {
+    metadata.add(architecture + "." + name, static_cast<float>(value));
+  }
+  void require(bool holds, const char* what) const {
+    if (holds) return;
+    throw_hint(ErrorKind::unsupported, "write a Hugging Face folder (--to hf)",
+               "llama.cpp's architecture '{}' has no {}, which this model needs", architecture, what);
+  }
+};
+
+// A window that no text of the model's length leaves is none.
+bool sees_all(const spec::ModelSpec& model) { return model.window == 0 || model.window >= model.context; }
+
+void write_llama(const spec::ModelSpec& model, const Target& target) {
+  if (!sees_all(model)) {
+    throw_hint(ErrorKind::unsupported,
+               fmt::format("set sliding_window to null in config.json if texts stay within {} tokens", model.window),
+               "llama.cpp's architecture 'llama' has no sliding window, which this model needs");
+  }
+  target.require(model.activation == spec::Activation::silu, "other activation than silu");
+  if (model.experts == 0) return;
+  target.count("expert_count", model.experts);
+  target.count("expert_used_count", model.experts_per_token);
+}
+
+void write_qwen(const spec::ModelSpec& model, const Target& target) {
+  target.require(model.activation == spec::Activation::silu, "other activation than silu");
+  target.require(sees_all(model), "sliding window");
+  target.require(!model.attention_out_bias, "bias in the attention's output");
+  target.require(model.family == "qwen3" || model.heads * model.head_dim == model.hidden,
+                 "heads of another size than hidden / heads");
+}
+
+void write_gemma2(const spec::ModelSpec& model, const Target& target) {
+  target.require(!model.attention_out_bias, "bias in the attention's output");
+  target.require(model.tied_head, "head of its own");
+  target.require(model.attention_softcap > 0 && model.final_softcap > 0, "way without soft caps");
+  target.require(model.activation == spec::Activation::gelu_tanh, "other activation than gelu_pytorch_tanh");
+  target.require(model.window == 0 || model.window_pattern == spec::WindowPattern::even, "window in every layer");
+  target.require(std::abs(model.attention_scale - gemma2_scale(model)) < 1e-9, "such query_pre_attn_scalar");
+  target.real("attn_logit_softcapping", model.attention_softcap);
+  target.real("final_logit_softcapping", model.final_softcap);
+  target.count("attention.sliding_window", model.window > 0 ? model.window : model.context);
+}
+
+void write_gpt2(const spec::ModelSpec& model, const Target& target) {
+  target.require(model.activation == spec::Activation::gelu_tanh, "other activation than gelu_new");
+  target.require(model.attention_scale == 0, "unscaled attention");
+}
+
+void write_gptneox(const spec::ModelSpec& model, const Target& target) {
+  target.require(model.activation == spec::Activation::gelu, "other activation than gelu");
+  target.require(model.attention_bias && model.attention_out_bias, "attention without biases");
+  target.metadata.add("gptneox.use_parallel_residual", model.parallel_residual);
+}
+
+void write_mpt(const spec::ModelSpec& model, const Target& target) {
+  target.require(model.activation == spec::Activation::gelu, "other activation than gelu");
+  target.require(model.logit_scale == 1, "logit_scale");
+  target.require(model.attention_scale == 0, "softmax_scale");
+  target.require(model.qk_norm == spec::QkNorm::none || model.kv_heads == model.heads,
+                 "norm of the keys of fewer heads than queries");
+  if (model.clip_qkv > 0) target.real("attention.clamp_kqv", model.clip_qkv);
+  target.real("attention.max_alibi_bias", model.positions == spec::Positions::alibi ? model.alibi_bias_max : 0);
+}
+
+struct Architecture {
+  const char* name;
+  const char* family;  // that a file of it is read as
+  void (*read)(const Source& source, spec::ModelSpec& model);
+  void (*write)(const spec::ModelSpec& model, const Target& target);
+};
+
+constexpr Architecture architectures[] = {
+    {"llama", "llama", read_llama, write_llama}, {"qwen2", "qwen2", read_qwen, write_qwen},
+    {"qwen3", "qwen3", read_qwen, write_qwen},   {"gemma2", "gemma2", read_gemma2, write_gemma2},
+    {"gpt2", "gpt2", read_gpt2, write_gpt2},     {"gptneox", "gpt_neox", read_gptneox, write_gptneox},
+    {"mpt", "mpt", read_mpt, write_mpt},
+};
+
+const Architecture& architecture_named(const std::string& name, const std::string& file) {
+  std::string known;
+  for (const Architecture& architecture : architectures) {
+    if (name == architecture.name) return architecture;
+    known += (known.empty() ? "" : ", ") + std::string(architecture.name);
+  }
+  throw_hint(ErrorKind::unsupported, "Ingot has: " + known, "{}: the architecture '{}' is not supported", file, name);
+}
+
+const Architecture& architecture_of(const spec::ModelSpec& model) {
+  for (const Architecture& architecture : architectures) {
+    if (model.family == architecture.family) return architecture;
+  }
+  return architectures[0];  // mistral and mixtral
+}
+
+int64_t vocabulary(const Source& source) {
+  const StoredTensor* embedding = source.store.find("token_embd.weight");
   if (embedding != nullptr && embedding->shape.size() == 2) return embedding->shape[0];
-  const GgufMetadata& metadata = store.gguf()->metadata();
-  if (metadata.contains("llama.vocab_size")) return metadata.integer("llama.vocab_size");
-  return static_cast<int64_t>(metadata.texts("tokenizer.ggml.tokens").size());
+  if (source.metadata.contains(source.key("vocab_size"))) return source.integer("vocab_size");
+  return static_cast<int64_t>(source.metadata.texts("tokenizer.ggml.tokens").size());
+}
+
+const char* epsilon_key(const spec::ModelSpec& model) {
+  return model.norm == spec::NormKind::rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
 }
 
 }  // namespace
 
 spec::ModelSpec gguf_model(const TensorStore& store) {
   const GgufMetadata& metadata = store.gguf()->metadata();
-  const std::string file = store.path().string();
-  const std::string architecture = metadata.text("general.architecture");
-  if (architecture != "llama") {
-    throw_hint(ErrorKind::unsupported, "Ingot has: llama", "{}: the architecture '{}' is not supported", file,
-               architecture);
-  }
-  for (const char* key : {"llama.expert_count", "llama.attention.sliding_window"}) {
-    if (metadata.integer(key, 0) == 0) continue;
-    throw_error(ErrorKind::unsupported, "{}: {} = {} is not supported", file, key, metadata.integer(key));
-  }
+  const std::string name = metadata.text("general.architecture");
+  const Source source{store, metadata, store.path().string(), name};
+  const Architecture& architecture = architecture_named(name, source.file);
   spec::ModelSpec model;
-  model.family = "llama";
-  model.vocab = vocabulary(store);
-  model.hidden = metadata.integer("llama.embedding_length");
-  model.ffn = metadata.integer("llama.feed_forward_length");
-  model.layers = metadata.integer("llama.block_count");
-  model.heads = metadata.integer("llama.attention.head_count");
-  model.kv_heads = metadata.integer("llama.attention.head_count_kv", model.heads);
+  model.family = architecture.family;
+  model.vocab = vocabulary(source);
+  model.hidden = source.integer("embedding_length");
+  model.ffn = source.integer("feed_forward_length");
+  model.layers = source.integer("block_count");
+  model.heads = source.integer("attention.head_count");
+  model.kv_heads = source.integer("attention.head_count_kv", model.heads);
   const int64_t even = model.heads > 0 ? model.hidden / model.heads : 0;
-  model.head_dim = metadata.integer("llama.attention.key_length", even);
-  if (metadata.integer("llama.attention.value_length", model.head_dim) != model.head_dim) {
-    throw_error(ErrorKind::unsupported, "{}: keys of {} and values of {} elements a head", file, model.head_dim,
-                metadata.integer("llama.attention.value_length"));
+  model.head_dim = source.integer("attention.key_length", even);
+  if (source.integer("attention.value_length", model.head_dim) != model.head_dim) {
+    throw_error(ErrorKind::unsupported, "{}: keys of {} and values of {} elements a head", source.file, model.head_dim,
+                source.integer("attention.value_length"));
   }
-  model.context = metadata.integer("llama.context_length");
-  model.norm_epsilon = shortest(metadata.real("llama.attention.layer_norm_rms_epsilon"));
-  model.tied_head = store.find("output.weight") == nullptr;
-  model.attention_bias = store.find("blk.0.attn_q.bias") != nullptr;
-  model.attention_out_bias = store.find("blk.0.attn_output.bias") != nullptr;
-  model.mlp_bias = store.find("blk.0.ffn_gate.bias") != nullptr;
-  read_rope(store, model);
+  model.context = source.integer("context_length");
+  model.tied_head = !source.has_tensor("output.weight");
+  model.attention_bias = source.has_tensor("blk.0.attn_q.bias");
+  model.attention_out_bias = source.has_tensor("blk.0.attn_output.bias");
+  model.mlp_bias = source.has_tensor("blk.0.ffn_gate.bias");
+  architecture.read(source, model);
+  model.norm_epsilon = source.real(epsilon_key(model));
+  if (model.positions == spec::Positions::rotary) read_rope(source, model);
   try {
     spec::check(model);
   } catch (const Error& error) {
-    throw Error(error.kind(), file + ": " + error.message(), error.hint());
+    throw Error(error.kind(), source.file + ": " + error.message(), error.hint());
   }
   return model;
 }
 
 GgufMetadata gguf_model_metadata(const spec::ModelSpec& model, const std::string& name, uint32_t file_type) {
+  const Architecture& architecture = architecture_of(model);
   GgufMetadata metadata("the GGUF file to write");
-  const auto count = [&](const char* key, int64_t value) { metadata.add(key, static_cast<uint32_t>(value)); };
-  const auto real = [&](const char* key, double value) { metadata.add(key, static_cast<float>(value)); };
-  metadata.add("general.architecture", std::string("llama"));
+  const Target target{metadata, architecture.name};
+  metadata.add("general.architecture", std::string(architecture.name));
   metadata.add("general.type", std::string("model"));
   metadata.add("general.name", name);
   metadata.add("general.file_type", file_type);
   metadata.add("general.quantization_version", uint32_t{2});
-  count("llama.vocab_size", model.vocab);
-  count("llama.context_length", model.context);
-  count("llama.embedding_length", model.hidden);
-  count("llama.block_count", model.layers);
-  count("llama.feed_forward_length", model.ffn);
-  count("llama.attention.head_count", model.heads);
-  count("llama.attention.head_count_kv", model.kv_heads);
-  count("llama.attention.key_length", model.head_dim);
-  count("llama.attention.value_length", model.head_dim);
-  real("llama.attention.layer_norm_rms_epsilon", model.norm_epsilon);
-  count("llama.rope.dimension_count", model.head_dim);
-  real("llama.rope.freq_base", model.rope_theta);
-  if (model.rope_scaling.kind == Kind::linear) {
-    metadata.add("llama.rope.scaling.type", std::string("linear"));
-    real("llama.rope.scaling.factor", model.rope_scaling.factor);
+  target.count("vocab_size", model.vocab);
+  target.count("context_length", model.context);
+  target.count("embedding_length", model.hidden);
+  target.count("block_count", model.layers);
+  target.count("feed_forward_length", model.ffn);
+  target.count("attention.head_count", model.heads);
+  target.count("attention.head_count_kv", model.kv_heads);
+  target.count("attention.key_length", model.head_dim);
+  target.count("attention.value_length", model.head_dim);
+  target.real(epsilon_key(model), model.norm_epsilon);
+  if (model.positions == spec::Positions::rotary) {
+    target.count("rope.dimension_count", model.rotary_dim > 0 ? model.rotary_dim : model.head_dim);
+    target.real("rope.freq_base", model.rope_theta);
   }
+  if (model.rope_scaling.kind == Kind::linear) {
+    metadata.add(std::string(architecture.name) + ".rope.scaling.type", std::string("linear"));
+    target.real("rope.scaling.factor", model.rope_scaling.factor);
+  }
+  target.require(model.rope_scaling.kind != Kind::llama3 || std::string_view(architecture.name) == "llama",
+                 "rope scaling of Llama 3");
+  architecture.write(model, target);
   return metadata;
 }
+
+bool gguf_needs_head(const spec::ModelSpec& model) { return model.family == "gpt_neox"; }
 
 std::vector<float> rope_divisors(const spec::ModelSpec& model) {
   std::vector<float> divisors;

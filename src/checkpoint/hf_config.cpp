@@ -1,10 +1,11 @@
 #include "checkpoint/hf_config.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/json_object.h"
+#include "checkpoint/hf_family.h"
 
 namespace ingot::checkpoint {
 
@@ -12,6 +13,15 @@ namespace {
 
 using nlohmann::json;
 using Kind = spec::RopeScaling::Kind;
+
+const HfFamily* find_family(const std::string& model_type) {
+  for (const auto& group : {hf_llama_families(), hf_gpt_families(), hf_mpt_families()}) {
+    for (const HfFamily& family : group) {
+      if (model_type == family.model_type) return &family;
+    }
+  }
+  return nullptr;
+}
 
 // The object of a rope_scaling or rope_parameters.
 spec::RopeScaling read_scaling(const JsonObject& rope) {
@@ -44,59 +54,6 @@ spec::RopeScaling read_scaling(const JsonObject& rope) {
   return scaling;
 }
 
-void read_rope(const JsonObject& config, spec::ModelSpec& model) {
-  model.rope_theta = config.number("rope_theta").value_or(10000.0);
-  double rotated = config.number("partial_rotary_factor").value_or(1.0);
-  if (const auto scaling = config.object("rope_scaling")) {
-    model.rope_scaling = read_scaling(*scaling);
-    model.rope_theta = scaling->number("rope_theta").value_or(model.rope_theta);
-  }
-  if (const auto parameters = config.object("rope_parameters")) {
-    const spec::RopeScaling scaling = read_scaling(*parameters);
-    if (config.has("rope_scaling") && scaling != model.rope_scaling) {
-      throw_error(ErrorKind::corrupt, "{}: rope_scaling and rope_parameters contradict each other", config.where());
-    }
-    model.rope_scaling = scaling;
-    model.rope_theta = parameters->number("rope_theta").value_or(model.rope_theta);
-    rotated = parameters->number("partial_rotary_factor").value_or(rotated);
-  }
-  if (rotated != 1.0) {
-    throw_error(ErrorKind::unsupported, "{}: rotary positions on a part of each head (partial_rotary_factor {})",
-                config.where(), rotated);
-  }
-}
-
-spec::ModelSpec read_llama(const JsonObject& config) {
-  spec::ModelSpec model;
-  model.family = "llama";
-  model.vocab = config.integer("vocab_size").value_or(32000);
-  model.hidden = config.integer("hidden_size").value_or(4096);
-  model.ffn = config.integer("intermediate_size").value_or(11008);
-  model.layers = config.integer("num_hidden_layers").value_or(32);
-  model.heads = config.integer("num_attention_heads").value_or(32);
-  model.kv_heads = config.integer("num_key_value_heads").value_or(model.heads);
-  const std::optional<int64_t> head_dim = config.integer("head_dim");
-  if (!head_dim && (model.heads < 1 || model.hidden % model.heads != 0)) {
-    throw_error(ErrorKind::corrupt, "{}: hidden_size {} does not divide into {} heads, and head_dim is not given",
-                config.where(), model.hidden, model.heads);
-  }
-  model.head_dim = head_dim ? *head_dim : model.hidden / model.heads;
-  model.context = config.integer("max_position_embeddings").value_or(2048);
-  model.norm_epsilon = config.number("rms_norm_eps").value_or(1e-6);
-  model.initializer_range = config.number("initializer_range").value_or(0.02);
-  model.tied_head = config.boolean("tie_word_embeddings").value_or(false);
-  model.attention_bias = config.boolean("attention_bias").value_or(false);
-  model.attention_out_bias = model.attention_bias;
-  model.mlp_bias = config.boolean("mlp_bias").value_or(false);
-  const std::string activation = config.string("hidden_act").value_or("silu");
-  if (activation != "silu") {
-    throw_hint(ErrorKind::unsupported, "Ingot has: silu", "{}: hidden_act '{}' is not supported", config.where(),
-               activation);
-  }
-  read_rope(config, model);
-  return model;
-}
-
 json ids_value(const std::vector<int64_t>& ids) {
   if (ids.empty()) return nullptr;
   if (ids.size() == 1) return ids.front();
@@ -104,6 +61,73 @@ json ids_value(const std::vector<int64_t>& ids) {
 }
 
 }  // namespace
+
+void refuse_unless(const JsonObject& config, const char* key, bool only) {
+  const std::optional<bool> value = config.boolean(key);
+  if (!value || *value == only) return;
+  throw_error(ErrorKind::unsupported, "{}: \"{}\": {} is not supported", config.where(), key, *value);
+}
+
+double read_rope(const JsonObject& config, spec::ModelSpec& model, double theta, double rotated) {
+  model.rope_theta = config.number("rope_theta").value_or(theta);
+  rotated = config.number("partial_rotary_factor").value_or(rotated);
+  const auto scaling = config.object("rope_scaling");
+  if (scaling) {
+    model.rope_scaling = read_scaling(*scaling);
+    model.rope_theta = scaling->number("rope_theta").value_or(model.rope_theta);
+  }
+  if (const auto parameters = config.object("rope_parameters")) {
+    // One set for each kind of layer is not what any of the families here has.
+    for (const char* kind : {"full_attention", "sliding_attention"}) {
+      if (!parameters->has(kind)) continue;
+      throw_error(ErrorKind::unsupported, "{}: rotary positions of their own for layers of kind \"{}\"",
+                  parameters->where(), kind);
+    }
+    const spec::RopeScaling newer = read_scaling(*parameters);
+    if (scaling && newer != model.rope_scaling) {
+      throw_error(ErrorKind::corrupt, "{}: rope_scaling and rope_parameters contradict each other", config.where());
+    }
+    model.rope_scaling = newer;
+    model.rope_theta = parameters->number("rope_theta").value_or(model.rope_theta);
+    rotated = parameters->number("partial_rotary_factor").value_or(rotated);
+  }
+  return rotated;
+}
+
+void write_rope(const spec::ModelSpec& model, json& out) {
+  const spec::RopeScaling& scaling = model.rope_scaling;
+  out["rope_theta"] = model.rope_theta;
+  out["rope_scaling"] = nullptr;
+  if (scaling.kind == Kind::linear) {
+    out["rope_scaling"] = {{"rope_type", "linear"}, {"type", "linear"}, {"factor", scaling.factor}};
+  } else if (scaling.kind == Kind::llama3) {
+    out["rope_scaling"] = {{"rope_type", "llama3"},
+                           {"factor", scaling.factor},
+                           {"low_freq_factor", scaling.low_freq_factor},
+                           {"high_freq_factor", scaling.high_freq_factor},
+                           {"original_max_position_embeddings", scaling.original_context}};
+  }
+}
+
+spec::Activation read_activation(const JsonObject& config, const char* key, const char* fallback) {
+  const std::string name = config.string(key).value_or(fallback);
+  if (name == "silu" || name == "swish") return spec::Activation::silu;
+  if (name == "gelu") return spec::Activation::gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return spec::Activation::gelu_tanh;
+  throw_hint(ErrorKind::unsupported, "Ingot has: silu, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast",
+             "{}: {} '{}' is not supported", config.where(), key, name);
+}
+
+int64_t read_head_dim(const JsonObject& config, const spec::ModelSpec& model, std::optional<int64_t> fallback) {
+  std::optional<int64_t> head_dim = config.integer("head_dim");
+  if (!head_dim) head_dim = fallback;
+  if (head_dim) return *head_dim;
+  if (model.heads < 1 || model.hidden % model.heads != 0) {
+    throw_error(ErrorKind::corrupt, "{}: a hidden size of {} does not divide into {} heads, and head_dim is not given",
+                config.where(), model.hidden, model.heads);
+  }
+  return model.hidden / model.heads;
+}
 
 HfConfig parse_hf_config(std::string_view text, const std::string& source) {
   const json document = parse_json(text, source);
@@ -113,12 +137,10 @@ HfConfig parse_hf_config(std::string_view text, const std::string& source) {
     throw_hint(ErrorKind::corrupt, "a config.json of transformers names the family, for instance \"llama\"",
                "{}: \"model_type\" is missing", source);
   }
-  const auto families = spec::families();
-  if (std::find(families.begin(), families.end(), *model_type) == families.end()) {
-    std::string known;
-    for (std::string_view family : families) known += (known.empty() ? "" : ", ") + std::string(family);
-    throw_hint(ErrorKind::unsupported, "Ingot has: " + known, "{}: model_type '{}' is not supported", source,
-               *model_type);
+  const HfFamily* family = find_family(*model_type);
+  if (family == nullptr) {
+    throw_hint(ErrorKind::unsupported, fmt::format("Ingot has: {}", fmt::join(spec::families(), ", ")),
+               "{}: model_type '{}' is not supported", source, *model_type);
   }
   if (const auto quantization = config.object("quantization_config")) {
     throw_hint(ErrorKind::unsupported, "take the model's unquantised weights, or a GGUF file of it",
@@ -126,7 +148,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& source) {
                quantization->string("quant_method").value_or("an unnamed method"));
   }
   HfConfig result;
-  result.model = read_llama(config);
+  result.model = family->read(config);
   try {
     spec::check(result.model);
   } catch (const Error& error) {
@@ -140,43 +162,20 @@ HfConfig parse_hf_config(std::string_view text, const std::string& source) {
 }
 
 std::string write_hf_config(const HfConfig& config) {
-  const spec::ModelSpec& model = config.model;
+  const HfFamily* family = find_family(config.model.family);
+  if (family == nullptr) throw_error(ErrorKind::internal, "config.json of family '{}'", config.model.family);
   json out = {
-      {"architectures", json::array({"LlamaForCausalLM"})},
-      {"model_type", model.family},
-      {"vocab_size", model.vocab},
-      {"hidden_size", model.hidden},
-      {"intermediate_size", model.ffn},
-      {"num_hidden_layers", model.layers},
-      {"num_attention_heads", model.heads},
-      {"num_key_value_heads", model.kv_heads},
-      {"head_dim", model.head_dim},
-      {"hidden_act", "silu"},
-      {"max_position_embeddings", model.context},
-      {"rms_norm_eps", model.norm_epsilon},
-      {"initializer_range", model.initializer_range},
-      {"tie_word_embeddings", model.tied_head},
-      {"attention_bias", model.attention_bias},
-      {"mlp_bias", model.mlp_bias},
-      {"attention_dropout", 0.0},
-      {"pretraining_tp", 1},
+      {"architectures", json::array({family->architecture})},
+      {"model_type", family->model_type},
+      {"vocab_size", config.model.vocab},
+      {"initializer_range", config.model.initializer_range},
+      {"tie_word_embeddings", config.model.tied_head},
       {"use_cache", true},
-      {"rope_theta", model.rope_theta},
-      {"rope_scaling", nullptr},
       {"torch_dtype", config.dtype},
       {"bos_token_id", ids_value(config.bos)},
       {"eos_token_id", ids_value(config.eos)},
   };
-  const spec::RopeScaling& scaling = model.rope_scaling;
-  if (scaling.kind == Kind::linear) {
-    out["rope_scaling"] = {{"rope_type", "linear"}, {"type", "linear"}, {"factor", scaling.factor}};
-  } else if (scaling.kind == Kind::llama3) {
-    out["rope_scaling"] = {{"rope_type", "llama3"},
-                           {"factor", scaling.factor},
-                           {"low_freq_factor", scaling.low_freq_factor},
-                           {"high_freq_factor", scaling.high_freq_factor},
-                           {"original_max_position_embeddings", scaling.original_context}};
-  }
+  family->write(config.model, out);
   return out.dump(2) + "\n";
 }
 

@@ -30,6 +30,11 @@ const json* JsonObject::find(const char* key) const {
   return found == value_->end() || found->is_null() ? nullptr : &*found;
 }
 
+bool JsonObject::is_null(const char* key) const {
+  const auto found = value_->find(key);
+  return found != value_->end() && found->is_null();
+}
+
 void JsonObject::wrong(const char* key, const char* expected) const {
   throw_error(ErrorKind::corrupt, "{}: \"{}\" is not {}", where_, key, expected);
 }

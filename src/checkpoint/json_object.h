@@ -25,6 +25,7 @@ class JsonObject {
   const std::string& where() const { return where_; }
   const nlohmann::json* find(const char* key) const;  // null when missing
   bool has(const char* key) const { return find(key) != nullptr; }
+  bool is_null(const char* key) const;                    // there, as null
   std::optional<int64_t> integer(const char* key) const;  // 8.0 is an integer too
   std::optional<double> number(const char* key) const;
   std::optional<bool> boolean(const char* key) const;

@@ -8,8 +8,8 @@
 #include "base/file.h"
 #include "checkpoint/gguf_config.h"
 #include "checkpoint/hf_config.h"
+#include "checkpoint/placement.h"
 #include "checkpoint/row_codec.h"
-#include "checkpoint/row_order.h"
 #include "checkpoint/tensor_store.h"
 #include "tensor/arena.h"
 
@@ -23,86 +23,118 @@ constexpr int64_t slice_elements = 1 << 16;         // converted by one thread a
 // One parameter on its way from the file to memory.
 struct Move {
   const StoredTensor* from = nullptr;
+  Placement placement;
   Storage to = Storage::f32;
-  int64_t rows = 0;  // of the parameter; a vector with rotary heads has rows of one element
+  int64_t rows = 0;  // of the parameter; a vector whose elements are in another order has rows of one element
   int64_t in = 0;
-  int64_t rope_heads = 0;  // not 0: rows are interleaved in the file
   std::byte* data = nullptr;
   bool mapped = false;
 
   size_t bytes() const { return static_cast<size_t>(rows) * row_bytes(to, in); }
+  // The parameter's first row in the file; not for transposed ones.
+  const std::byte* source() const {
+    return from->bytes.data() + static_cast<size_t>(placement.first_row) * row_bytes(*from->storage, in);
+  }
 };
 
-bool is_ignorable(const StoredTensor& tensor, const spec::ModelSpec& model, bool gguf) {
-  const std::string& name = tensor.name;
-  if (gguf) return name == "rope_freqs.weight";  // became the specification's rope scaling
-  return name.ends_with("rotary_emb.inv_freq") || (model.tied_head && name == "lm_head.weight");
+std::vector<Placement> placements_of(const TensorStore& store, const spec::ModelSpec& model, const spec::ParamSpec& p) {
+  return store.gguf() != nullptr ? gguf_placements(model, p) : hf_placements(model, p);
 }
 
-void check_no_others(const TensorStore& store, const spec::ModelSpec& model,
-                     const std::vector<spec::ParamSpec>& table) {
-  const bool gguf = store.gguf() != nullptr;
+// The first of the placements whose tensor is there.
+const StoredTensor* find_tensor(const TensorStore& store, const std::vector<Placement>& placements, Placement& used) {
+  for (const Placement& placement : placements) {
+    const StoredTensor* tensor = store.find(placement.name);
+    if (tensor == nullptr) continue;
+    used = placement;
+    return tensor;
+  }
+  return nullptr;
+}
+
+void check_no_others(const TensorStore& store, const spec::ModelSpec& model, const std::vector<Move>& moves) {
   std::set<std::string_view> known;
-  for (const spec::ParamSpec& p : table) known.insert(gguf ? p.gguf_name : p.name);
+  for (const Move& move : moves) known.insert(move.from->name);
   for (const StoredTensor& tensor : store.tensors()) {
-    if (known.contains(tensor.name) || is_ignorable(tensor, model, gguf)) continue;
+    if (known.contains(tensor.name) || is_derived(tensor.name, model, store.gguf() != nullptr)) continue;
     throw_hint(ErrorKind::corrupt, "the configuration and the weights are not of the same model",
                "{}: tensor '{}', {}, does not belong to this {} model of {} layers", tensor.file, tensor.name,
                tensor.text(), model.family, model.layers);
   }
 }
 
-Move plan_move(const TensorStore& store, const spec::ParamSpec& p, const LoadOptions& options) {
-  const bool gguf = store.gguf() != nullptr;
-  const std::string& name = gguf ? p.gguf_name : p.name;
-  const StoredTensor* tensor = store.find(name);
+Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spec::ParamSpec& p,
+               const LoadOptions& options) {
+  const std::vector<Placement> placements = placements_of(store, model, p);
+  Move move;
+  const StoredTensor* tensor = find_tensor(store, placements, move.placement);
   if (tensor == nullptr) {
     throw_hint(ErrorKind::corrupt,
                p.role == spec::Role::head
                    ? "set tie_word_embeddings to true in config.json if the head is the embedding"
                    : "the file is incomplete or of another model; fetch it again",
-               "{}: tensor '{}' {} is missing", store.path().string(), name, shape_text(p.shape));
+               "{}: tensor '{}' {} is missing", store.path().string(), placements.front().name,
+               shape_text(placements.front().shape));
   }
-  if (tensor->shape != p.shape) {
+  if (tensor->shape != move.placement.shape) {
     throw_hint(ErrorKind::corrupt, "the configuration and the weights are not of the same model",
-               "{}: tensor '{}' has the shape {}, expected {}", tensor->file, name, shape_text(tensor->shape),
-               shape_text(p.shape));
+               "{}: tensor '{}' has the shape {}, expected {}", tensor->file, tensor->name, shape_text(tensor->shape),
+               shape_text(move.placement.shape));
   }
   if (!tensor->storage) {
     throw_hint(ErrorKind::unsupported, "convert the file to one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K",
-               "{}: tensor '{}' has the type {}, which Ingot does not compute with", tensor->file, name, tensor->dtype);
+               "{}: tensor '{}' has the type {}, which Ingot does not compute with", tensor->file, tensor->name,
+               tensor->dtype);
   }
   const bool matrix = p.shape.size() == 2;
-  Move move;
   move.from = tensor;
-  move.rope_heads = gguf ? p.rope_heads : 0;
   move.to = !matrix ? Storage::f32 : options.as_stored ? *tensor->storage : storage_of(options.compute);
-  const bool single_rows = !matrix && move.rope_heads > 0;
+  const bool single_rows = !matrix && move.placement.order != RowOrder::same;
   move.rows = matrix || single_rows ? p.shape[0] : 1;
   move.in = single_rows ? 1 : p.shape.back();
   const size_t unit = is_block(move.to) ? alignof(uint16_t) : block_bytes(move.to);
-  const bool aligned = reinterpret_cast<uintptr_t>(tensor->bytes.data()) % unit == 0;
-  move.mapped = *tensor->storage == move.to && move.rope_heads == 0 && aligned && !options.writable &&
-                options.device.host_visible();
-  if (move.mapped) move.data = const_cast<std::byte*>(tensor->bytes.data());
+  move.mapped = *tensor->storage == move.to && move.placement.plain() && !options.writable &&
+                options.device.host_visible() && reinterpret_cast<uintptr_t>(move.source()) % unit == 0;
+  if (move.mapped) move.data = const_cast<std::byte*>(move.source());
   return move;
+}
+
+// Rows [begin, end) of a parameter that the file holds as [in, out]: its columns of that number.
+void convert_columns(const Move& move, int64_t begin, int64_t end, std::byte* out) {
+  const Storage from = *move.from->storage;
+  const auto columns = static_cast<size_t>(end - begin);
+  std::vector<float> across(columns);
+  std::vector<float> values(columns * static_cast<size_t>(move.in));
+  for (int64_t i = 0; i < move.in; ++i) {
+    const int64_t element = i * move.rows + begin;
+    decode_row(from, move.from->bytes.data() + static_cast<size_t>(element) * block_bytes(from), end - begin,
+               across.data());
+    for (size_t c = 0; c < columns; ++c) values[c * static_cast<size_t>(move.in) + static_cast<size_t>(i)] = across[c];
+  }
+  for (size_t c = 0; c < columns; ++c) {
+    encode_row(move.to, values.data() + c * static_cast<size_t>(move.in), move.in,
+               out + c * row_bytes(move.to, move.in));
+  }
 }
 
 // Writes rows [begin, end) of the parameter, converted, one after the other to `out`.
 void convert_rows(const Move& move, int64_t begin, int64_t end, std::byte* out) {
+  if (move.placement.transposed) return convert_columns(move, begin, end, out);
   const Storage from = *move.from->storage;
   const size_t from_row = row_bytes(from, move.in);
   const size_t to_row = row_bytes(move.to, move.in);
-  std::vector<float> values(from == move.to ? 0 : static_cast<size_t>(move.in));
+  const auto offset = static_cast<float>(move.placement.offset);
+  const bool same = from == move.to && offset == 0;
+  std::vector<float> values(same ? 0 : static_cast<size_t>(move.in));
   for (int64_t row = begin; row < end; ++row, out += to_row) {
-    const int64_t stored = move.rope_heads > 0 ? gguf_row(row, move.rows / move.rope_heads) : row;
-    const std::byte* source = move.from->bytes.data() + static_cast<size_t>(stored) * from_row;
-    if (from == move.to) {
+    const std::byte* source = move.source() + static_cast<size_t>(file_row(move.placement, move.rows, row)) * from_row;
+    if (same) {
       std::memcpy(out, source, to_row);
-    } else {
-      decode_row(from, source, move.in, values.data());
-      encode_row(move.to, values.data(), move.in, out);
+      continue;
     }
+    decode_row(from, source, move.in, values.data());
+    for (float& value : values) value -= offset;
+    encode_row(move.to, values.data(), move.in, out);
   }
 }
 
@@ -127,14 +159,25 @@ void run_move(const Move& move, const LoadOptions& options) {
   }
 }
 
-void check_finite(const StoredTensor& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.row_elements()));
-  decode_row(*tensor.storage, tensor.bytes.data(), tensor.row_elements(), values.data());
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (std::isfinite(values[i])) continue;
-    throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
-               "{}: element {} of tensor '{}' is {}", tensor.file, i, tensor.name, values[i]);
-  }
+// NaN and infinities in a file would turn every result into NaN, far from their cause.
+void check_finite(const Move& move, ThreadPool* pool) {
+  const Storage storage = *move.from->storage;
+  const int64_t in = move.placement.transposed ? move.rows : move.in;
+  const int64_t rows = move.placement.transposed ? move.in : move.rows;
+  const size_t bytes = row_bytes(storage, in);
+  const std::byte* first = move.placement.transposed ? move.from->bytes.data() : move.source();
+  const auto check = [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const std::byte* data = first + static_cast<size_t>(row) * bytes;
+      const int64_t at = find_non_finite(storage, data, in);
+      if (at < 0) continue;
+      throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
+                 "{}: tensor '{}' is not finite: element {} of row {}{}", move.from->file, move.from->name, at,
+                 row + move.placement.first_row, is_block(storage) ? ", by its block's scale" : "");
+    }
+  };
+  if (pool == nullptr) return check(0, rows);
+  pool->parallel_for(0, rows, std::max<int64_t>(1, 4 * slice_elements / in), check);
 }
 
 std::string common_storage(const std::vector<Move>& moves) {
@@ -147,15 +190,19 @@ std::string common_storage(const std::vector<Move>& moves) {
   return most == elements.end() ? "" : ingot::name(most->first);
 }
 
-spec::ModelSpec read_hf_spec(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "config.json";
-  return parse_hf_config(read_file(path, uint64_t{1} << 26), path.string()).model;
+spec::ModelSpec read_hf_spec(const ModelSource& source) {
+  const std::filesystem::path path = source.path / "config.json";
+  spec::ModelSpec model = parse_hf_config(read_file(path, uint64_t{1} << 26), path.string()).model;
+  // Old GPT-2 folders say that the head is not tied and have none.
+  if (model.family == "gpt2" && !model.tied_head)
+    model.tied_head = TensorStore(source).find("lm_head.weight") == nullptr;
+  return model;
 }
 
 }  // namespace
 
 spec::ModelSpec read_model_spec(const ModelSource& source) {
-  if (source.kind == SourceKind::hugging_face) return read_hf_spec(source.path);
+  if (source.kind == SourceKind::hugging_face) return read_hf_spec(source);
   return gguf_model(TensorStore(source));
 }
 
@@ -172,13 +219,12 @@ struct Plan {
 
 Plan plan_moves(const ModelSource& source, const LoadOptions& options) {
   Plan plan;
-  if (source.kind == SourceKind::hugging_face) plan.spec = read_hf_spec(source.path);
+  if (source.kind == SourceKind::hugging_face) plan.spec = read_hf_spec(source);
   plan.store = std::make_shared<const TensorStore>(source);
   if (plan.store->gguf() != nullptr) plan.spec = gguf_model(*plan.store);
   plan.table = spec::parameters(plan.spec);
-  check_no_others(*plan.store, plan.spec, plan.table);
   for (const spec::ParamSpec& p : plan.table) {
-    plan.moves.push_back(plan_move(*plan.store, p, options));
+    plan.moves.push_back(plan_move(*plan.store, plan.spec, p, options));
     const Move& move = plan.moves.back();
     if (move.mapped) {
       plan.sizes.mapped += move.bytes();
@@ -186,6 +232,7 @@ Plan plan_moves(const ModelSource& source, const LoadOptions& options) {
       plan.sizes.copied += Arena::footprint(move.bytes());
     }
   }
+  check_no_others(*plan.store, plan.spec, plan.moves);
   return plan;
 }
 
@@ -202,9 +249,7 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
   LoadedModel model;
   model.name = source.name;
   model.spec = plan.spec;
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (table[i].shape.size() == 1) check_finite(*moves[i].from);
-  }
+  for (const Move& move : moves) check_finite(move, options.pool);
 
   if (plan.sizes.copied > 0) {
     const auto arena = std::make_shared<Arena>(options.device, plan.sizes.copied, "weights of " + source.name);

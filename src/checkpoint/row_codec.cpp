@@ -1,5 +1,8 @@
 #include "checkpoint/row_codec.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/error.h"
 #include "base/half.h"
 #include "tensor/block_quant.h"
@@ -28,6 +31,28 @@ void encode_16(const float* values, int64_t n, void* row, Encode encode) {
   }
 }
 
+// The first element whose exponent bits are all set.
+template <class Bits>
+int64_t find_exponent(const void* row, int64_t n, Bits exponent) {
+  const auto* bytes = static_cast<const std::byte*>(row);
+  const auto at = [&](int64_t i) {
+    Bits bits = 0;
+    std::memcpy(&bits, bytes + static_cast<size_t>(i) * sizeof(Bits), sizeof(Bits));
+    return (bits & exponent) == exponent;
+  };
+  constexpr int64_t stretch = 1024;  // looked at as a whole, which vectorises
+  for (int64_t begin = 0; begin < n; begin += stretch) {
+    const int64_t end = std::min(n, begin + stretch);
+    bool any = false;
+    for (int64_t i = begin; i < end; ++i) any |= at(i);
+    if (!any) continue;
+    for (int64_t i = begin; i < end; ++i) {
+      if (at(i)) return i;
+    }
+  }
+  return -1;
+}
+
 }  // namespace
 
 void decode_row(Storage storage, const void* row, int64_t n, float* out) {
@@ -49,6 +74,23 @@ void encode_row(Storage storage, const float* values, int64_t n, void* row) {
   const BlockCodec& codec = block_codec(storage);
   if (codec.encode == nullptr) throw_error(ErrorKind::internal, "rows of {} cannot be written", name(storage));
   codec.encode(values, n, static_cast<std::byte*>(row));
+}
+
+int64_t find_non_finite(Storage storage, const void* row, int64_t n) {
+  switch (storage) {
+    case Storage::f32: return find_exponent<uint32_t>(row, n, 0x7f800000U);
+    case Storage::bf16: return find_exponent<uint16_t>(row, n, 0x7f80U);
+    case Storage::f16: return find_exponent<uint16_t>(row, n, 0x7c00U);
+    default: break;
+  }
+  const auto* block = static_cast<const std::byte*>(row);
+  const BlockCodec& codec = block_codec(storage);
+  for (int64_t begin = 0; begin < n; begin += block_elements(storage), block += block_bytes(storage)) {
+    for (int i = 0; i < codec.num_scales; ++i) {
+      if (find_exponent<uint16_t>(block + codec.scales + 2 * i, 1, 0x7c00U) == 0) return begin;
+    }
+  }
+  return -1;
 }
 
 Storage storage_of(DType dtype) {

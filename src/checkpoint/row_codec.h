@@ -16,6 +16,10 @@ void decode_row(Storage storage, const void* row, int64_t n, float* out);
 // quantiser does. Errors: those of encode_q8_0; internal for other types.
 void encode_row(Storage storage, const float* values, int64_t n, void* row);
 
+// The first of `n` elements at `row` that is NaN or infinite, -1 when there is none. Of a block type the first element
+// of the first block with such a scale (or minimum), which is what makes its values so.
+int64_t find_non_finite(Storage storage, const void* row, int64_t n);
+
 // f32, bf16 or f16; internal error for other types.
 Storage storage_of(DType dtype);
 

@@ -1,6 +1,9 @@
 #include "checkpoint/weight_reader.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -22,7 +25,14 @@ void check_range(const std::vector<float>& values, const std::string& what) {
   }
 }
 
-}  // namespace
+// Rows of a matrix, or a vector as rows of one element or as a single row, in memory that the host can read.
+struct RowSource {
+  Storage storage = Storage::f32;
+  const std::byte* data = nullptr;
+  int64_t rows = 0;
+  int64_t in = 0;
+  size_t row() const { return row_bytes(storage, in); }
+};
 
 RowSource row_source(const Parameter& parameter, bool single_elements) {
   if (parameter.matrix) {
@@ -34,17 +44,37 @@ RowSource row_source(const Parameter& parameter, bool single_elements) {
   return {storage_of(parameter.vector.dtype), data, single_elements ? n : 1, single_elements ? 1 : n};
 }
 
-void read_rows(Device& device, const RowSource& source, Storage storage, FunctionRef<int64_t(int64_t)> order,
-               ThreadPool* pool, const std::string& what, FunctionRef<void(std::span<const std::byte>)> write) {
-  const size_t from_row = row_bytes(source.storage, source.in);
-  const size_t to_row = row_bytes(storage, source.in);
-  std::vector<std::byte> host;
-  const std::byte* data = source.data;
-  if (!device.host_visible()) {
-    host.resize(static_cast<size_t>(source.rows) * from_row);
-    device.copy_to_host(host.data(), source.data, host.size());
-    data = host.data();
+// [in, out] in fp32.
+std::vector<float> transposed_values(const RowSource& source) {
+  std::vector<float> values(static_cast<size_t>(source.rows * source.in));
+  std::vector<float> row(static_cast<size_t>(source.in));
+  for (int64_t r = 0; r < source.rows; ++r) {
+    decode_row(source.storage, source.data + static_cast<size_t>(r) * source.row(), source.in, row.data());
+    for (size_t i = 0; i < row.size(); ++i)
+      values[i * static_cast<size_t>(source.rows) + static_cast<size_t>(r)] = row[i];
   }
+  return values;
+}
+
+}  // namespace
+
+void read_parameter(Device& device, const Parameter& parameter, const Placement& placement, Storage storage,
+                    ThreadPool* pool, const std::string& what, FunctionRef<void(std::span<const std::byte>)> write) {
+  RowSource source = row_source(parameter, placement.order != RowOrder::same);
+  std::vector<std::byte> host;
+  if (!device.host_visible()) {
+    host.resize(static_cast<size_t>(source.rows) * source.row());
+    device.copy_to_host(host.data(), source.data, host.size());
+    source.data = host.data();
+  }
+  std::vector<float> turned;
+  if (placement.transposed) {
+    turned = transposed_values(source);
+    source = {Storage::f32, reinterpret_cast<const std::byte*>(turned.data()), source.in, source.rows};
+  }
+  const auto offset = static_cast<float>(placement.offset);
+  const size_t from_row = source.row();
+  const size_t to_row = row_bytes(storage, source.in);
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(piece_bytes / std::max(from_row, to_row)));
   std::vector<std::byte> piece(static_cast<size_t>(std::min(step, source.rows)) * to_row);
   for (int64_t begin = 0; begin < source.rows; begin += step) {
@@ -52,13 +82,14 @@ void read_rows(Device& device, const RowSource& source, Storage storage, Functio
     const auto convert = [&](int64_t lo, int64_t hi) {
       std::vector<float> values(static_cast<size_t>(source.in));
       for (int64_t row = lo; row < hi; ++row) {
-        const std::byte* from = data + static_cast<size_t>(order(row)) * from_row;
+        const std::byte* from = source.data + static_cast<size_t>(memory_row(placement, source.rows, row)) * from_row;
         std::byte* to = piece.data() + static_cast<size_t>(row - begin) * to_row;
-        if (source.storage == storage) {
+        if (source.storage == storage && offset == 0) {
           std::memcpy(to, from, to_row);
           continue;
         }
         decode_row(source.storage, from, source.in, values.data());
+        for (float& value : values) value += offset;
         if (storage == Storage::f16) check_range(values, what);
         encode_row(storage, values.data(), source.in, to);
       }

@@ -6,18 +6,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "spec/module_name.h"
 
 namespace ingot::spec {
-
-namespace {
-
-// PEFT's rule for a list entry: the module's path equals it or ends with "." and it.
-bool names_module(std::string_view target, std::string_view module) {
-  if (module == target) return true;
-  return module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.';
-}
-
-}  // namespace
 
 double LoraSpec::factor() const {
   const double r = static_cast<double>(rank);

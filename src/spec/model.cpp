@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -29,6 +30,8 @@ constexpr std::array<Family, 9> family_table = {{{"llama", llama_parameters},
                                                  {"mpt", mpt_parameters}}};
 constexpr std::array<std::string_view, 9> family_names = {"llama",   "mistral", "qwen2",    "qwen3", "gemma2",
                                                           "mixtral", "gpt2",    "gpt_neox", "mpt"};
+
+constexpr int64_t max_blocks = 1 << 16;  // layers, counted once for each of their experts
 
 const Family& family_of(const ModelSpec& model) {
   for (const Family& family : family_table) {
@@ -94,6 +97,10 @@ void check(const ModelSpec& model) {
   };
   together(model.clip_qkv > 0 && !model.fused_qkv, "clamped q, k and v", "a linear layer for each of them");
   together(model.parallel_residual && model.post_norms, "attention beside the MLP", "norms after them");
+  // The table of parameters is made from these numbers before any file has shown that they are true.
+  if (model.layers > max_blocks / std::max<int64_t>(1, model.experts)) {
+    throw_error(ErrorKind::corrupt, "{} layers of {} experts cannot be", model.layers, model.experts);
+  }
   if (!(model.norm_epsilon >= 0 && model.norm_epsilon < 1)) {
     throw_error(ErrorKind::corrupt, "the norms' epsilon is {}", model.norm_epsilon);
   }

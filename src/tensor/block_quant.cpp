@@ -223,10 +223,10 @@ void encode_q4_1(const float* values, int64_t n, std::byte* blocks) {
 
 const BlockCodec& block_codec(Storage storage) {
   static constexpr BlockCodec codecs[] = {
-      {Storage::q8_0, decode_q8_0, encode_q8_0}, {Storage::q4_0, decode_q4_0, encode_q4_0},
-      {Storage::q4_1, decode_q4_1, encode_q4_1}, {Storage::q5_0, decode_q5_0, nullptr},
-      {Storage::q5_1, decode_q5_1, nullptr},     {Storage::q4_k, decode_q4_k, nullptr},
-      {Storage::q6_k, decode_q6_k, nullptr},
+      {Storage::q8_0, decode_q8_0, encode_q8_0, 0, 1}, {Storage::q4_0, decode_q4_0, encode_q4_0, 0, 1},
+      {Storage::q4_1, decode_q4_1, encode_q4_1, 0, 2}, {Storage::q5_0, decode_q5_0, nullptr, 0, 1},
+      {Storage::q5_1, decode_q5_1, nullptr, 0, 2},     {Storage::q4_k, decode_q4_k, nullptr, 0, 2},
+      {Storage::q6_k, decode_q6_k, nullptr, 208, 1},
   };
   for (const BlockCodec& codec : codecs) {
     if (codec.storage == storage) return codec;

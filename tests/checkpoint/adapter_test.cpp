@@ -37,7 +37,7 @@ TEST(Adapter, WrittenAsPeftDoes) {
   const Scratch scratch;
   HostDevice device;
   const AdapterFile adapter = read_adapter(golden("b") / "lora", spec_of("b"));
-  write_adapter(scratch.path, adapter.lora, "models/b", adapter.modules, device);
+  write_adapter(scratch.path, spec_of("b"), adapter.lora, "models/b", adapter.modules, device);
   EXPECT_EQ(read_file(scratch.path / "adapter_model.safetensors"),
             read_file(golden("b") / "lora/adapter_model.safetensors"));
   const json written = json::parse(read_file(scratch.path / "adapter_config.json"));
@@ -80,24 +80,214 @@ TEST(Adapter, RefusesWhatItWouldNotApply) {
     expect_error(kind, words, [&] { read_adapter(folder, model); });
   };
   refused(ErrorKind::unsupported, {"IA3"}, [](json& c) { c["peft_type"] = "IA3"; });
-  refused(ErrorKind::unsupported, {"use_dora"}, [](json& c) { c["use_dora"] = true; });
-  refused(ErrorKind::unsupported, {"modules_to_save", "lm_head"}, [](json& c) { c["modules_to_save"] = {"lm_head"}; });
   refused(ErrorKind::unsupported, {"lora_bias"}, [](json& c) { c["lora_bias"] = true; });
-  refused(ErrorKind::unsupported, {"bias 'all'"}, [](json& c) { c["bias"] = "all"; });
-  refused(ErrorKind::unsupported, {"rank_pattern"}, [](json& c) { c["rank_pattern"]["q_proj"] = 2; });
-  refused(ErrorKind::unsupported, {"alpha_pattern"}, [](json& c) { c["alpha_pattern"]["q_proj"] = 2; });
-  refused(ErrorKind::unsupported, {"layers_to_transform"}, [](json& c) { c["layers_to_transform"] = {0}; });
+  refused(ErrorKind::unsupported, {"target_parameters"}, [](json& c) { c["target_parameters"] = {"experts"}; });
+  refused(ErrorKind::unsupported, {"layer_replication"}, [](json& c) { c["layer_replication"] = {{0, 1}}; });
+  refused(ErrorKind::unsupported, {"trainable_token_indices"}, [](json& c) { c["trainable_token_indices"] = {1}; });
   refused(ErrorKind::unsupported, {"pissa_niter_4"}, [](json& c) { c["init_lora_weights"] = "pissa_niter_4"; });
-  refused(ErrorKind::unsupported, {"regular expression"}, [](json& c) { c["target_modules"] = ".*_proj"; });
+  refused(ErrorKind::unsupported, {"embed_tokens", "no linear layer"},
+          [](json& c) { c["target_modules"] = {"embed_tokens"}; });
+  refused(ErrorKind::corrupt, {"bias 'some'"}, [](json& c) { c["bias"] = "some"; });
+  refused(ErrorKind::corrupt, {"target_modules", "does not compile"},
+          [](json& c) { c["target_modules"] = "(q_proj"; });
+  refused(ErrorKind::corrupt, {"rank_pattern", "-1"}, [](json& c) { c["rank_pattern"]["q_proj"] = -1; });
   refused(ErrorKind::corrupt, {"lora_A.weight", "[4, 64]", "[3, 64]"}, [](json& c) { c["r"] = 3; });
+  refused(ErrorKind::corrupt, {"q_proj.lora_A.weight", "[4, 64]", "[2, 64]"},
+          [](json& c) { c["rank_pattern"]["q_proj"] = 2; });
+  refused(ErrorKind::corrupt, {"lora_magnitude_vector", "missing"}, [](json& c) { c["use_dora"] = true; });
   refused(ErrorKind::corrupt, {"down_proj", "target_modules"}, [](json& c) { c["target_modules"] = {"q_proj"}; });
+  refused(ErrorKind::corrupt, {"layers.1.", "target_modules"}, [](json& c) { c["layers_to_transform"] = {0}; });
+  refused(ErrorKind::corrupt, {"lora_A", "target_modules"}, [](json& c) { c["exclude_modules"] = {"v_proj"}; });
   refused(ErrorKind::corrupt, {"c_attn"}, [](json& c) { c["target_modules"] = {"c_attn"}; });
+  refused(ErrorKind::corrupt, {".*_bogus"}, [](json& c) { c["target_modules"] = ".*_bogus"; });
   expect_error(ErrorKind::not_found, {"adapter_config.json"}, [&] { read_adapter(golden("a"), model); });
   expect_error(ErrorKind::corrupt, {"q_proj.lora_A.weight", "[4, 64]", "[4, 32]", "another base"},
                [&] { read_adapter(golden("a") / "lora", spec_of("c")); });
   const fs::path folder = copy_adapter("a", scratch.path / "pickled");
   fs::rename(folder / "adapter_model.safetensors", folder / "adapter_model.bin");
   expect_error(ErrorKind::unsupported, {"pickle"}, [&] { read_adapter(folder, model); });
+}
+
+// An adapter folder made of numbers that the test chooses.
+struct HandMade {
+  json config = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"target_modules", json::array({"q_proj"})}};
+  std::map<std::string, std::pair<std::vector<int64_t>, std::vector<float>>> tensors;
+
+  // Values that differ from name to name and element to element.
+  void add(const std::string& name, std::vector<int64_t> shape) {
+    int64_t count = 1;
+    for (int64_t dim : shape) count *= dim;
+    std::vector<float> values(static_cast<size_t>(count));
+    const auto seed = static_cast<float>(tensors.size() + 1);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(seed + static_cast<float>(i));
+    tensors["base_model.model." + name] = {std::move(shape), std::move(values)};
+  }
+  void low_rank(const std::string& module, int64_t rank, int64_t out, int64_t in) {
+    add(module + ".lora_A.weight", {rank, in});
+    add(module + ".lora_B.weight", {out, rank});
+  }
+  const std::vector<float>& values(const std::string& name) const {
+    return tensors.at("base_model.model." + name).second;
+  }
+
+  AdapterFile read(const fs::path& folder, const spec::ModelSpec& model) const {
+    fs::create_directories(folder);
+    std::ofstream(folder / "adapter_config.json") << config.dump();
+    std::vector<formats::TensorDeclaration> declarations;
+    for (const auto& [name, tensor] : tensors) declarations.push_back({name, "F32", tensor.first});
+    formats::SafetensorsWriter writer(folder / "adapter_model.safetensors", declarations);
+    for (const formats::TensorDeclaration& declaration : writer.layout()) {
+      writer.write(declaration.name, std::as_bytes(std::span(tensors.at(declaration.name).second)));
+    }
+    writer.finish();
+    return read_adapter(folder, model);
+  }
+};
+
+constexpr const char* first_q = "model.layers.0.self_attn.q_proj";
+
+std::vector<std::string> modules_of(const AdapterFile& adapter) {
+  std::vector<std::string> names;
+  for (const AdapterModule& module : adapter.modules) names.push_back(module.param.module);
+  return names;
+}
+
+TEST(AdapterConfig, PatternsGiveEachLayerItsRankAndFactor) {
+  const Scratch scratch;
+  HandMade made;  // "a": hidden 64, 4 heads and 2 of keys of 16, ffn 96, 2 layers
+  made.config["target_modules"] = {"q_proj", "k_proj"};
+  made.config["rank_pattern"]["layers.1.self_attn.q_proj"] = 3;
+  made.config["alpha_pattern"] = {{"k_proj", 10}, {"0.self_attn.q_proj", 6}};
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string prefix = fmt::format("model.layers.{}.self_attn.", layer);
+    made.low_rank(prefix + "q_proj", layer == 1 ? 3 : 2, 64, 64);
+    made.low_rank(prefix + "k_proj", 2, 32, 64);
+  }
+  const AdapterFile adapter = made.read(scratch.path / "a", spec_of("a"));
+  ASSERT_EQ(adapter.modules.size(), 4U);
+  EXPECT_EQ(adapter.modules[0].factor, 3.0F);
+  EXPECT_EQ(adapter.modules[1].factor, 5.0F);
+  EXPECT_EQ(adapter.modules[2].param.rank, 3);
+  EXPECT_FLOAT_EQ(adapter.modules[2].factor, 4.0F / 3);
+  EXPECT_EQ(adapter.modules[3].factor, 5.0F);
+  EXPECT_FALSE(adapter.replaces_weights());
+  made.config["use_rslora"] = true;
+  EXPECT_FLOAT_EQ(made.read(scratch.path / "b", spec_of("a")).modules[2].factor, 4.0F / std::sqrt(3.0F));
+}
+
+TEST(AdapterConfig, TargetsByRegularExpressionLayerAndExclusion) {
+  const Scratch scratch;
+  HandMade made;
+  made.low_rank("model.layers.1.self_attn.q_proj", 2, 64, 64);
+  const std::vector<std::string> wanted = {"model.layers.1.self_attn.q_proj"};
+  const auto read = [&](const char* name) { return modules_of(made.read(scratch.path / name, spec_of("a"))); };
+  made.config["target_modules"] = R"(.*\.1\.self_attn\.(q|bogus)_proj)";
+  EXPECT_EQ(read("regex"), wanted);
+  made.config["target_modules"] = {"q_proj"};
+  made.config["layers_to_transform"] = 1;
+  EXPECT_EQ(read("layer"), wanted);
+  made.config["layers_pattern"] = "layers";
+  EXPECT_EQ(read("pattern"), wanted);
+  made.config["layers_pattern"] = "h";
+  expect_error(ErrorKind::corrupt, {"q_proj"}, [&] { read("otherpattern"); });
+  made.config.erase("layers_pattern");
+  made.config.erase("layers_to_transform");
+  made.config["exclude_modules"] = {"layers.0.self_attn.q_proj"};
+  EXPECT_EQ(read("list"), wanted);
+  made.config["exclude_modules"] = R"(model\.layers\.0\..*)";
+  EXPECT_EQ(read("excluded"), wanted);
+}
+
+// W' = m / |V| V of V = W + factor B A, row by row, in double.
+TEST(Merge, Dora) {
+  const Scratch scratch;
+  HostDevice device;
+  HandMade made;
+  made.config["use_dora"] = true;
+  made.config["layers_to_transform"] = {0};
+  made.low_rank(first_q, 2, 64, 64);
+  made.add(std::string(first_q) + ".lora_magnitude_vector", {64});
+  const AdapterFile adapter = made.read(scratch.path / "a", spec_of("a"));
+  EXPECT_TRUE(adapter.replaces_weights());
+  LoadedModel model = load_model(open_model(golden("a").string(), ""), {.device = device, .writable = true});
+  const size_t base = adapter.modules.at(0).param.base;
+  const std::vector<float> w = values_of(model.weights.parameters[base]);
+  merge_adapter(model.weights, device, adapter, 1, nullptr);
+  const std::vector<float> merged = values_of(model.weights.parameters[base]);
+  const std::vector<float>& a = made.values(std::string(first_q) + ".lora_A.weight");
+  const std::vector<float>& b = made.values(std::string(first_q) + ".lora_B.weight");
+  const std::vector<float>& m = made.values(std::string(first_q) + ".lora_magnitude_vector");
+  for (size_t o = 0; o < 64; ++o) {
+    std::vector<double> v(64);
+    double norm = 0;
+    for (size_t i = 0; i < 64; ++i) {
+      v[i] = static_cast<double>(w[o * 64 + i]);
+      for (size_t r = 0; r < 2; ++r)
+        v[i] += 2.0 * static_cast<double>(b[o * 2 + r]) * static_cast<double>(a[r * 64 + i]);
+      norm += v[i] * v[i];
+    }
+    norm = std::sqrt(norm);
+    const double magnitude = static_cast<double>(m[o]);
+    for (size_t i = 0; i < 64; ++i) {
+      ASSERT_NEAR(static_cast<double>(merged[o * 64 + i]), magnitude * v[i] / norm,
+                  tolerance(DType::f32, 64) * std::abs(magnitude));
+    }
+  }
+  expect_error(ErrorKind::usage, {"taken out"}, [&] { merge_adapter(model.weights, device, adapter, -1, nullptr); });
+}
+
+// modules_to_save and trained biases replace what the base has, under old names and new.
+TEST(Merge, SavedModulesAndBiases) {
+  const Scratch scratch;
+  HostDevice device;
+  const spec::ModelSpec spec = spec_of("b");  // hidden 32, vocabulary 41, biases, a head of its own
+  HandMade made;
+  made.config["modules_to_save"] = {"lm_head", "input_layernorm"};
+  made.config["bias"] = "lora_only";
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string prefix = fmt::format("model.layers.{}.", layer);
+    made.low_rank(prefix + "self_attn.q_proj", 2, 32, 32);
+    made.add(prefix + "self_attn.q_proj.base_layer.bias", {32});
+    made.add(prefix + "input_layernorm.modules_to_save.default.weight", {32});
+  }
+  made.add("lm_head.weight", {41, 32});
+  const AdapterFile adapter = made.read(scratch.path / "a", spec);
+  EXPECT_EQ(adapter.saved.size(), 5U);
+  LoadedModel model = load_model(open_model(golden("b").string(), ""), {.device = device, .writable = true});
+  merge_adapter(model.weights, device, adapter, 1, nullptr);
+  const auto table = spec::parameters(spec);
+  size_t seen = 0;
+  for (size_t i = 0; i < table.size(); ++i) {
+    std::string name = table[i].name;
+    if (name == "model.layers.1.self_attn.q_proj.bias") name = "model.layers.1.self_attn.q_proj.base_layer.bias";
+    if (name == "model.layers.0.input_layernorm.weight")
+      name = "model.layers.0.input_layernorm.modules_to_save.default.weight";
+    if (!made.tensors.contains("base_model.model." + name)) continue;
+    EXPECT_EQ(values_of(model.weights.parameters[i]), made.values(name)) << name;
+    ++seen;
+  }
+  EXPECT_EQ(seen, 3U);
+  made.config["modules_to_save"] = {"lm_head"};
+  expect_error(ErrorKind::corrupt, {"input_layernorm", "modules_to_save"},
+               [&] { made.read(scratch.path / "b", spec); });
+
+  HandMade tied;
+  tied.config["layers_to_transform"] = {0};
+  tied.config["modules_to_save"] = {"embed_tokens"};
+  tied.low_rank(first_q, 2, 64, 64);
+  tied.add("model.embed_tokens.weight", {131, 64});
+  expect_error(ErrorKind::unsupported, {"embed_tokens", "embedding"},
+               [&] { tied.read(scratch.path / "c", spec_of("a")); });
+}
+
+TEST(Adapter, RefusesNumbersThatAreNone) {
+  const Scratch scratch;
+  HandMade made;
+  made.config["layers_to_transform"] = {0};
+  made.low_rank(first_q, 2, 64, 64);
+  made.tensors.at(std::string("base_model.model.") + first_q + ".lora_B.weight").second[9] = NAN;
+  expect_error(ErrorKind::corrupt, {"lora_B", "element 9", "not finite"},
+               [&] { made.read(scratch.path / "a", spec_of("a")); });
 }
 
 // Against the product in double, element by element.

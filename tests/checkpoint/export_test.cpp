@@ -132,8 +132,8 @@ TEST(ExportGguf, RefusesRowsThatAreNoWholeBlocks) {
   expect_error(ErrorKind::unsupported, {"mlp.down_proj.weight", "24", "q8_0", "f16"}, [&] {
     write_gguf(scratch.path / "c.gguf", {model.spec, model.weights, device, "c", {}, nullptr}, Storage::q8_0);
   });
-  expect_error(ErrorKind::unsupported, {"q4_0"}, [&] {
-    write_gguf(scratch.path / "c.gguf", {model.spec, model.weights, device, "c", {}, nullptr}, Storage::q4_0);
+  expect_error(ErrorKind::unsupported, {"q4_1"}, [&] {
+    write_gguf(scratch.path / "c.gguf", {model.spec, model.weights, device, "c", {}, nullptr}, Storage::q4_1);
   });
   EXPECT_TRUE(fs::is_empty(scratch.path));
 }

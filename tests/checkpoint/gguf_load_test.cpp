@@ -1,7 +1,7 @@
 // GGUF files written by the gguf package (tools/reference/make_checkpoint_golden.py), in llama.cpp's layout.
 #include "checkpoint/gguf_config.h"
+#include "checkpoint/placement.h"
 #include "checkpoint/row_codec.h"
-#include "checkpoint/row_order.h"
 #include "formats/gguf_writer.h"
 #include "tests/checkpoint/fixtures.h"
 
@@ -81,11 +81,16 @@ TEST(GgufLoadAsStored, HiddenMemoryGetsTheSameBytes) {
 
 TEST(GgufRowOrder, ExampleOfTheFormat) {
   const std::vector<int64_t> wanted = {0, 2, 1, 3, 4, 6, 5, 7};
+  Placement heads_of_4;
+  heads_of_4.order = RowOrder::interleaved;
+  heads_of_4.heads = 2;
+  Placement parts = heads_of_4;
+  parts.order = RowOrder::by_part;
   for (int64_t row = 0; row < 8; ++row) {
-    EXPECT_EQ(hf_row(row, 4), wanted[static_cast<size_t>(row)]);
-    EXPECT_EQ(gguf_row(hf_row(row, 4), 4), row);
-    EXPECT_EQ(hf_row(gguf_row(row, 16), 16), row);
+    EXPECT_EQ(memory_row(heads_of_4, 8, row), wanted[static_cast<size_t>(row)]);
+    EXPECT_EQ(file_row(heads_of_4, 8, memory_row(heads_of_4, 8, row)), row);
   }
+  for (int64_t row = 0; row < 24; ++row) EXPECT_EQ(file_row(parts, 24, memory_row(parts, 24, row)), row);
 }
 
 // A copy of b.f16.gguf with other metadata or tensors.

@@ -1,5 +1,6 @@
 #include "checkpoint/load.h"
 
+#include "checkpoint/row_codec.h"
 #include "tests/checkpoint/fixtures.h"
 
 namespace ingot::checkpoint {
@@ -152,8 +153,49 @@ TEST(Load, RefusesNormsThatAreNotFinite) {
     }
   });
   HostDevice device;
-  expect_error(ErrorKind::corrupt, {"model.norm.weight", "element 5", "inf"},
+  expect_error(ErrorKind::corrupt, {"model.norm.weight", "element 5", "not finite"},
                [&] { load(folder, {.device = device}); });
+}
+
+// NaN anywhere in the weights would be every logit's.
+TEST(Load, RefusesMatricesThatAreNotFinite) {
+  const Scratch scratch;
+  const fs::path folder = copy_model("a", scratch.path / "m");
+  rewrite_tensors(folder, [](std::vector<EditedTensor>& tensors) {
+    for (EditedTensor& tensor : tensors) {
+      if (tensor.declaration.name != "model.layers.1.mlp.down_proj.weight") continue;
+      const uint16_t nan = 0x7fc1;
+      std::memcpy(tensor.bytes.data() + 2 * (3 * 96 + 7), &nan, 2);
+    }
+  });
+  HostDevice device;
+  ThreadPool pool(2);
+  expect_error(ErrorKind::corrupt, {"model.layers.1.mlp.down_proj.weight", "element 7 of row 3"},
+               [&] { load(folder, {.device = device, .as_stored = true, .pool = &pool}); });
+}
+
+TEST(RowCodec, FindsWhatIsNotFinite) {
+  std::vector<float> values(3000, 1.0F);
+  EXPECT_EQ(find_non_finite(Storage::f32, values.data(), 3000), -1);
+  values[2999] = -INFINITY;
+  values[1030] = NAN;
+  EXPECT_EQ(find_non_finite(Storage::f32, values.data(), 3000), 1030);
+  EXPECT_EQ(find_non_finite(Storage::f32, values.data() + 1, 1029), -1);
+  for (Storage storage :
+       {Storage::q8_0, Storage::q4_0, Storage::q4_1, Storage::q5_0, Storage::q5_1, Storage::q4_k, Storage::q6_k}) {
+    const int64_t n = 3 * block_elements(storage);
+    std::vector<std::byte> blocks(row_bytes(storage, n), std::byte{0x11});
+    EXPECT_EQ(find_non_finite(storage, blocks.data(), n), -1) << name(storage);
+    // The scale of block 1, wherever it lies: its values are what decoding says.
+    for (size_t at = 0; at + 1 < block_bytes(storage); ++at) {
+      std::vector<std::byte> bad = blocks;
+      bad[block_bytes(storage) + at + 1] = std::byte{0x7c};
+      std::vector<float> decoded(static_cast<size_t>(n));
+      decode_row(storage, bad.data(), n, decoded.data());
+      const bool finite = std::all_of(decoded.begin(), decoded.end(), [](float x) { return std::isfinite(x); });
+      EXPECT_EQ(find_non_finite(storage, bad.data(), n), finite ? -1 : block_elements(storage)) << name(storage) << at;
+    }
+  }
 }
 
 TEST(Load, RefusesATypeItCannotComputeWith) {

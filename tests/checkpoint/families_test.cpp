@@ -1,0 +1,328 @@
+// Every family through every format: configuration and weights out and in.
+#include "tests/checkpoint/families.h"
+
+#include "checkpoint/export.h"
+#include "checkpoint/gguf_config.h"
+#include "formats/gguf.h"
+
+namespace ingot::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+LoadedModel load(const fs::path& path, HostDevice& device, const LoadOptions* options = nullptr) {
+  return load_model(open_model(path.string(), ""), options ? *options : LoadOptions{.device = device});
+}
+
+class Families : public testing::TestWithParam<TinyFamily> {};
+
+TEST_P(Families, ConfigurationIsWrittenAsItIsRead) {
+  HfConfig config = parse_hf_config(GetParam().config, "config.json");
+  config.dtype = "bfloat16";
+  const std::string text = write_hf_config(config);
+  EXPECT_EQ(parse_hf_config(text, "again").model, config.model) << text;
+  EXPECT_EQ(json::parse(text).at("model_type"), config.model.family);
+}
+
+TEST_P(Families, FolderGivesBackTheWeights) {
+  const Scratch scratch;
+  ThreadPool pool(2);
+  HostDevice visible;
+  HostDevice hidden(false);
+  const RandomModel model(spec_of_config(GetParam().config));
+  const ExportModel what{model.spec, model.weights, visible, "m", {}, &pool};
+  write_hf(scratch.path / "f32", what, DType::f32);
+  write_hf(scratch.path / "bf16", what, DType::bf16, 20000);
+  for (HostDevice* device : {&visible, &hidden}) {
+    for (const char* folder : {"f32", "bf16"}) {
+      const LoadedModel back = load(scratch.path / folder, *device);
+      EXPECT_EQ(back.spec, model.spec);
+      EXPECT_EQ(back.stored_dtype, folder);
+      expect_same_weights(back.weights, model.weights, model.spec);
+    }
+  }
+}
+
+TEST_P(Families, GgufGivesBackTheWeights) {
+  const Scratch scratch;
+  ThreadPool pool(2);
+  HostDevice device;
+  const RandomModel model(spec_of_config(GetParam().config));
+  const ExportModel what{model.spec, model.weights, device, "m", {}, &pool};
+  if (!GetParam().gguf) {
+    expect_error(ErrorKind::unsupported, {"llama.cpp", "which this model needs"},
+                 [&] { write_gguf(scratch.path / "m.gguf", what, Storage::f32); });
+    EXPECT_FALSE(fs::exists(scratch.path / "m.gguf"));
+    return;
+  }
+  for (Storage storage : {Storage::f32, Storage::bf16}) {
+    const fs::path file = scratch.path / (std::string(ingot::name(storage)) + ".gguf");
+    write_gguf(file, what, storage);
+    const LoadedModel back = load(file, device);
+    spec::ModelSpec wanted = model.spec;
+    if (wanted.family == "mistral") wanted.family = "llama";  // one architecture
+    if (wanted.family == "gpt_neox") wanted.tied_head = false;
+    EXPECT_EQ(back.spec, wanted);
+    expect_same_weights(back.weights, model.weights, model.spec);
+  }
+  for (Storage storage : {Storage::q8_0, Storage::q4_0}) {
+    const fs::path file = scratch.path / (std::string(ingot::name(storage)) + ".gguf");
+    write_gguf(file, what, storage);
+    const LoadedModel back = load(file, device);
+    EXPECT_EQ(back.stored_dtype, ingot::name(storage));
+    const auto table = spec::parameters(model.spec);
+    // Half a step, of the largest of at most 2 over 127 or 8, and the rounding of the scale to a half.
+    const float bound =
+        storage == Storage::q8_0 ? 2.0F / 127 * (0.5F + 127 * 0x1p-11F) : 2.0F / 8 * (1.0F + 8 * 0x1p-11F);
+    for (size_t i = 0; i < table.size(); ++i) {
+      const std::vector<float> x = values_of(model.weights.parameters[i]);
+      const std::vector<float> y = values_of(back.weights.parameters[i]);
+      for (size_t k = 0; k < x.size(); ++k) {
+        ASSERT_NEAR(x[k], y[k], table[i].shape.size() == 2 ? bound : 0) << table[i].name << " " << k;
+      }
+    }
+  }
+}
+
+// Blocks stay blocks, whatever the order of their rows.
+TEST_P(Families, BlocksAreKeptAsStored) {
+  if (!GetParam().gguf) return;  // there is no GGUF file of it
+  const Scratch scratch;
+  HostDevice device;
+  const RandomModel model(spec_of_config(GetParam().config));
+  write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, Storage::q8_0);
+  const LoadedModel plain = load(scratch.path / "m.gguf", device);
+  const LoadOptions as_stored{.device = device, .as_stored = true};
+  const LoadedModel stored = load(scratch.path / "m.gguf", device, &as_stored);
+  write_hf(scratch.path / "from_blocks", {stored.spec, stored.weights, device, "m", {}, nullptr}, DType::f32);
+  expect_same_weights(load(scratch.path / "from_blocks", device).weights, plain.weights, plain.spec);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Families, testing::ValuesIn(tiny_families()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+json tiny(const char* name) {
+  for (const TinyFamily& family : tiny_families()) {
+    if (std::string(family.name) == name) return json::parse(family.config);
+  }
+  return {};
+}
+
+spec::ModelSpec read(const char* name, const std::function<void(json&)>& edit) {
+  json config = tiny(name);
+  edit(config);
+  return parse_hf_config(config.dump(), "config.json").model;
+}
+
+TEST(HfConfig, KeysThatChangeTheFunctionAreReadOrRefused) {
+  using Edit = std::function<void(json&)>;
+  struct Refused {
+    const char* family;
+    std::vector<std::string> words;
+    Edit edit;
+  };
+  const std::vector<Refused> refused = {
+      {"qwen2", {"max_window_layers"}, [](json& c) { c["use_sliding_window"] = true; }},
+      {"qwen3", {"layer_types", "chunked_attention"}, [](json& c) { c["layer_types"][0] = "chunked_attention"; }},
+      {"qwen3",
+       {"layer_types", "1 of 2"},
+       [](json& c) {
+         c["use_sliding_window"] = true;
+         c["layer_types"] = {"full_attention", "sliding_attention"};
+       }},
+      {"qwen2", {"hidden_act", "relu"}, [](json& c) { c["hidden_act"] = "relu"; }},
+      {"qwen2", {"dynamic"}, [](json& c) { c["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2}}; }},
+      {"qwen2", {"yarn"}, [](json& c) { c["rope_parameters"] = {{"rope_type", "yarn"}, {"factor", 2}}; }},
+      {"mistral", {"longrope"}, [](json& c) { c["rope_parameters"]["rope_type"] = "longrope"; }},
+      {"mistral", {"partial_rotary_factor"}, [](json& c) { c["rope_parameters"]["partial_rotary_factor"] = 0.5; }},
+      {"gemma2", {"full_attention"}, [](json& c) { c["rope_parameters"]["full_attention"] = json::object(); }},
+      {"gemma2", {"use_bidirectional_attention"}, [](json& c) { c["use_bidirectional_attention"] = true; }},
+      {"gpt2", {"scale_attn_by_inverse_layer_idx"}, [](json& c) { c["scale_attn_by_inverse_layer_idx"] = true; }},
+      {"gpt2", {"add_cross_attention"}, [](json& c) { c["add_cross_attention"] = true; }},
+      {"gpt2", {"activation_function", "relu"}, [](json& c) { c["activation_function"] = "relu"; }},
+      {"mpt", {"prefix_lm"}, [](json& c) { c["attn_config"]["prefix_lm"] = true; }},
+      {"mpt", {"\"rope\""}, [](json& c) { c["attn_config"]["rope"] = true; }},
+      {"mpt", {"qk_gn"}, [](json& c) { c["attn_config"]["qk_gn"] = true; }},
+      {"mpt", {"sliding_window_size"}, [](json& c) { c["attn_config"]["sliding_window_size"] = 16; }},
+      {"mpt", {"attn_type", "latent"}, [](json& c) { c["attn_config"]["attn_type"] = "latent"; }},
+      {"mpt", {"norm_type", "rmsnorm"}, [](json& c) { c["norm_type"] = "rmsnorm"; }},
+      {"mpt", {"ffn_type", "mptglu"}, [](json& c) { c["ffn_config"]["ffn_type"] = "mptglu"; }},
+      {"mpt", {"block_overrides"}, [](json& c) { c["block_overrides"]["order"] = json::array(); }},
+      {"mpt",
+       {"without positions"},
+       [](json& c) {
+         c["attn_config"]["alibi"] = false;
+         c["learned_pos_emb"] = false;
+       }},
+      {"mixtral", {"quantised", "gptq"}, [](json& c) { c["quantization_config"]["quant_method"] = "gptq"; }},
+      {"mixtral", {"'dbrx'", "mixtral"}, [](json& c) { c["model_type"] = "dbrx"; }},
+  };
+  for (const Refused& r : refused) {
+    std::vector<std::string> words = r.words;
+    words.emplace_back("config.json");
+    expect_error(ErrorKind::unsupported, words, [&] { read(r.family, r.edit); });
+  }
+  EXPECT_EQ(read("mistral_window", [](json&) {}).window, 8);
+  EXPECT_EQ(read("mistral_window", [](json& c) { c.erase("sliding_window"); }).window, 4096);
+  EXPECT_EQ(read("mistral_window", [](json& c) { c["sliding_window"] = nullptr; }).window, 0);
+  const spec::ModelSpec sliding = read("qwen2", [](json& c) {
+    c["use_sliding_window"] = true;
+    c["max_window_layers"] = 0;
+  });
+  EXPECT_EQ(sliding.window, 4096);
+  EXPECT_EQ(sliding.window_pattern, spec::WindowPattern::every);
+  EXPECT_EQ(read("gpt2", [](json& c) { c["scale_attn_weights"] = false; }).attention_scale, 1);
+  EXPECT_EQ(read("gpt_neox",
+                 [](json& c) {
+                   c.erase("rotary_pct");
+                   c["rope_parameters"] = {{"partial_rotary_factor", 1.0}, {"rope_theta", 500}};
+                 })
+                .rotary_dim,
+            0);
+  EXPECT_EQ(read("mpt", [](json& c) { c["attn_config"]["attn_type"] = "multiquery_attention"; }).kv_heads, 1);
+  EXPECT_EQ(read("gemma2", [](json& c) { c["final_logit_softcapping"] = nullptr; }).final_softcap, 0);
+  EXPECT_FALSE(read("mpt", [](json&) {}).norm_bias);         // transformers' default
+  EXPECT_TRUE(read("mpt_learned", [](json&) {}).norm_bias);  // llm-foundry's
+}
+
+// Nothing is made by such a number before it is refused.
+TEST(HfConfig, AbsurdSizesAreRefused) {
+  const auto refused = [](const char* family, const char* word, const std::function<void(json&)>& edit) {
+    expect_error(ErrorKind::corrupt, {word, "config.json"}, [&] { read(family, edit); });
+  };
+  refused("qwen2", "2000000000", [](json& c) { c["num_hidden_layers"] = 2000000000; });
+  refused("mixtral", "60000", [](json& c) {
+    c["num_hidden_layers"] = 60000;
+    c["num_local_experts"] = 60000;
+  });
+  refused("qwen2", "whole number", [](json& c) { c["num_hidden_layers"] = 1e300; });
+  refused("qwen2", "-4", [](json& c) { c["num_attention_heads"] = -4; });
+  refused("qwen2", "hidden", [](json& c) { c["hidden_size"] = 1LL << 40; });
+  refused("gpt2", "heads", [](json& c) { c["n_head"] = 0; });
+  refused("gpt_neox", "rotary_pct", [](json& c) { c["rotary_pct"] = -1; });
+  refused("mpt", "kv_n_heads", [](json& c) { c["attn_config"]["attn_type"] = "grouped_query_attention"; });
+}
+
+// Names that other programs have written for the same tensors.
+TEST(HfNames, WithoutTheBaseModelsPrefixAndWithMasks) {
+  const Scratch scratch;
+  HostDevice device;
+  for (const char* name : {"gpt2", "gpt_neox", "mpt", "qwen2"}) {
+    const RandomModel model(spec_of_config(tiny(name).dump().c_str()));
+    const fs::path folder = scratch.path / name;
+    write_hf(folder, {model.spec, model.weights, device, "m", {}, nullptr}, DType::f32);
+    rewrite_tensors(folder, [&](std::vector<EditedTensor>& tensors) {
+      for (EditedTensor& tensor : tensors) {
+        std::string& stored = tensor.declaration.name;
+        if (stored.starts_with("embed_out") || stored.starts_with("lm_head")) continue;
+        stored.erase(0, stored.find('.') + 1);
+      }
+      const std::string masks = std::string(name) == "gpt2" ? "h.0.attn.bias" : "layers.0.attention.masked_bias";
+      if (std::string(name).starts_with("gpt")) {
+        tensors.push_back({{masks, "F32", {1}}, std::vector<std::byte>(4)});
+        tensors.push_back({{"layers.0.attention.rotary_emb.inv_freq", "F32", {1}}, std::vector<std::byte>(4)});
+      }
+    });
+    expect_same_weights(load(folder, device).weights, model.weights, model.spec);
+  }
+}
+
+TEST(HfNames, Gpt2WithoutAHeadHasATiedOne) {
+  const Scratch scratch;
+  HostDevice device;
+  const RandomModel model(spec_of_config(tiny("gpt2").dump().c_str()));
+  write_hf(scratch.path / "m", {model.spec, model.weights, device, "m", {}, nullptr}, DType::f32);
+  edit_json(scratch.path / "m/config.json", [](json& c) { c["tie_word_embeddings"] = false; });
+  const LoadedModel back = load(scratch.path / "m", device);
+  EXPECT_TRUE(back.spec.tied_head);
+  expect_same_weights(back.weights, model.weights, model.spec);
+}
+
+// Mixtral's experts in one tensor a block, as transformers 5 has them in memory.
+TEST(HfNames, ExpertsInOneTensor) {
+  const Scratch scratch;
+  HostDevice device;
+  const RandomModel model(spec_of_config(tiny("mixtral").dump().c_str()));
+  const fs::path folder = scratch.path / "m";
+  write_hf(folder, {model.spec, model.weights, device, "m", {}, nullptr}, DType::f32);
+  rewrite_tensors(folder, [&](std::vector<EditedTensor>& tensors) {
+    std::map<std::string, std::vector<std::byte>> bytes;
+    std::vector<EditedTensor> others;
+    for (EditedTensor& tensor : tensors) {
+      if (tensor.declaration.name.find(".experts.") == std::string::npos) {
+        others.push_back(tensor);
+      } else {
+        bytes[tensor.declaration.name] = tensor.bytes;
+      }
+    }
+    for (int layer = 0; layer < 2; ++layer) {
+      EditedTensor in{{fmt::format("model.layers.{}.mlp.experts.gate_up_proj", layer), "F32", {3, 128, 32}}, {}};
+      EditedTensor out{{fmt::format("model.layers.{}.mlp.experts.down_proj", layer), "F32", {3, 32, 64}}, {}};
+      for (int expert = 0; expert < 3; ++expert) {
+        const std::string prefix = fmt::format("model.layers.{}.block_sparse_moe.experts.{}.", layer, expert);
+        for (const char* part : {"w1.weight", "w3.weight"}) {
+          in.bytes.insert(in.bytes.end(), bytes.at(prefix + part).begin(), bytes.at(prefix + part).end());
+        }
+        out.bytes.insert(out.bytes.end(), bytes.at(prefix + "w2.weight").begin(), bytes.at(prefix + "w2.weight").end());
+      }
+      others.push_back(in);
+      others.push_back(out);
+    }
+    tensors = others;
+  });
+  const LoadedModel back = load(folder, device);
+  expect_same_weights(back.weights, model.weights, model.spec);
+  EXPECT_GT(back.weights.owners.size(), 0U);
+}
+
+// llama.cpp's order of GPT-NeoX's fused rows, spelled out: q of both heads, then k, then v.
+TEST(GgufRows, GptNeoxByPart) {
+  const Scratch scratch;
+  HostDevice device;
+  const RandomModel model(spec_of_config(tiny("gpt_neox").dump().c_str()));
+  write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, Storage::f32);
+  const formats::GgufFile file(scratch.path / "m.gguf");
+  const auto table = spec::parameters(model.spec);
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].role != spec::Role::qkv || table[i].layer != 1) continue;
+    const std::vector<float> ours = values_of(model.weights.parameters[i]);
+    std::vector<float> stored(ours.size());
+    std::memcpy(stored.data(), file.at(table[i].gguf_name).bytes.data(), stored.size() * 4);
+    const size_t row = table[i].bias ? 1 : 32;
+    size_t at = 0;
+    for (size_t part = 0; part < 3; ++part) {
+      for (size_t head = 0; head < 2; ++head) {
+        for (size_t d = 0; d < 16; ++d, ++at) {
+          for (size_t k = 0; k < row; ++k) {
+            ASSERT_EQ(stored[at * row + k], ours[((head * 3 + part) * 16 + d) * row + k]) << table[i].name << at;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GgufConfig, RefusesWhatLlamaCppDoesNotCompute) {
+  const auto refused = [](const char* name, const char* word, const std::function<void(json&)>& edit) {
+    const spec::ModelSpec model = read(name, edit);
+    expect_error(ErrorKind::unsupported, {word, "llama.cpp"}, [&] { gguf_model_metadata(model, "m", 0); });
+  };
+  refused("gemma2", "query_pre_attn_scalar", [](json& c) { c["query_pre_attn_scalar"] = 20; });
+  refused("gemma2", "soft caps", [](json& c) { c["attn_logit_softcapping"] = nullptr; });
+  refused("gpt2", "gelu_new", [](json& c) { c["activation_function"] = "gelu"; });
+  refused("gpt2", "unscaled", [](json& c) { c["scale_attn_weights"] = false; });
+  refused("gpt_neox", "without biases", [](json& c) { c["attention_bias"] = false; });
+  refused("mpt", "softmax_scale", [](json& c) { c["attn_config"]["softmax_scale"] = 0.3; });
+  refused("mpt", "logit_scale", [](json& c) { c["logit_scale"] = 0.5; });
+  refused("qwen3", "output", [](json& c) { c["attention_bias"] = true; });
+  refused("qwen2", "Llama 3", [](json& c) {
+    c["rope_parameters"] = {{"rope_type", "llama3"},
+                            {"factor", 8},
+                            {"low_freq_factor", 1},
+                            {"high_freq_factor", 4},
+                            {"original_max_position_embeddings", 32}};
+  });
+}
+
+}  // namespace
+}  // namespace ingot::checkpoint
