@@ -72,6 +72,11 @@ RunData read_data(const train::Recipe& r, const checkpoint::TextAssets& text, Th
   return data;
 }
 
+train::DataCounts counts(const data::Dataset& set) {
+  const data::DatasetStatistics& s = set.statistics();
+  return {s.num_documents, s.num_sequences, s.num_bad_lines, s.first_bad_line};
+}
+
 double squared_lengths(const data::Dataset& set) {
   double sum = 0;
   for (int64_t i = 0; i < set.num_sequences(); ++i) {
@@ -138,7 +143,8 @@ class Sampler {
   std::optional<infer::Engine> engine_;
 };
 
-std::string end_report(const RunPlan& plan, const Console::Memory& seen, const std::filesystem::path& result) {
+std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
+                       const std::filesystem::path& result) {
   std::string text = "\n";
   if (seen.first_eval && seen.last_eval) {
     text += fmt::format("held-out perplexity  {:.3f} before, {:.3f} after (loss {:.4f}, {:.4f})\n",
@@ -150,6 +156,12 @@ std::string end_report(const RunPlan& plan, const Console::Memory& seen, const s
   text += fmt::format("speed                {:.0f} tokens/s", seen.mean_tokens_per_s);
   text += seen.mean_mfu ? fmt::format(", MFU {:.1f} % (causal)\n", 100 * *seen.mean_mfu) : std::string("\n");
   text += fmt::format("peak memory          {}\n", format_bytes(seen.end.peak_memory_bytes));
+  const data::DatasetStatistics& read = data.train.statistics();
+  const int64_t bad_lines = read.num_bad_lines + (data.eval ? data.eval->statistics().num_bad_lines : 0);
+  if (bad_lines > 0) {
+    text += fmt::format("bad lines left out   {}; the first: {}\n", bad_lines,
+                        read.num_bad_lines > 0 ? read.first_bad_line : data.eval->statistics().first_bad_line);
+  }
   text += fmt::format("{:<20} {}\n", plan.lora ? "adapter" : "model", result.string());
   const size_t samples = std::min(seen.first_samples.size(), seen.last_samples.size());
   for (size_t i = 0; i < samples; ++i) {
@@ -309,7 +321,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), bf16 ? "bf16" : "fp32", settings.rates,
-                      done > 0});
+                      done > 0, counts(data.train), data.eval ? counts(*data.eval) : train::DataCounts{}});
 
   Sampler sampler(runtime, *model, text, plan, trained->adapter());
   const StopSignal stop(&exit_interrupted);
@@ -329,7 +341,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     checkpoint::write_hf(result, {plan.model, loaded.weights, *runtime.device, r.name, source, runtime.threads.get()},
                          plan.step.activation);
   }
-  output.print(end_report(plan, console.memory(), result));
+  output.print(end_report(plan, data, console.memory(), result));
   return 0;
 }
 

@@ -4,7 +4,9 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -21,7 +23,44 @@ namespace {
 
 constexpr size_t buffer_bytes = size_t{1} << 18;
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
-constexpr size_t longest_line = size_t{1} << 30;
+
+// Files that are no data of ours but are easily taken for it, by their first bytes.
+struct Foreign {
+  std::string_view magic;
+  const char* what;
+  const char* hint;
+};
+constexpr std::array foreign_files = {
+    Foreign{"PAR1", "a Parquet file",
+            "convert it to JSON lines, for instance with Python: import pandas; "
+            "pandas.read_parquet('in.parquet').to_json('out.jsonl', orient='records', lines=True)"},
+    Foreign{"ARROW1", "an Arrow file",
+            "convert it to JSON lines, for instance with Python: import pandas; "
+            "pandas.read_feather('in.arrow').to_json('out.jsonl', orient='records', lines=True)"},
+    Foreign{"BZh", "compressed with bzip2", "decompress it (bunzip2), or compress it with gzip or zstd"},
+    Foreign{"\xfd"
+            "7zXZ",
+            "compressed with xz", "decompress it (unxz), or compress it with gzip or zstd"},
+    Foreign{"PK\x03\x04", "a zip archive", "unpack it (unzip) and name the files in it"},
+    Foreign{"\xff\xfe", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 in > out"},
+    Foreign{"\xfe\xff", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 in > out"}};
+constexpr size_t magic_bytes = 6;  // of the longest
+
+void refuse_foreign(std::string_view start, const std::string& name) {
+  for (const Foreign& foreign : foreign_files) {
+    if (start.starts_with(foreign.magic)) {
+      throw_hint(ErrorKind::unsupported, foreign.hint, "{}: is {}, which is not read", name, foreign.what);
+    }
+  }
+}
+
+constexpr int window_log = 27;  // of Zstandard: at most 128 MiB of memory
+
+// A Zstandard frame, or a skippable one in front of it.
+bool is_zstd(std::string_view start) {
+  return start.starts_with("\x28\xb5\x2f\xfd") ||
+         (start.size() >= 4 && (start[0] & 0xf0) == 0x50 && start.substr(1, 3) == "\x2a\x4d\x18");
+}
 
 std::string system_words(int code) { return std::generic_category().message(code); }
 
@@ -147,6 +186,7 @@ class ByteStream::Zstd final : public Decoder {
  public:
   explicit Zstd(std::unique_ptr<Raw> source) : Decoder(std::move(source)), state_(ZSTD_createDStream()) {
     if (state_ == nullptr) throw_error(ErrorKind::resource, "zstd: no memory to decompress");
+    ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax, window_log);
   }
   ~Zstd() override { ZSTD_freeDStream(state_); }
 
@@ -160,7 +200,7 @@ class ByteStream::Zstd final : public Decoder {
       }
       ZSTD_inBuffer input{raw->left().data(), raw->left().size(), 0};
       const size_t code = ZSTD_decompressStream(state_, &output, &input);
-      if (ZSTD_isError(code) != 0) damaged("Zstandard", ZSTD_getErrorName(code));
+      if (ZSTD_isError(code) != 0) refuse(code);
       raw->consume(input.pos);
       inside_ = code != 0;
       holds_output_ = output.pos == output.size;
@@ -169,6 +209,19 @@ class ByteStream::Zstd final : public Decoder {
   }
 
  private:
+  [[noreturn]] void refuse(size_t code) const {
+    switch (ZSTD_getErrorCode(code)) {
+      case ZSTD_error_frameParameter_windowTooLarge:
+        throw_hint(ErrorKind::unsupported, "compress it again without --long, or with --long=27",
+                   "{}: decompressing it takes a window of more than {} MiB of memory", raw->path().string(),
+                   (size_t{1} << window_log) >> 20);
+      case ZSTD_error_dictionary_wrong:
+        throw_hint(ErrorKind::unsupported, "decompress it with its dictionary first",
+                   "{}: was compressed with a dictionary", raw->path().string());
+      default: damaged("Zstandard", ZSTD_getErrorName(code));
+    }
+  }
+
   ZSTD_DStream* state_;
   bool inside_ = false;        // a frame has begun and not ended
   bool holds_output_ = false;  // the last call filled all of its output
@@ -176,20 +229,15 @@ class ByteStream::Zstd final : public Decoder {
 
 ByteStream::ByteStream(fs::path path) {
   auto raw = std::make_unique<Raw>(std::move(path));
-  while (raw->left().size() < 4 && raw->fill()) {
+  while (raw->left().size() < magic_bytes && raw->fill()) {
   }
-  const std::string_view start(raw->left().data(), std::min<size_t>(4, raw->left().size()));
+  const std::string_view start(raw->left().data(), std::min(magic_bytes, raw->left().size()));
   const std::string name = raw->path().string();
   const std::string suffix = raw->path().extension().string();
-  if (start == "PAR1" || suffix == ".parquet") {
-    throw_hint(ErrorKind::unsupported,
-               "convert it to JSON lines, for instance with Python: import pandas; "
-               "pandas.read_parquet('in.parquet').to_json('out.jsonl', orient='records', lines=True)",
-               "{}: Parquet files are not read", name);
-  }
+  refuse_foreign(suffix == ".parquet" ? "PAR1" : start, name);
   if (start.starts_with("\x1f\x8b")) {
     decoder_ = std::make_unique<Gzip>(std::move(raw));
-  } else if (start == "\x28\xb5\x2f\xfd") {
+  } else if (is_zstd(start)) {
     decoder_ = std::make_unique<Zstd>(std::move(raw));
   } else if (suffix == ".gz" || suffix == ".zst") {
     throw_hint(ErrorKind::corrupt, "rename the file if it is not compressed, else fetch it again",
@@ -207,30 +255,36 @@ size_t ByteStream::read(std::span<char> out) { return out.empty() ? 0 : decoder_
 
 const fs::path& ByteStream::path() const { return decoder_->raw->path(); }
 
-LineReader::LineReader(ByteStream stream) : stream_(std::move(stream)), buffer_(buffer_bytes, '\0') {}
+LineReader::LineReader(ByteStream stream, size_t max_text_bytes)
+    : stream_(std::move(stream)), max_text_bytes_(max_text_bytes), buffer_(buffer_bytes, '\0') {}
 
 bool LineReader::refill() {
+  const bool first = end_ == 0;
   begin_ = 0;
   end_ = stream_.read(buffer_);
+  // Compressed files may hold what is refused, too.
+  if (first) refuse_foreign(std::string_view(buffer_).substr(0, end_), path().string());
   return end_ > 0;
 }
 
 bool LineReader::next(std::string& line) {
   line.clear();
+  too_long_ = false;
   if (begin_ == end_ && !refill()) return false;
   ++line_number_;
   for (;;) {
     const size_t found = std::string_view(buffer_).substr(0, end_).find('\n', begin_);
     const size_t stop = found == std::string_view::npos ? end_ : found;
-    line.append(buffer_, begin_, stop - begin_);
+    too_long_ = too_long_ || line.size() + (stop - begin_) > max_line_bytes;
+    if (too_long_) {
+      line = {};  // the rest is passed over, so that reading can go on with the next line
+    } else {
+      line.append(buffer_, begin_, stop - begin_);
+    }
     begin_ = stop;
     if (found != std::string_view::npos) {
       ++begin_;
       break;
-    }
-    if (line.size() > longest_line) {
-      throw_error(ErrorKind::resource, "{} line {}: is longer than {} bytes", path().string(), line_number_,
-                  longest_line);
     }
     if (!refill()) break;
   }
@@ -252,6 +306,10 @@ std::string LineReader::rest() {
   while (begin_ < end_ || refill()) {
     text.append(buffer_, begin_, end_ - begin_);
     begin_ = end_;
+    if (text.size() > max_text_bytes_) {
+      throw_hint(ErrorKind::resource, "cut it into several files, or make JSON lines of it",
+                 "{}: is one text of more than {} MiB", path().string(), max_text_bytes_ >> 20);
+    }
   }
   if (line_number_ == 0 && text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
   return text;

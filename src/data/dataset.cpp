@@ -12,9 +12,17 @@ namespace ingot::data {
 
 namespace {
 
+// Of an epoch, weights included: 2 GiB of memory.
+constexpr int64_t most_entries = int64_t{1} << 28;
+
 // Documents first .. first + number of a source, as often as its weight says, in order.
 void add_entries(std::vector<int64_t>& entries, int64_t first, int64_t number, const Source& source, uint64_t seed,
                  uint64_t stream) {
+  const double wanted = static_cast<double>(entries.size()) + source.weight * static_cast<double>(number);
+  if (wanted > most_entries) {
+    throw_hint(ErrorKind::usage, "lower it", "{}: with a weight of {} an epoch has more than {} documents",
+               source.path.string(), source.weight, most_entries);
+  }
   const double whole = std::floor(source.weight);
   for (double repeat = 0; repeat < whole; ++repeat) {
     for (int64_t i = 0; i < number; ++i) entries.push_back(first + i);

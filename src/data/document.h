@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -9,19 +10,20 @@ namespace ingot::data {
 
 enum class Format {
   automatic,    // what the first record looks like
-  chat,         // {"messages": [{"role", "content"}, ...], "tools"?: [...]}
+  chat,         // {"messages": [{"role", "content"}, ...], "tools"?: [...]}, OpenAI's
+  sharegpt,     // {"conversations": [{"from", "value"}, ...], "system"?, "tools"?}
   instruction,  // {"instruction", "input"?, "output"}
   completion,   // {"prompt", "completion"}
   text,         // {"text"}, or a plain text file
 };
 
-// The word a recipe uses: auto, chat, instruction, completion, text.
+// The word a recipe uses: auto, chat, sharegpt, instruction, completion, text.
 const char* name(Format format);
 // Errors: usage, listing the words.
 Format parse_format(std::string_view word);
 
 struct Document {
-  Format format = Format::text;  // never automatic
+  Format format = Format::text;  // never automatic; sharegpt records become chats
   std::string text;              // text
   std::string prompt;            // completion: the prompt; instruction: the instruction
   std::string input;             // instruction: what it is about, may be empty
@@ -32,9 +34,15 @@ struct Document {
 };
 
 // Reads one JSON object. `format` automatic is replaced by what the record is; otherwise the record must be of it.
-// A chat has at least one assistant message; content given as a list of text parts is joined, null becomes "".
+// A chat has at least one assistant message; content given as a list of text parts is joined, null becomes "", and the
+// arguments of a tool call that are a text of JSON, as OpenAI writes them, become the object that templates expect.
+// Of ShareGPT, human (user), gpt (assistant), system, tool (observation) and function_call turns become messages; a
+// function_call is a tool call of the assistant.
 // Other keys of a record (names, ids, sources) are ignored; other keys of a message are kept.
 // Errors: corrupt, saying what is wrong but not where: the caller knows file and line.
 Document parse_record(std::string_view json, Format& format);
+
+// What `messages` of a chat must be, checked and brought into the form above. REQUIRES an array. Errors: corrupt.
+void normalise_messages(nlohmann::ordered_json& messages);
 
 }  // namespace ingot::data

@@ -71,8 +71,11 @@ bool DocumentReader::next_text(Document& document) {
 
 bool DocumentReader::next_record(Document& document) {
   while (lines_.next(line_)) {
-    if (line_.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (!lines_.too_long() && line_.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
+      if (lines_.too_long()) {
+        throw_error(ErrorKind::corrupt, "is longer than {} MiB", LineReader::max_line_bytes >> 20);
+      }
       document = parse_record(line_, format_);
       document.line = lines_.line_number();
       return true;

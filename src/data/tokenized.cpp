@@ -1,5 +1,6 @@
 #include "data/tokenized.h"
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t documents_at_once = 1024;
-constexpr int64_t template_date = 1721952000;  // 26 July 2024 UTC, the day that Llama 3's templates fall back to
 
 int32_t end_token(const text::Tokenizer& tokenizer) {
   const auto eos = tokenizer.eos_id();
@@ -31,14 +31,6 @@ int32_t end_token(const text::Tokenizer& tokenizer) {
 void append(TokenizedDocument& result, std::span<const int32_t> ids, bool counted) {
   result.ids.insert(result.ids.end(), ids.begin(), ids.end());
   result.counted.resize(result.ids.size(), counted ? 1 : 0);
-}
-
-// What people wrote, at the start of a document: BOS where the tokenizer wants it, and no EOS yet.
-std::vector<int32_t> encode_start(std::string_view text, const text::Tokenizer& tokenizer) {
-  const std::vector<int32_t> framed = tokenizer.encode("a", {.add_special_tokens = true, .parse_special = false});
-  std::vector<int32_t> ids = tokenizer.encode(text, {.add_special_tokens = false, .parse_special = false});
-  if (!framed.empty() && framed.front() == tokenizer.bos_id()) ids.insert(ids.begin(), framed.front());
-  return ids;
 }
 
 TokenizedDocument tokenize_answer(std::string_view prompt, std::string_view answer, const text::Tokenizer& tokenizer) {
@@ -65,6 +57,15 @@ std::string text_of(const text::Tokenizer& tokenizer, std::optional<int32_t> id)
   return id ? tokenizer.token_text(*id) : std::string();
 }
 
+// Of each message of the assistant, whether it counts in the loss: "weight" 0 says that it does not.
+std::vector<bool> wanted_answers(const Json& messages) {
+  std::vector<bool> wanted;
+  for (const Json& message : messages) {
+    if (message["role"] == "assistant") wanted.push_back(message.value("weight", Json(1)) != 0);
+  }
+  return wanted;
+}
+
 TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const text::Tokenizer& tokenizer,
                                 const text::ChatTemplate& chat_template) {
   text::ChatOptions options;
@@ -78,13 +79,22 @@ TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const t
     if (error.kind() != ErrorKind::usage) throw;
     throw Error(ErrorKind::corrupt, error.message(), error.hint());  // the fault lies in the data, not in the command
   }
+  const std::vector<bool> wanted = wanted_answers(messages);
+  const bool all_wanted = std::find(wanted.begin(), wanted.end(), false) == wanted.end();
+  if (!all_wanted && wanted.size() != spans.assistant.size()) {
+    throw_hint(ErrorKind::unsupported, "leave the weights out",
+               "the chat template marks {} stretches as written by the assistant where there are {} messages of it, so "
+               "a \"weight\" of 0 cannot be kept",
+               spans.assistant.size(), wanted.size());
+  }
   const text::EncodeOptions encoding = {.add_special_tokens = false, .parse_special = true};
   const std::string_view whole = spans.text;
   TokenizedDocument result;
   size_t done = 0;
-  for (const auto& [begin, end] : spans.assistant) {
+  for (size_t i = 0; i < spans.assistant.size(); ++i) {
+    const auto [begin, end] = spans.assistant[i];
     append(result, tokenizer.encode(whole.substr(done, begin - done), encoding), false);
-    append(result, tokenizer.encode(whole.substr(begin, end - begin), encoding), true);
+    append(result, tokenizer.encode(whole.substr(begin, end - begin), encoding), all_wanted || wanted[i]);
     done = end;
   }
   append(result, tokenizer.encode(whole.substr(done), encoding), false);
@@ -104,6 +114,13 @@ Error placed(const Error& error, const std::filesystem::path& path, int64_t line
 }
 
 }  // namespace
+
+std::vector<int32_t> encode_start(std::string_view text, const text::Tokenizer& tokenizer) {
+  const std::vector<int32_t> framed = tokenizer.encode("a", {.add_special_tokens = true, .parse_special = false});
+  std::vector<int32_t> ids = tokenizer.encode(text, {.add_special_tokens = false, .parse_special = false});
+  if (!framed.empty() && framed.front() == tokenizer.bos_id()) ids.insert(ids.begin(), framed.front());
+  return ids;
+}
 
 TokenizedDocument tokenize(const Document& document, const text::Tokenizer& tokenizer,
                            const text::ChatTemplate* chat_template) {

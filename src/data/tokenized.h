@@ -5,7 +5,8 @@
 //   instruction  with a chat template: a chat of one user message (the instruction, and the input below it after an
 //                empty line) and one assistant message; without: Alpaca's prompt (the input's section only when there
 //                is one), masked; then the output and EOS, which count
-//   chat         the chat template's output; what assistants say and the token that ends their turn count
+//   chat         the chat template's output; what assistants say, their tool calls included, and the token that ends
+//                their turn count, in every turn but those with "weight": 0; what tools answer does not
 //
 // What people wrote in texts, prompts and completions is never read as special tokens; what a chat template writes is.
 // BOS comes in front where the tokenizer puts it there; in a chat the template alone says where it stands. A template
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "data/corpus.h"
@@ -25,6 +27,14 @@
 #include "text/tokenizer.h"
 
 namespace ingot::data {
+
+// What a template that writes today's date is given, in seconds since 1970: 26 July 2024 UTC, the day that Llama 3's
+// templates fall back to.
+constexpr int64_t template_date = 1721952000;
+
+// What people wrote, at the start of a document: BOS where the tokenizer wants it, no EOS, and no special tokens found
+// in the text.
+std::vector<int32_t> encode_start(std::string_view text, const text::Tokenizer& tokenizer);
 
 // Errors: usage for a chat without a chat template; unsupported when the tokenizer has no EOS and one is needed;
 // corrupt when the template refuses the messages; else as ChatTemplate::render_spans.

@@ -36,6 +36,12 @@ std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) 
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+Json as_json(const DataCounts& counts) {
+  Json json = {{"documents", counts.documents}, {"sequences", counts.sequences}, {"bad_lines", counts.bad_lines}};
+  if (counts.bad_lines > 0) json["first_bad_line"] = counts.first_bad_line;
+  return json;
+}
+
 }  // namespace
 
 struct EventLog::File {
@@ -81,7 +87,8 @@ void EventLog::on_start(const StartEvent& e) {
                 {"precision", e.precision},
                 {"peak_tflops", e.rates.peak / 1e12},
                 {"gemm_tflops", e.rates.gemm / 1e12},
-                {"resumed", e.resumed}});
+                {"resumed", e.resumed},
+                {"data", {{"train", as_json(e.train)}, {"eval", as_json(e.eval)}}}});
 }
 
 void EventLog::on_step(const StepEvent& e) {

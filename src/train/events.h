@@ -10,6 +10,14 @@
 
 namespace ingot::train {
 
+// A data set of the run, as it was read.
+struct DataCounts {
+  int64_t documents = 0;       // usable ones in the files
+  int64_t sequences = 0;       // packed
+  int64_t bad_lines = 0;       // left out (data.on_error: skip)
+  std::string first_bad_line;  // file, line and what is wrong with it; empty without
+};
+
 struct StartEvent {
   std::string name;        // of the run
   int64_t first_step = 1;  // the first step this process runs
@@ -20,6 +28,7 @@ struct StartEvent {
   std::string precision;
   DeviceRates rates;
   bool resumed = false;
+  DataCounts train, eval;  // eval: zeros without held-out data
 };
 
 struct StepEvent {

@@ -35,11 +35,10 @@ struct ingot::EnumNames<ingot::spec::Recompute> {
 };
 template <>
 struct ingot::EnumNames<ingot::data::Format> {
-  static constexpr std::pair<data::Format, const char*> names[] = {{data::Format::automatic, "auto"},
-                                                                   {data::Format::chat, "chat"},
-                                                                   {data::Format::instruction, "instruction"},
-                                                                   {data::Format::completion, "completion"},
-                                                                   {data::Format::text, "text"}};
+  static constexpr std::pair<data::Format, const char*> names[] = {
+      {data::Format::automatic, "auto"},        {data::Format::chat, "chat"},
+      {data::Format::sharegpt, "sharegpt"},     {data::Format::instruction, "instruction"},
+      {data::Format::completion, "completion"}, {data::Format::text, "text"}};
 };
 template <>
 struct ingot::EnumNames<ingot::data::OnError> {
@@ -53,6 +52,10 @@ struct ingot::EnumNames<ingot::data::TooLong> {
 };
 
 namespace ingot::train {
+
+// Beyond any use, and low enough that products of them stay whole numbers of 64 bits.
+constexpr int64_t most_sequences = 1 << 20;
+constexpr double most_tokens = 1e15;
 
 template <class Visitor>
 void describe(Visitor& v, AdapterRecipe& r) {
@@ -103,9 +106,10 @@ void describe(Visitor& v, ScheduleRecipe& r) {
 
 template <class Visitor>
 void describe(Visitor& v, BatchRecipe& r) {
-  v.field("global", r.global, "packed sequences a step", {.min = 1});
+  v.field("global", r.global, "packed sequences a step", {.min = 1, .max = most_sequences});
   v.field("micro", r.micro,
-          "packed sequences computed at once, or auto: as many as fit in memory; never changes results", {.min = 1});
+          "packed sequences computed at once, or auto: as many as fit in memory; never changes results",
+          {.min = 1, .max = most_sequences});
 }
 
 template <class Visitor>
@@ -120,7 +124,7 @@ template <class Visitor>
 void describe(Visitor& v, EvalRecipe& r) {
   v.field("every", r.every, "steps between evaluations; 0: before the first and after the last only", {.min = 0});
   v.field("prompts", r.prompts, "continued at every evaluation, to be read");
-  v.field("sample_tokens", r.sample_tokens, "length of those samples", {.min = 1});
+  v.field("sample_tokens", r.sample_tokens, "length of those samples", {.min = 1, .max = 1 << 22});
 }
 
 template <class Visitor>
@@ -139,14 +143,15 @@ void describe(Visitor& v, Recipe& r) {
   v.section("data", r.data, "what is read, and how it is cut");
   v.section("optimizer", r.optimizer, "how weights move");
   v.section("schedule", r.schedule, "how the learning rate moves");
-  v.field("steps", r.steps, "length of the run in steps (or epochs, or tokens)", {.min = 1});
-  v.field("epochs", r.epochs, "length in passes over the data", {.above = 0});
-  v.field("tokens", r.tokens, "length in tokens", {.min = 1});
+  v.field("steps", r.steps, "length of the run in steps (or epochs, or tokens)", {.min = 1, .max = most_tokens});
+  v.field("epochs", r.epochs, "length in passes over the data", {.above = 0, .max = 1e6});
+  v.field("tokens", r.tokens, "length in tokens", {.min = 1, .max = most_tokens});
   v.section("batch", r.batch, "how much is computed at once");
   v.field("precision", r.precision, "of weights and activations; sums are fp32");
   v.field("weights", r.weights, "of a LoRA run's frozen base: auto (as precision) or stored (as in the file)");
   v.field("determinism", r.determinism, "fast: bit for bit the same on one device, whatever the micro-batch");
-  v.field("determinism_unit", r.determinism_unit, "packed sequences in a unit of work", {.min = 1});
+  v.field("determinism_unit", r.determinism_unit, "packed sequences in a unit of work",
+          {.min = 1, .max = most_sequences});
   v.section("parallel", r.parallel, "how the run is spread over devices");
   v.field("recompute", r.recompute, "what backward computes again instead of keeping it");
   v.section("eval", r.eval, "evaluation during the run");

@@ -89,14 +89,47 @@ TEST(Source, reads_each_format_as_the_first_record_shows) {
 TEST(Source, reads_chats_with_parts_tools_and_other_keys) {
   const TempFolder folder;
   const auto documents = read_all(folder.file(
-      "d.jsonl", R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, )"
-                 R"({"type": "text", "text": "b"}]}, {"role": "assistant", "content": null, "tool_calls": [1]}], )"
-                 R"("tools": [{"name": "f"}]})"));
+      "d.jsonl",
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, )"
+      R"({"type": "text", "text": "b"}]}, {"role": "assistant", "content": null, "tool_calls": [{"function": )"
+      R"({"name": "f", "arguments": "{\"x\": [1, 2.5]}"}}, {"name": "g", "arguments": {}}]}], )"
+      R"("tools": [{"name": "f"}]})"));
   ASSERT_EQ(documents.size(), 1U);
   EXPECT_EQ(documents[0].format, Format::chat);
   EXPECT_EQ(documents[0].messages,
-            R"([{"role":"user","content":"ab"},{"role":"assistant","content":"","tool_calls":[1]}])");
+            R"([{"role":"user","content":"ab"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f",)"
+            R"("arguments":{"x":[1,2.5]}}},{"name":"g","arguments":{}}]}])")
+      << "arguments written as text become the object that templates expect";
   EXPECT_EQ(documents[0].tools, R"([{"name":"f"}])");
+}
+
+TEST(Source, sharegpt_turns_become_messages) {
+  const TempFolder folder;
+  const auto path = folder.file(
+      "s.jsonl", R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})"
+                 "\n"
+                 R"({"system": "S", "tools": "[{\"name\": \"f\"}]", "conversations": [{"from": "user", "value": "q"}, )"
+                 R"({"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"}, )"
+                 R"({"from": "observation", "value": "7"}, {"from": "assistant", "value": "a"}]})"
+                 "\n"
+                 R"({"system": "", "tools": "", "conversations": [{"from": "system", "value": "S"}, )"
+                 R"({"from": "gpt", "value": "a"}]})");
+  DocumentReader reader(path, Format::automatic, OnError::stop);
+  Document document;
+  ASSERT_TRUE(reader.next(document));
+  EXPECT_EQ(reader.format(), Format::sharegpt);
+  EXPECT_EQ(document.format, Format::chat);
+  EXPECT_EQ(document.messages, R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
+  ASSERT_TRUE(reader.next(document));
+  EXPECT_EQ(document.messages,
+            R"([{"role":"system","content":"S"},{"role":"user","content":"q"},{"role":"assistant","content":"",)"
+            R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":{"x":1}}}]},)"
+            R"({"role":"tool","content":"7"},{"role":"assistant","content":"a"}])");
+  EXPECT_EQ(document.tools, R"([{"name":"f"}])");
+  ASSERT_TRUE(reader.next(document));
+  EXPECT_EQ(document.messages, R"([{"role":"system","content":"S"},{"role":"assistant","content":"a"}])");
+  EXPECT_EQ(document.tools, "");
+  EXPECT_FALSE(reader.next(document));
 }
 
 TEST(Source, a_plain_text_file_is_one_document) {
@@ -152,7 +185,11 @@ TEST(Source, bad_lines_are_named_with_what_is_wrong) {
                            {"{\"texts\": \"a\"}", "needs \"text\"; this one has \"texts\""},
                            {"{\"text\": 3}", "\"text\" must be a string, not of type number"},
                            {"{\"text\": \"\"}", "\"text\" is empty"},
-                           {"{\"text\": \"\xff\"}", "not JSON"}};
+                           {"{\"text\": \"\xff\"}", "is not UTF-8: error at byte 11"},
+                           {"{\"text\": \"\\ud800\"}", "not JSON"},
+                           {"{\"text\": \"a\", \"text\": \"b\"}", "the key \"text\" is written twice"},
+                           {"{\"text\": \"a\", \"n\": 1e999}", "a number before byte 24 is too large"},
+                           {"{\"text\": \"a\"} {}", "not JSON"}};
   for (const BadLine& bad : texts) {
     const auto path =
         folder.file("t.jsonl", std::string("{\"text\": \"good\"}\n\n") + bad.line + "\n{\"text\": \"also\"}\n");
@@ -177,7 +214,25 @@ TEST(Source, bad_lines_are_named_with_what_is_wrong) {
       {R"({"messages": [{"role": "assistant", "content": "a"}], "tools": {}})", "\"tools\" must be a list"},
       {R"({"instruction": "a"})", "needs \"output\""},
       {R"({"prompt": "a", "completion": ""})", "\"completion\" is empty"},
-      {R"({"conversations": []})", "its keys are \"conversations\""}};
+      {R"({"messages": [{"role": "assistant", "content": null, "function_call": {}}]})", "\"function_call\""},
+      {R"({"messages": [{"role": "assistant", "tool_calls": {}}]})", "\"tool_calls\" of message 0 must be a list"},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [1]}]})", "tool call 0 of message 0 is not an object"},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": 1}]}]})", "\"function\" of tool call 0"},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]})", "no string \"name\""},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "{"}]}]})",
+       "the \"arguments\" of tool call 0 of message 0: is not JSON"},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "3"}]}]})",
+       "is a JSON value of type number, not an object"},
+      {R"({"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]})", "\"weight\" of message 0"},
+      {R"({"conversations": []})", "at least one turn"},
+      {R"({"conversations": [{"from": "human"}]})", "turn 0 is not an object with strings"},
+      {R"({"conversations": [{"from": "human", "value": "q"}]})", "no message of the assistant"},
+      {R"({"conversations": [{"from": "narrator", "value": "q"}]})", "turn 0 is from 'narrator'"},
+      {R"({"conversations": [{"from": "function_call", "value": "f of x"}]})", "function_call of turn 0: is not JSON"},
+      {R"({"conversations": [{"from": "function_call", "value": "{}"}]})", "no string \"name\""},
+      {R"({"conversations": [{"from": "gpt", "value": "a"}], "tools": "{"})", "not JSON"},
+      {R"({"conversations": [{"from": "gpt", "value": "a"}], "system": 1})", "\"system\" must be a string"},
+      {R"({"dialog": []})", "its keys are \"dialog\""}};
   for (const BadLine& bad : others) {
     const auto path = folder.file("o.jsonl", bad.line);
     expect_error(error_of([&] { read_all(path); }), ErrorKind::corrupt, {"o.jsonl line 1: ", bad.words});
@@ -190,6 +245,83 @@ TEST(Source, a_record_of_another_format_than_asked_for_is_an_error) {
   expect_error(error_of([&] { read_all(path, Format::chat); }), ErrorKind::corrupt, {"line 1", "\"messages\""});
   const auto plain = folder.file("a.txt", "x");
   expect_error(error_of([&] { read_all(plain, Format::chat); }), ErrorKind::usage, {"a.txt", "chat"});
+}
+
+std::string repeated(const std::string& piece, size_t times) {
+  std::string text;
+  for (size_t i = 0; i < times; ++i) text += piece;
+  return text;
+}
+
+TEST(Source, lines_that_would_cost_more_than_their_length_are_bad_lines) {
+  const TempFolder folder;
+  std::string many_keys = "{\"text\": \"a\"";
+  for (int i = 0; i < 1100; ++i) many_keys += ", \"" + std::to_string(i) + "\": 0";
+  const std::pair<std::string, const char*> lines[] = {
+      {"{\"text\": \"a\", \"deep\": " + std::string(100'000, '['), "nested deeper than 64 levels"},
+      {"{\"text\": \"a\", \"deep\": " + repeated("{\"a\": ", 100'000), "nested deeper than 64 levels"},
+      {many_keys + "}", "more than 1024 keys"},
+      {"{\"text\": \"a\", \"zeros\": [0" + repeated(", 0", 1 << 20) + "]}", "more than 1048576 values"},
+      {"{\"text\": \"" + std::string(LineReader::max_line_bytes, 'a') + "\"}", "is longer than 64 MiB"}};
+  for (const auto& [line, words] : lines) {
+    const auto path = folder.file("big.jsonl", "{\"text\": \"x\"}\n" + line + "\n{\"text\": \"y\"}\n");
+    expect_error(error_of([&] { read_all(path); }), ErrorKind::corrupt, {"big.jsonl line 2: ", words});
+    const auto documents = read_all(path, Format::automatic, OnError::skip);
+    ASSERT_EQ(documents.size(), 2U) << words;
+    EXPECT_EQ(documents[1].text, "y");
+    EXPECT_EQ(documents[1].line, 3);
+  }
+}
+
+TEST(Source, compressed_data_that_never_ends_is_bounded) {
+  const TempFolder folder;
+  std::string bomb;
+  const std::string member = gzip(std::string(size_t{1} << 20, 'a'));
+  for (int i = 0; i < 65; ++i) bomb += member;
+  const auto text = folder.file("bomb.txt.gz", bomb);
+  LineReader reader(ByteStream(text), size_t{3} << 20);
+  expect_error(error_of([&] { reader.rest(); }), ErrorKind::resource, {"bomb.txt.gz", "more than 3 MiB"});
+  const auto line = folder.file("bomb.jsonl.gz", gzip("{\"text\": \"") + bomb);
+  expect_error(error_of([&] { read_all(line); }), ErrorKind::corrupt, {"bomb.jsonl.gz line 1", "longer than 64 MiB"});
+}
+
+TEST(Source, zstandard_that_needs_what_is_not_there_is_an_error) {
+  const TempFolder folder;
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, 28);
+  ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);  // else the window shrinks to the content
+  std::string input = "{\"text\": \"a\"}\n";
+  std::string out(ZSTD_compressBound(input.size()), '\0');
+  ZSTD_inBuffer from{input.data(), input.size(), 0};
+  ZSTD_outBuffer to{out.data(), out.size(), 0};
+  while (ZSTD_compressStream2(context, &to, &from, ZSTD_e_flush) != 0) {
+  }
+  ZSTD_compressStream2(context, &to, &from, ZSTD_e_end);
+  out.resize(to.pos);
+  ZSTD_freeCCtx(context);
+  const auto wide = folder.file("wide.jsonl.zst", out);
+  expect_error(error_of([&] { read_all(wide); }), ErrorKind::unsupported, {"wide.jsonl.zst", "128 MiB", "--long"});
+
+  // A skippable frame of three bytes (RFC 8878, 3.1.2) in front.
+  const std::string skippable("\x5a\x2a\x4d\x18\x03\x00\x00\x00xyz", 11);
+  EXPECT_EQ(read_all(folder.file("seekable.jsonl.zst", skippable + zstd(input)))[0].text, "a");
+}
+
+TEST(Source, files_of_another_kind_are_named_with_what_to_do) {
+  const TempFolder folder;
+  const std::pair<std::string, std::initializer_list<const char*>> files[] = {
+      {"BZh91AY", {"bzip2", "bunzip2"}},
+      {"\xfd"
+       "7zXZ",
+       {"xz", "unxz"}},
+      {"PK\x03\x04", {"zip archive", "unzip"}},
+      {"ARROW1", {"Arrow", "read_feather"}},
+      {std::string("\xff\xfe{\0", 4), {"UTF-16", "iconv"}},
+      {gzip("PAR1"), {"Parquet", "to_json"}}};
+  for (const auto& [bytes, words] : files) {
+    const auto path = folder.file("data.jsonl", bytes);
+    expect_error(error_of([&] { read_all(path); }), ErrorKind::unsupported, words);
+  }
 }
 
 TEST(Source, files_that_are_no_data_are_errors) {
@@ -219,7 +351,8 @@ TEST(Source, files_that_are_no_data_are_errors) {
 }
 
 TEST(Source, setting_words) {
-  for (const Format format : {Format::automatic, Format::chat, Format::instruction, Format::completion, Format::text}) {
+  for (const Format format :
+       {Format::automatic, Format::chat, Format::sharegpt, Format::instruction, Format::completion, Format::text}) {
     EXPECT_EQ(parse_format(name(format)), format);
   }
   expect_error(error_of([] { parse_format("alpaca"); }), ErrorKind::usage, {"alpaca", "instruction"});

@@ -104,6 +104,56 @@ TEST(Tokenized, a_chat_counts_what_the_assistant_says_and_its_end_of_turn) {
   EXPECT_FALSE(document.splittable);
 }
 
+// Calls and what tools answer, in the manner of the templates that know them.
+text::ChatTemplate tool_template(bool generation_blocks = false) {
+  const std::string begin = generation_blocks ? "{% generation %}" : "",
+                    end = generation_blocks ? "{% endgeneration %}" : "";
+  return {"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}" + begin +
+              "{{ m.content }}{% for c in m.tool_calls %}{{ '[' + c.function.name + ' ' + (c.function.arguments | "
+              "tojson) + ']' }}{% endfor %}{{ '<|im_end|>' }}" +
+              end + "{% else %}{{ m.content + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}" +
+              "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+          "tool template"};
+}
+
+const char* const tool_record =
+    R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": [)"
+    R"({"type": "function", "function": {"name": "f", "arguments": "{\"x\":  1}"}}]}, )"
+    R"({"role": "tool", "content": "7"}, {"role": "tool", "content": "8"}, )"
+    R"({"role": "assistant", "content": "so 7 "}, {"role": "user", "content": "r"}, )"
+    R"({"role": "assistant", "content": "b"}]})";
+
+TEST(Tokenized, tool_calls_count_and_what_tools_answer_does_not) {
+  const auto tokenizer = byte_tokenizer();
+  for (const bool blocks : {false, true}) {
+    const auto chat = tool_template(blocks);
+    const Shown shown = show(tokenize(record(tool_record), *tokenizer, &chat), *tokenizer);
+    EXPECT_EQ(shown.all,
+              "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n[f {\"x\": 1}]<|im_end|>\n<|im_start|>tool\n7"
+              "<|im_end|>\n<|im_start|>tool\n8<|im_end|>\n<|im_start|>assistant\nso 7 <|im_end|>\n<|im_start|>user\nr"
+              "<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
+    EXPECT_EQ(shown.counted, "[f {\"x\": 1}]<|im_end|>so 7 <|im_end|>b<|im_end|>");
+  }
+}
+
+TEST(Tokenized, an_answer_of_weight_0_does_not_count) {
+  const auto tokenizer = byte_tokenizer();
+  std::string weighted = tool_record;
+  weighted.replace(weighted.find("\"so 7 \""), 7, "\"so 7 \", \"weight\": 0");
+  for (const bool blocks : {false, true}) {
+    const auto chat = tool_template(blocks);
+    EXPECT_EQ(show(tokenize(record(weighted), *tokenizer, &chat), *tokenizer).counted,
+              "[f {\"x\": 1}]<|im_end|>b<|im_end|>");
+  }
+  // A template that marks no answer of its own, or several a message, cannot say which is which.
+  const text::ChatTemplate unclear(
+      "{% for m in messages %}{% generation %}a{% endgeneration %}b{% generation %}c"
+      "{% endgeneration %}{% endfor %}",
+      "unclear");
+  expect_error(error_of([&] { tokenize(record(weighted), *tokenizer, &unclear); }), ErrorKind::unsupported,
+               {"14 stretches", "3 messages", "weight"});
+}
+
 TEST(Tokenized, what_is_missing_is_an_error) {
   const auto tokenizer = byte_tokenizer();
   const auto endless = byte_tokenizer(true, false, false);

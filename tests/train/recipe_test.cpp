@@ -132,6 +132,47 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
   EXPECT_NE(refused("name: a\ndata: {train: t}\nsteps: 1\n").find("model"), std::string::npos);
 }
 
+// A billion laughs and its kin: each is refused at once, with the line and what is wrong with it.
+TEST_F(RecipeTest, HostileRecipesAreRefusedByName) {
+  std::string laughs = "a0: &a0 [lol, lol]\n";
+  for (int i = 1; i < 30; ++i) laughs += fmt::format("a{0}: &a{0} [*a{1}, *a{1}]\n", i, i - 1);
+  const std::pair<std::string, const char*> texts[] = {
+      {laughs, "recipe.yaml:1: anchors (&name) are not accepted"},
+      {std::string(least) + "optimizer: *x\n", "recipe.yaml:5: "},
+      {std::string(least) + "<<: {seed: 3}\n", "unknown key '<<'"},
+      {std::string(least) + "seed: " + std::string(100'000, '[') + "\n", "nested deeper than 32 levels"},
+      {std::string(least) + "seed: " + std::string(100'000, '{') + "\n", "nested deeper than 32 levels"},
+      {std::string(least) + "eval: {prompts: [" + std::string(400'000, ',') + "]}\n", "recipe.yaml:5"},
+      {std::string(least) + "steps: 6\n", "recipe.yaml:5: the key 'steps' is written twice"},
+      {std::string(least) + "optimizer: {lr: 1, \"lr\": 2}\n", "the key 'optimizer.lr' is written twice"},
+      {std::string(least) + "optimizer: {lr: .nan}\n", "optimizer.lr: expected a number"},
+      {std::string(least) + "optimizer: {lr: nan}\n", "optimizer.lr: expected a number"},
+      {std::string(least) + "optimizer: {eps: .inf}\n", "optimizer.eps: expected a number"},
+      {std::string(least) + "optimizer: {eps: 1e999}\n", "optimizer.eps: expected a number"},
+      {std::string(least) + "optimizer: {betas: [0.9, inf]}\n", "optimizer.betas[1]: expected a number"},
+      {std::string(least) + "seed: 9223372036854775808\n", "seed: expected a whole number"},
+      {std::string(least) + "seed: 1e300\n", "seed: expected a whole number"},
+      {std::string(least) + "seed: 0x10\n", "seed: expected a whole number"},
+      {std::string(least) + "seed: 1.5\n", "seed: expected a whole number"},
+      {std::string(least) + "batch: {global: 9007199254740992}\n", "batch.global: expected a number of at least 1"},
+      {std::string(least) + "batch: {micro: 1e15}\n", "batch.micro: expected a number of at least 1"},
+      {"name: a\nmodel: m\ndata: {train: t}\nepochs: 1e300\n", "epochs: expected a number"},
+      {"name: a\nmodel: m\ndata: {train: t}\ntokens: 1e16\n", "tokens: expected a"},
+      {std::string(least) + "seed: !!int 3\n", "the tag"},
+      {std::string(least) + "---\nname: b\n", "a second document"},
+      {std::string(least) + "? [a]\n: b\n", "a key must be plain text"},
+      {std::string("name: \xff\n"), "is not UTF-8"},
+      {std::string("name: a\0b\n", 10), "zero byte"},
+      {"", "the key 'name' is missing"}};
+  for (const auto& [text, words] : texts) {
+    const std::string message = refused(text);
+    EXPECT_NE(message.find(words), std::string::npos) << words << "\nis not in\n" << message;
+  }
+  const std::string large =
+      refusal(ErrorKind::resource, [&] { read(std::string(least) + "# " + std::string(size_t{1} << 20, 'x') + "\n"); });
+  EXPECT_NE(large.find("recipe.yaml"), std::string::npos) << large;
+}
+
 TEST_F(RecipeTest, AnOverrideOfTheLengthClearsTheOthers) {
   EXPECT_EQ(read(least, {"steps=9"}).steps, 9);
   const Recipe epochs = read(least, {"epochs=1.5"});

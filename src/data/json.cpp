@@ -1,0 +1,110 @@
+#include "data/json.h"
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace ingot::data {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Builds the value from the parser's events.
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  explicit Builder(std::string_view text) : text_(text) {}
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON text has none
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    Json& object = *open_.back();
+    if (object.contains(name)) throw_error(ErrorKind::corrupt, "the key {} is written twice", shown(name));
+    if (object.size() == max_json_keys) {
+      throw_error(ErrorKind::corrupt, "an object has more than {} keys", max_json_keys);
+    }
+    key_ = std::move(name);
+    return true;
+  }
+
+  bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception& error) override {
+    if (error.id == 406) throw_error(ErrorKind::corrupt, "a number before byte {} is too large", at);
+    if (!is_utf8(text_)) {
+      throw_hint(ErrorKind::corrupt, "convert it: iconv -f ISO-8859-1 -t UTF-8 in.jsonl > out.jsonl",
+                 "is not UTF-8: error at byte {}", at);
+    }
+    throw_error(ErrorKind::corrupt, "is not JSON: error at byte {}", at);
+  }
+
+  Json take() { return std::move(root_); }
+
+ private:
+  static std::string shown(const std::string& name) {
+    constexpr size_t most = 60;
+    return json_escape(name.size() > most ? name.substr(0, most) + "..." : name);
+  }
+
+  // Puts a value where it belongs. A container that is open gets no new members, so its address stays.
+  Json* place(Json value) {
+    if (++num_values_ > max_json_values) throw_error(ErrorKind::corrupt, "has more than {} values", max_json_values);
+    if (open_.empty()) return &(root_ = std::move(value));
+    Json& parent = *open_.back();
+    if (parent.is_array()) {
+      parent.push_back(std::move(value));
+      return &parent.back();
+    }
+    return &(parent[std::move(key_)] = std::move(value));
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (open_.size() == max_json_depth) {
+      throw_error(ErrorKind::corrupt, "values are nested deeper than {} levels", max_json_depth);
+    }
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view text_;
+  Json root_;
+  std::vector<Json*> open_;
+  std::string key_;
+  size_t num_values_ = 0;
+};
+
+}  // namespace
+
+Json parse_json(std::string_view text) {
+  Builder builder(text);
+  Json::sax_parse(text, &builder);
+  return builder.take();
+}
+
+Json parse_json_object(std::string_view text) {
+  Json value = parse_json(text);
+  if (!value.is_object()) {
+    throw_hint(ErrorKind::corrupt, "each line holds one JSON object; 'jq -c .[]' makes lines of a JSON array",
+               "is a JSON value of type {}, not an object", value.type_name());
+  }
+  return value;
+}
+
+}  // namespace ingot::data
