@@ -1,10 +1,16 @@
 #include "app/evaluation.h"
 
+#include <algorithm>
+#include <map>
+
+#include "app/answer.h"
 #include "base/error.h"
 
 namespace ingot::app {
 
 namespace {
+
+constexpr int64_t answers_at_once = 8;
 
 // ids, positions, targets and losses; offsets of sub-sequences, at most one a token and one.
 size_t batch_bytes(int64_t tokens) {
@@ -21,9 +27,9 @@ Evaluation::Evaluation(Session& session, int64_t sequence_length, int64_t micro)
   scratch_ = Arena(*session.runtime.device, models::pass_bytes(session.loaded.spec, shape).loss, "scratch");
 }
 
-Evaluation::Loss Evaluation::run(std::span<const data::PackedSequence> sequences) {
+std::vector<eval::PieceLoss> Evaluation::run(std::span<const data::PackedSequence> sequences,
+                                             const nn::Adapter* adapter) {
   std::vector<int32_t> ids, places, targets, offsets{0};
-  Loss loss;
   for (const data::PackedSequence& sequence : sequences) {
     const int32_t base = static_cast<int32_t>(ids.size());
     ids.insert(ids.end(), sequence.ids.begin(), sequence.ids.end());
@@ -31,7 +37,6 @@ Evaluation::Loss Evaluation::run(std::span<const data::PackedSequence> sequences
     const std::vector<int32_t> positions = data::positions(sequence);
     places.insert(places.end(), positions.begin(), positions.end());
     for (size_t s = 1; s < sequence.offsets.size(); ++s) offsets.push_back(base + sequence.offsets[s]);
-    loss.counted += sequence.counted;
   }
 
   Device& device = *session_.runtime.device;
@@ -49,12 +54,85 @@ Evaluation::Loss Evaluation::run(std::span<const data::PackedSequence> sequences
   const Tensor losses = batch_.take(DType::f32, Shape{flat.tokens()});
 
   ops::Context context{device, session_.runtime.registry, scratch_, session_.runtime.threads.get()};
-  nn::Pass pass{context, flat, session_.activation, session_.segments(flat.tokens())};
+  nn::Pass pass{context, flat, session_.activation, {}};
+  if (adapter) pass.adapters = {{0, flat.tokens(), adapter}};
   session_.model->loss(pass, losses, wanted);
   std::vector<float> host(static_cast<size_t>(losses.elements()));
   device.copy_to_host(host.data(), losses.data, losses.bytes());
-  for (float each : host) loss.sum += static_cast<double>(each);
-  return loss;
+
+  std::vector<eval::PieceLoss> pieces;
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    eval::PieceLoss piece;
+    for (size_t t = static_cast<size_t>(offsets[s]); t < static_cast<size_t>(offsets[s + 1]); ++t) {
+      if (targets[t] < 0) continue;
+      piece.sum += static_cast<double>(host[t]);
+      ++piece.counted;
+    }
+    if (piece.counted > 0) pieces.push_back(piece);
+  }
+  return pieces;
+}
+
+std::vector<std::vector<double>> score_choices(const Contestant& contestant,
+                                               std::span<const infer::Continuations> items,
+                                               const std::function<void(int64_t)>& done) {
+  Session& session = *contestant.session;
+  infer::ContinuationSettings settings;
+  settings.activation = session.activation;
+  settings.adapter_rank = session.adapter_rank;
+  settings.decoded = session.decoded;
+  infer::ContinuationScorer scorer(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
+                                   *session.model, settings, items);
+  return scorer.score(items, contestant.adapter, done);
+}
+
+std::vector<std::string> answer_all(const Contestant& contestant, std::span<const Question> questions,
+                                    const std::function<void(int64_t)>& done) {
+  struct Open {
+    size_t question;
+    text::StreamDecoder decoder;
+    StopStrings stops;
+  };
+  Session& session = *contestant.session;
+  infer::EngineSettings settings;
+  settings.activation = session.activation;
+  settings.adapter_rank = session.adapter_rank;
+  settings.decoded = session.decoded;
+  settings.sequences = answers_at_once;
+  for (const Question& question : questions) {
+    settings.context = std::max(settings.context, std::ssize(question.prompt) + question.max_tokens);
+  }
+  settings.context = std::min(settings.context, session.loaded.spec.context);
+  infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
+                       settings);
+
+  std::vector<std::string> answers(questions.size());
+  std::map<int64_t, Open> open;
+  for (size_t q = 0; q < questions.size(); ++q) {
+    infer::Request request;
+    request.prompt = questions[q].prompt;
+    request.max_tokens = questions[q].max_tokens;
+    request.stop_ids = session.text().eos;
+    request.adapter = contestant.adapter;
+    const int64_t id = engine.submit(std::move(request));
+    open.emplace(id, Open{q, text::StreamDecoder(session.tokenizer(), true), StopStrings(questions[q].stop)});
+  }
+  while (!engine.idle()) {
+    for (const infer::Output& output : engine.step()) {
+      Open& state = open.at(output.request);
+      std::string& answer = answers[state.question];
+      if (output.token) answer += state.stops.push(state.decoder.push(output.token->id));
+      if (output.finish) {
+        answer += state.stops.push(state.decoder.finish());
+        answer += state.stops.finish();
+        open.erase(output.request);
+      } else if (state.stops.found()) {
+        engine.cancel(output.request);
+      }
+    }
+    done(static_cast<int64_t>(questions.size() - open.size()));
+  }
+  return answers;
 }
 
 }  // namespace ingot::app
