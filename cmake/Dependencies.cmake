@@ -17,6 +17,12 @@ find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+# Not through pkg-config: Debian's file also links the trainer.
+find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h REQUIRED)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+add_library(SentencePiece::sentencepiece SHARED IMPORTED)
+set_target_properties(SentencePiece::sentencepiece PROPERTIES
+  IMPORTED_LOCATION ${SENTENCEPIECE_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${SENTENCEPIECE_INCLUDE_DIR})
 if(INGOT_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -14,7 +14,7 @@ try:
 except ImportError:
     import unicodedata as data
 
-LETTER, NUMBER, SPACE, WORD, CASED = 1, 2, 4, 8, 16
+LETTER, NUMBER, SPACE, WORD, CASED, MARK, PUNCTUATION = 1, 2, 4, 8, 16, 32, 64
 WHITE_SPACE = set(range(9, 14)) | {0x20, 0x85, 0xA0, 0x1680} | set(range(0x2000, 0x200B))
 WHITE_SPACE |= {0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
 # \w: letters, marks, decimal and letter numbers, connectors, join controls, and the enclosed letters of Other_Alphabetic.
@@ -40,6 +40,10 @@ def class_of(cp):
         bits |= WORD
     if category in ("Lu", "Ll", "Lt"):
         bits |= CASED
+    if category[0] == "M":
+        bits |= MARK
+    if category[0] == "P":
+        bits |= PUNCTUATION
     return bits
 
 
@@ -122,6 +126,14 @@ def main():
         before = cp
     emit("decompositions", "(code point difference, first, second or 0); first is negative where the pair never composes",
          pairs)
+    compatible, before = [], 0
+    for cp in range(LAST):
+        if cp in SURROGATES or not data.decomposition(chr(cp)).startswith("<"):
+            continue
+        parts = [int(part, 16) for part in data.decomposition(chr(cp)).split()[1:]]
+        compatible += [cp - before, len(parts)] + parts
+        before = cp
+    emit("compatible_decompositions", "(code point difference, number of code points, code points)", compatible)
     for name, convert in (("upper", str.upper), ("lower", str.lower)):
         single, many = case_tables(convert)
         emit(f"{name}_runs", "(difference of first code point, count, stride, what to add)", single)

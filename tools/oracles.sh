@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
-wanted=(torch==2.13.0 transformers peft tokenizers safetensors gguf numpy)
+wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy)
 
 # The environment is made once; its list of packages is written last, so a broken one is made again.
 if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]}" ]; then

@@ -12,6 +12,8 @@
 
 namespace ingot::app {
 
+std::unique_ptr<Command> bench_tokenizer_command();  // bench_tokenizer.cpp
+
 namespace {
 
 // measure_peaks multiplies 2048-cubes; cases bring their own scratch.
@@ -108,6 +110,7 @@ class Bench : public Command {
   std::vector<std::unique_ptr<Command>> children() override {
     std::vector<std::unique_ptr<Command>> all;
     all.push_back(std::make_unique<BenchOp>());
+    all.push_back(bench_tokenizer_command());
     return all;
   }
 };

@@ -1,4 +1,6 @@
 // ingot tokenize: a text to token ids, and back.
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 #include "app/json_text.h"
@@ -21,6 +23,7 @@ class Tokenize : public Command {
                      true);
     arguments.option("text", text_, "the text itself");
     arguments.option("file", file_, "a file with the text (UTF-8)");
+    arguments.option("texts", texts_, "a file with one JSON string a line; ids and the decoded text of each");
     arguments.option("decode", decode_, "token ids, 1,2,3: write their text, special tokens included");
     arguments.flag(
         "special", special_,
@@ -29,8 +32,8 @@ class Tokenize : public Command {
   }
 
   int run(const Output& output) override {
-    if (text_.has_value() + file_.has_value() + decode_.has_value() != 1) {
-      throw_error(ErrorKind::usage, "give exactly one of --text, --file and --decode");
+    if (text_.has_value() + file_.has_value() + texts_.has_value() + decode_.has_value() != 1) {
+      throw_error(ErrorKind::usage, "give exactly one of --text, --file, --texts and --decode");
     }
     const checkpoint::ModelSource source = checkpoint::open_model(model_);
     const checkpoint::TextAssets assets = checkpoint::load_text(source);
@@ -45,6 +48,7 @@ class Tokenize : public Command {
       output.print_json(json_line({{"text", text}}));
       return 0;
     }
+    if (texts_) return tokenize_lines(output, tokenizer);
     const std::string text = text_ ? *text_ : read_text(*file_);
     const std::vector<int32_t> ids = tokenizer.encode(text, {.add_special_tokens = special_});
     std::vector<std::string> tokens;
@@ -57,8 +61,28 @@ class Tokenize : public Command {
   }
 
  private:
+  int tokenize_lines(const Output& output, const text::Tokenizer& tokenizer) const {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    const std::string lines = read_text(*texts_);
+    size_t number = 0;
+    for (size_t at = 0; at < lines.size();) {
+      const size_t end = std::min(lines.find('\n', at), lines.size());
+      const auto line = nlohmann::json::parse(lines.begin() + static_cast<ptrdiff_t>(at),
+                                              lines.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+      at = end + 1;
+      ++number;
+      if (!line.is_string()) throw_error(ErrorKind::corrupt, "{}, line {}: this is not a JSON string", *texts_, number);
+      const std::vector<int32_t> ids =
+          tokenizer.encode(line.get_ref<const std::string&>(), {.add_special_tokens = special_});
+      output.print(fmt::format("{}\n", fmt::join(ids, ",")));
+      rows.push_back({{"ids", ids}, {"text", tokenizer.decode(ids)}});
+    }
+    output.print_json(json_line({{"rows", std::move(rows)}}));
+    return 0;
+  }
+
   std::string model_;
-  std::optional<std::string> text_, file_, decode_;
+  std::optional<std::string> text_, file_, texts_, decode_;
   bool special_ = false;
 };
 

@@ -44,12 +44,22 @@ void add_vocabulary(GgufMetadata& metadata, text::VocabularySpec vocabulary, con
     if (value) metadata.add(key, static_cast<uint32_t>(*value));
   };
   metadata.add("tokenizer.ggml.model", vocabulary.model);
-  metadata.add("tokenizer.ggml.pre", vocabulary.pre);
+  metadata.add("tokenizer.ggml.pre", vocabulary.model == "gpt2" ? vocabulary.pre : "default");
   const size_t num_tokens = vocabulary.tokens.size();
   metadata.add("tokenizer.ggml.tokens", GgufArray{std::move(vocabulary.tokens)});
   if (vocabulary.token_types.empty()) vocabulary.token_types.assign(num_tokens, 1);
   metadata.add("tokenizer.ggml.token_type", GgufArray{std::move(vocabulary.token_types)});
-  metadata.add("tokenizer.ggml.merges", GgufArray{std::move(vocabulary.merges)});
+  if (vocabulary.model == "gpt2") {
+    metadata.add("tokenizer.ggml.merges", GgufArray{std::move(vocabulary.merges)});
+  } else {
+    metadata.add("tokenizer.ggml.scores", GgufArray{std::move(vocabulary.scores)});
+    metadata.add("tokenizer.ggml.add_space_prefix", vocabulary.add_space_prefix.value_or(true));
+    metadata.add("tokenizer.ggml.remove_extra_whitespaces", vocabulary.remove_extra_whitespaces.value_or(false));
+  }
+  if (!vocabulary.charsmap.empty()) {
+    metadata.add("tokenizer.ggml.precompiled_charsmap",
+                 GgufArray{std::vector<uint8_t>(vocabulary.charsmap.begin(), vocabulary.charsmap.end())});
+  }
   id("tokenizer.ggml.bos_token_id", vocabulary.bos_id);
   // The tokenizer's end of text, else what generation stops at; a second stop is the end of a turn.
   const std::optional<int32_t> eos =
@@ -78,6 +88,10 @@ void add_text(GgufMetadata& metadata, const ModelSource& source, const spec::Mod
   const TextAssets assets = load_text(source);
   if (!assets.tokenizer) return;
   const fs::path path = source.path / "tokenizer.json";
+  if (!fs::exists(path)) {
+    add_vocabulary(metadata, gguf_vocabulary_of(sentencepiece_vocabulary(source.path), spec.vocab), assets);
+    return;
+  }
   add_vocabulary(metadata,
                  gguf_vocabulary_of(read_file(path, uint64_t{1} << 30), path.string(),
                                     hf_tokenizer_config(source.path).special, spec.vocab),

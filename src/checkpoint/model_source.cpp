@@ -29,7 +29,7 @@ ModelSource open_folder(const fs::path& folder) {
                "{}: the weights are in PyTorch's pickle format (.bin, .pt), which can run code and is not read",
                folder.string());
   }
-  if (!config && !fs::exists(folder / "tokenizer.json")) {
+  if (!config && !fs::exists(folder / "tokenizer.json") && !fs::exists(folder / "tokenizer.model")) {
     throw_hint(ErrorKind::not_found, "a model folder has config.json, *.safetensors and tokenizer.json",
                "{}: there is no config.json in this folder", folder.string());
   }

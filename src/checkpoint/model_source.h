@@ -18,7 +18,7 @@ struct ModelSource {
 // What `--model` takes. A path that exists wins over a registered name; "model" also stands for the only registered
 // "org/model". Looks at names of files only; weights may be missing (tokenizer folders, vocabulary-only GGUF files):
 // load_model tells that.
-// Errors: not_found for what is neither a path nor a name, for a folder without config.json and tokenizer.json, and for
+// Errors: not_found for what is neither a path nor a name, for a folder without config.json and a tokenizer, and for
 // a registered model whose files are gone; unsupported, with how to convert, for a folder of PyTorch .bin weights only
 // and for files of another kind.
 ModelSource open_model(std::string_view path_or_name, const std::filesystem::path& home);

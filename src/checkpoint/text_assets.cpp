@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "checkpoint/json_object.h"
 #include "formats/gguf.h"
+#include "text/sentencepiece_file.h"
 
 namespace ingot::checkpoint {
 
@@ -49,13 +50,13 @@ TextAssets load_hf_text(const fs::path& folder) {
   if (fs::exists(path)) {
     assets.tokenizer = text::Tokenizer::from_json(read_file(path, uint64_t{1} << 30), path.string(), special);
     assets.bos = assets.tokenizer->bos_id();
-  } else {
-    for (const char* other : {"tokenizer.model", "vocab.json"}) {
-      if (!fs::exists(folder / other)) continue;
-      throw_hint(ErrorKind::unsupported,
-                 "write it once with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
-                 "{}: there is no tokenizer.json, only {}, which is not read", folder.string(), other);
-    }
+  } else if (fs::exists(folder / "tokenizer.model")) {
+    assets.tokenizer = text::Tokenizer::from_vocabulary(sentencepiece_vocabulary(folder));
+    assets.bos = assets.tokenizer->bos_id();
+  } else if (fs::exists(folder / "vocab.json")) {
+    throw_hint(ErrorKind::unsupported,
+               "write it once with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
+               "{}: there is no tokenizer.json, only vocab.json, which is not read", folder.string());
   }
   read_generation(folder, assets);
   if (assets.tokenizer && assets.eos.empty() && assets.tokenizer->eos_id()) assets.eos = {*assets.tokenizer->eos_id()};
@@ -116,6 +117,56 @@ text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::st
   };
   vocabulary.add_bos = flag("tokenizer.ggml.add_bos_token");
   vocabulary.add_eos = flag("tokenizer.ggml.add_eos_token");
+  vocabulary.add_space_prefix = flag("tokenizer.ggml.add_space_prefix");
+  vocabulary.remove_extra_whitespaces = flag("tokenizer.ggml.remove_extra_whitespaces");
+  if (metadata.contains("tokenizer.ggml.scores")) {
+    for (const double score : metadata.reals("tokenizer.ggml.scores")) {
+      vocabulary.scores.push_back(static_cast<float>(score));
+    }
+  }
+  if (metadata.contains("tokenizer.ggml.precompiled_charsmap")) {
+    for (const int64_t byte : metadata.integers("tokenizer.ggml.precompiled_charsmap")) {
+      vocabulary.charsmap.push_back(static_cast<char>(byte));  // signed or unsigned bytes
+    }
+  }
+  return vocabulary;
+}
+
+text::VocabularySpec sentencepiece_vocabulary(const fs::path& folder) {
+  const fs::path path = folder / "tokenizer.model";
+  text::VocabularySpec vocabulary = text::parse_sentencepiece(read_file(path, uint64_t{1} << 30), path.string());
+  const text::TokenizerConfig config = hf_tokenizer_config(folder);
+  vocabulary.added = config.added;
+  vocabulary.prefix_at_start_only = !config.legacy;
+  if (const fs::path more = folder / "added_tokens.json"; fs::exists(more)) {
+    const json document = read_json(more);
+    const JsonObject ids(document, more.string());
+    for (const auto& [content, id] : document.items()) {
+      const auto value = ids.integer(content.c_str());
+      const auto same = [&](const text::AddedToken& token) { return token.content == content; };
+      if (std::any_of(vocabulary.added.begin(), vocabulary.added.end(), same)) continue;
+      if (!value || *value < 0 || *value > INT32_MAX) {
+        throw_error(ErrorKind::corrupt, "{}: \"{}\" has no id", more.string(), content);
+      }
+      text::AddedToken token;
+      token.id = static_cast<int32_t>(*value);
+      token.content = content;
+      vocabulary.added.push_back(std::move(token));
+    }
+  }
+  const auto set = [&](const std::optional<std::string>& named, std::optional<int32_t>& id) {
+    if (!named) return;
+    for (const text::AddedToken& token : vocabulary.added) {
+      if (token.content == *named) id = token.id;
+    }
+    const auto found = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), *named);
+    if (found != vocabulary.tokens.end()) id = static_cast<int32_t>(found - vocabulary.tokens.begin());
+  };
+  set(config.special.bos, vocabulary.bos_id);
+  set(config.special.eos, vocabulary.eos_id);
+  set(config.special.pad, vocabulary.pad_id);
+  vocabulary.add_bos = config.special.add_bos;
+  vocabulary.add_eos = config.special.add_eos;
   return vocabulary;
 }
 

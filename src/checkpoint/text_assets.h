@@ -33,15 +33,21 @@ struct TextAssets {
   GenerationDefaults generation;
 };
 
-// Hugging Face: tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja (wins over the
-// template in tokenizer_config.json), generation_config.json, config.json; all but the first are optional. End-of-text
+// Hugging Face: tokenizer.json, or without one tokenizer.model; tokenizer_config.json, special_tokens_map.json,
+// chat_template.jinja (wins over the template in tokenizer_config.json), generation_config.json, config.json, all
+// optional. End-of-text
 // ids are those of generation_config.json, else of config.json, else the tokenizer's eos token.
 // GGUF: the keys tokenizer.*; end-of-text ids are eos, eot and eom.
-// Errors: those of text::Tokenizer; corrupt; unsupported for a folder with SentencePiece or vocab.json files only.
+// Errors: those of text::Tokenizer; corrupt; unsupported for a folder that has a vocab.json only.
 TextAssets load_text(const ModelSource& source);
 
 // The keys tokenizer.ggml.* of a GGUF file; `source` names it. ErrorKind::not_found when it has no vocabulary.
 text::VocabularySpec gguf_vocabulary(const formats::GgufMetadata& metadata, const std::string& source);
+
+// The vocabulary of a folder's tokenizer.model (SentencePiece), with the settings of its tokenizer_config.json and the
+// tokens of added_tokens.json. As transformers does, BOS goes in front of a BPE model's texts and EOS behind a unigram
+// model's unless the settings say something else. Errors: those of parse_sentencepiece; corrupt.
+text::VocabularySpec sentencepiece_vocabulary(const std::filesystem::path& folder);
 
 // What tokenizer_config.json, special_tokens_map.json and chat_template.jinja of a folder say; all are optional.
 text::TokenizerConfig hf_tokenizer_config(const std::filesystem::path& folder);

@@ -6,55 +6,31 @@
 
 #include "base/error.h"
 #include "checkpoint/json_object.h"
+#include "checkpoint/scored_vocabulary.h"
+#include "text/splitting.h"
+#include "text/unicode.h"
 
 namespace ingot::checkpoint {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
+using text::Splitting;
 
 namespace {
-
-constexpr int32_t type_normal = 1, type_unknown = 2, type_control = 3, type_user_defined = 4, type_unused = 5;
-
-constexpr const char* llama3_pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* qwen2_pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-// What the name of a pre-tokenizer stands for. Patterns: specs/tokenizers.md, section 1.
-struct Splitting {
-  const char* name;
-  const char* pattern;     // of a Split in front of ByteLevel; null: ByteLevel's own
-  bool individual_digits;  // a Digits step in front
-  bool nfc;
-  bool ignore_merges;
-};
-constexpr Splitting splittings[] = {
-    {"gpt-2", nullptr, false, false, false},
-    {"smollm", nullptr, true, false, false},
-    {"llama-bpe", llama3_pattern, false, false, true},
-    {"qwen2", qwen2_pattern, false, true, false},
-    {"default", nullptr, false, false, false},
-    {"", nullptr, false, false, false},
-    {"mpt", nullptr, false, false, false},
-    {"starcoder", nullptr, true, false, false},
-    {"llama3", llama3_pattern, false, false, true},
-    {"llama-v3", llama3_pattern, false, false, true},
-};
 
 ordered_json byte_level(bool use_regex) {
   return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
 }
 
 ordered_json pre_tokenizer_of(const Splitting& splitting) {
-  if (splitting.pattern == nullptr && !splitting.individual_digits) return byte_level(true);
+  if (splitting.pattern.empty() && !splitting.individual_digits) return byte_level(true);
   ordered_json steps = ordered_json::array();
   if (splitting.individual_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (splitting.pattern != nullptr) {
+  if (!splitting.pattern.empty()) {
     steps.push_back(
         {{"type", "Split"}, {"pattern", {{"Regex", splitting.pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
   }
-  steps.push_back(byte_level(splitting.pattern == nullptr));
+  steps.push_back(byte_level(splitting.pattern.empty()));
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
@@ -92,7 +68,7 @@ ordered_json post_processor_of(const text::VocabularySpec& vocabulary, bool add_
 }
 
 // Which splitting a tokenizer.json asks for; null when no name stands for it.
-const Splitting* find_splitting(const JsonObject& root, bool ignore_merges) {
+const Splitting* splitting_of(const JsonObject& root, bool ignore_merges) {
   const auto flatten = [&](const char* key, const char* list_key) {
     std::vector<json> steps;
     if (const json* value = root.find(key)) {
@@ -127,9 +103,9 @@ const Splitting* find_splitting(const JsonObject& root, bool ignore_merges) {
     }
   }
   if (!bytes || regex != pattern.empty()) return nullptr;
-  for (const Splitting& splitting : splittings) {
+  for (const Splitting& splitting : text::splittings()) {
     if (splitting.individual_digits == digits && splitting.nfc == nfc && splitting.ignore_merges == ignore_merges &&
-        pattern == (splitting.pattern == nullptr ? "" : splitting.pattern)) {
+        splitting.pattern == pattern) {
       return &splitting;
     }
   }
@@ -177,43 +153,45 @@ std::string merge_text(const json& merge, const std::string& source) {
 }  // namespace
 
 std::string tokenizer_json(const text::VocabularySpec& vocabulary) {
-  const auto found = std::find_if(std::begin(splittings), std::end(splittings),
-                                  [&](const Splitting& s) { return vocabulary.pre == s.name; });
-  if (vocabulary.model != "gpt2" || found == std::end(splittings)) {
-    throw_hint(ErrorKind::unsupported, "Ingot has: gpt2 (byte-level BPE) split as gpt-2, smollm, llama-bpe or qwen2",
+  const bool scored = vocabulary.model == "llama";
+  const Splitting* splitting = vocabulary.model == "gpt2" ? text::find_splitting(vocabulary.pre) : nullptr;
+  if (!scored && splitting == nullptr) {
+    throw_hint(ErrorKind::unsupported,
+               "Ingot has: llama (BPE by scores), and gpt2 (byte-level BPE) split as " + text::splitting_names(),
                "{}: a tokenizer.json for the tokenizer '{}' split as '{}' cannot be made", vocabulary.name,
                vocabulary.model, vocabulary.pre);
   }
-  ordered_json vocab = ordered_json::object();
+  json vocab = json::object();  // an ordered one would look at every key for each new one
   ordered_json added = ordered_json::array();
-  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    const int32_t type = vocabulary.token_types.empty() ? type_normal : vocabulary.token_types.at(id);
-    if (type == type_unused) continue;
-    vocab[vocabulary.tokens[id]] = id;
-    if (type != type_control && type != type_unknown && type != type_user_defined) continue;
+  const auto add = [&](size_t id, const std::string& content, bool special) {
     added.push_back({{"id", id},
-                     {"content", vocabulary.tokens[id]},
+                     {"content", content},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
                      {"normalized", false},
-                     {"special", type != type_user_defined}});
+                     {"special", special}});
+  };
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const int32_t type = vocabulary.token_types.empty() ? text::token_normal : vocabulary.token_types.at(id);
+    if (type == text::token_unused) continue;
+    if (!text::is_valid_utf8(vocabulary.tokens[id])) {
+      throw_error(ErrorKind::corrupt, "{}: token {} is not UTF-8", vocabulary.name, id);
+    }
+    vocab[vocabulary.tokens[id]] = id;
+    if (type == text::token_control || type == text::token_unknown || type == text::token_user_defined) {
+      add(id, vocabulary.tokens[id], type != text::token_user_defined);
+    }
   }
-  ordered_json merges = ordered_json::array();
-  for (const std::string& merge : vocabulary.merges) {
-    const size_t space = merge.find(' ');
-    if (space == std::string::npos) throw_error(ErrorKind::corrupt, "{}: merge '{}'", vocabulary.name, merge);
-    merges.push_back(ordered_json::array({merge.substr(0, space), merge.substr(space + 1)}));
-  }
-  const bool add_bos = vocabulary.add_bos.value_or(found->ignore_merges && vocabulary.bos_id.has_value());
-  const ordered_json normalizer = found->nfc ? ordered_json{{"type", "NFC"}} : ordered_json(nullptr);
-  const ordered_json document = {
+  const bool default_bos = scored || splitting->add_bos;
+  const bool add_bos = vocabulary.add_bos.value_or(default_bos && vocabulary.bos_id.has_value());
+  ordered_json document = {
       {"version", "1.0"},
       {"truncation", nullptr},
       {"padding", nullptr},
       {"added_tokens", added},
-      {"normalizer", normalizer},
-      {"pre_tokenizer", pre_tokenizer_of(*found)},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", nullptr},
       {"post_processor", post_processor_of(vocabulary, add_bos, vocabulary.add_eos.value_or(false))},
       {"decoder", byte_level(true)},
       {"model",
@@ -224,10 +202,24 @@ std::string tokenizer_json(const text::VocabularySpec& vocabulary) {
         {"end_of_word_suffix", nullptr},
         {"fuse_unk", false},
         {"byte_fallback", false},
-        {"ignore_merges", found->ignore_merges},
-        {"vocab", vocab},
-        {"merges", merges}}},
+        {"ignore_merges", false},
+        {"vocab", ordered_json(vocab)},
+        {"merges", ordered_json::array()}}},
   };
+  if (scored) {
+    fill_scored_json(vocabulary, document);
+    return document.dump(1);
+  }
+  if (splitting->nfc) document["normalizer"] = {{"type", "NFC"}};
+  document["pre_tokenizer"] = pre_tokenizer_of(*splitting);
+  document["model"]["ignore_merges"] = splitting->ignore_merges;
+  for (const std::string& merge : vocabulary.merges) {
+    const size_t space = merge.find(' ');
+    if (space == std::string::npos || !text::is_valid_utf8(merge)) {
+      throw_error(ErrorKind::corrupt, "{}: merge '{}'", vocabulary.name, text::replace_invalid_utf8(merge));
+    }
+    document["model"]["merges"].push_back(ordered_json::array({merge.substr(0, space), merge.substr(space + 1)}));
+  }
   return document.dump(1);
 }
 
@@ -239,21 +231,22 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
   const json* vocab = model ? model->find("vocab") : nullptr;
   const json* merges = model ? model->find("merges") : nullptr;
   if (vocab == nullptr || !vocab->is_object() || merges == nullptr || !merges->is_array()) {
-    throw_hint(ErrorKind::unsupported, "GGUF export knows byte-level BPE tokenizers", "{}: this is no BPE tokenizer",
-               source);
+    throw_hint(ErrorKind::unsupported, "GGUF export knows BPE tokenizers, and those of a tokenizer.model",
+               "{}: this is no BPE tokenizer", source);
   }
-  const Splitting* splitting = find_splitting(root, model->boolean("ignore_merges").value_or(false));
-  if (splitting == nullptr) {
+  const bool scored = model->boolean("byte_fallback").value_or(false);
+  const Splitting* splitting = scored ? nullptr : splitting_of(root, model->boolean("ignore_merges").value_or(false));
+  if (!scored && splitting == nullptr) {
     throw_hint(ErrorKind::unsupported,
-               "GGUF export knows byte-level BPE with the splitting of GPT-2, SmolLM, Llama 3 and Qwen2",
+               "GGUF export knows byte fallback, and byte-level BPE split as " + text::splitting_names(),
                "{}: GGUF has no name that Ingot knows for this normalizer and pre-tokenizer", source);
   }
   text::VocabularySpec vocabulary;
   vocabulary.name = source;
-  vocabulary.model = "gpt2";
-  vocabulary.pre = splitting->name;
+  vocabulary.model = scored ? "llama" : "gpt2";
+  if (splitting != nullptr) vocabulary.pre = splitting->name;
   vocabulary.tokens.resize(static_cast<size_t>(size));
-  vocabulary.token_types.assign(static_cast<size_t>(size), type_unused);
+  vocabulary.token_types.assign(static_cast<size_t>(size), text::token_unused);
   std::map<std::string, int32_t> ids;
   const auto set = [&](const std::string& token, const json& id, int32_t type) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= size) {
@@ -265,7 +258,7 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
     vocabulary.token_types[index] = type;
     ids[token] = static_cast<int32_t>(index);
   };
-  for (const auto& [token, id] : vocab->items()) set(token, id, type_normal);
+  for (const auto& [token, id] : vocab->items()) set(token, id, text::token_normal);
   if (const json* added = root.find("added_tokens")) {
     for (const json& item : *added) {
       const JsonObject token(item, source + ": added_tokens");
@@ -275,13 +268,17 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
                     token.string("content").value_or(""), flag);
       }
       set(token.string("content").value_or(""), item.value("id", json(nullptr)),
-          token.boolean("special").value_or(false) ? type_control : type_user_defined);
+          token.boolean("special").value_or(false) ? text::token_control : text::token_user_defined);
     }
   }
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    if (vocabulary.token_types[id] == type_unused) vocabulary.tokens[id] = fmt::format("[PAD{}]", id);
+    if (vocabulary.token_types[id] == text::token_unused) vocabulary.tokens[id] = fmt::format("[PAD{}]", id);
   }
-  for (const json& merge : *merges) vocabulary.merges.push_back(merge_text(merge, source));
+  if (scored) {
+    fill_scored_vocabulary(document, vocabulary);
+  } else {
+    for (const json& merge : *merges) vocabulary.merges.push_back(merge_text(merge, source));
+  }
   const auto id_of = [&](const std::optional<std::string>& token) -> std::optional<int32_t> {
     const auto found = token ? ids.find(*token) : ids.end();
     return found == ids.end() ? std::nullopt : std::optional<int32_t>(found->second);
@@ -291,8 +288,52 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
   read_edge(root, false, special.eos, special.add_eos, eos, vocabulary.add_eos);
   vocabulary.bos_id = id_of(bos);
   vocabulary.eos_id = id_of(eos);
-  vocabulary.unk_id = id_of(special.unk);
+  vocabulary.unk_id = id_of(scored ? model->string("unk_token") : special.unk);
   vocabulary.pad_id = id_of(special.pad);
+  return vocabulary;
+}
+
+text::VocabularySpec gguf_vocabulary_of(text::VocabularySpec vocabulary, int64_t size) {
+  const auto refuse = [&](const char* what) {
+    throw_error(ErrorKind::unsupported, "{}: GGUF has no words for {}", vocabulary.name, what);
+  };
+  const auto count = [&](int32_t type) {
+    return std::count(vocabulary.token_types.begin(), vocabulary.token_types.end(), type);
+  };
+  const bool bpe = vocabulary.model == "llama";
+  if (bpe && (!vocabulary.charsmap.empty() || vocabulary.remove_extra_whitespaces.value_or(false))) {
+    refuse("a BPE model that normalises the text");
+  }
+  if (vocabulary.user_defined_inside && vocabulary.add_space_prefix.value_or(true) &&
+      count(text::token_user_defined) != 0) {
+    refuse("user-defined pieces without a space behind them");
+  }
+  if (vocabulary.prefix_at_start_only) refuse("\"legacy\": false");
+  for (const text::AddedToken& token : vocabulary.added) {
+    if (token.single_word || token.lstrip || token.rstrip) refuse("added tokens that take white space");
+    const auto id = static_cast<size_t>(token.id);
+    if (id >= vocabulary.tokens.size()) {
+      vocabulary.tokens.resize(id + 1);
+      vocabulary.token_types.resize(id + 1, text::token_unused);
+      vocabulary.scores.resize(id + 1, 0.0F);
+    }
+    vocabulary.tokens[id] = token.content;
+    if (vocabulary.token_types[id] != text::token_unknown) {
+      vocabulary.token_types[id] = token.special ? text::token_control : text::token_user_defined;
+    }
+  }
+  vocabulary.added.clear();
+  if (vocabulary.tokens.size() > static_cast<size_t>(size)) {
+    throw_error(ErrorKind::corrupt, "{}: {} tokens, but the model's vocabulary has {}", vocabulary.name,
+                vocabulary.tokens.size(), size);
+  }
+  vocabulary.tokens.resize(static_cast<size_t>(size));
+  vocabulary.token_types.resize(static_cast<size_t>(size), text::token_unused);
+  vocabulary.scores.resize(static_cast<size_t>(size), 0.0F);
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (vocabulary.tokens[id].empty()) vocabulary.tokens[id] = fmt::format("[PAD{}]", id);
+  }
+  vocabulary.user_defined_inside = false;
   return vocabulary;
 }
 

@@ -22,37 +22,18 @@ uint8_t class_before(std::string_view text, size_t at) {
 void AddedTokenMatcher::add(const AddedToken& token, std::string_view content) {
   if (content.empty()) return;
   starts_[static_cast<uint8_t>(content[0])] = true;
-  size_t node = 0;
-  for (const char c : content) {
-    const auto byte = static_cast<uint8_t>(c);
-    auto& children = nodes_[node].children;
-    const auto found =
-        std::find_if(children.begin(), children.end(), [&](const auto& child) { return child.first == byte; });
-    if (found != children.end()) {
-      node = static_cast<size_t>(found->second);
-      continue;
-    }
-    const size_t next = nodes_.size();
-    children.emplace_back(byte, static_cast<int32_t>(next));
-    nodes_.emplace_back();
-    node = next;
-  }
-  nodes_[node].token = static_cast<int32_t>(tokens_.size());
+  contents_.insert(content, static_cast<int32_t>(tokens_.size()));
   tokens_.push_back(token);
 }
 
 std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_match(std::string_view text, size_t at) const {
   std::optional<Match> best;
-  size_t node = 0;
+  int32_t node = ByteTrie::root;
   for (size_t end = at; end < text.size();) {
-    const auto byte = static_cast<uint8_t>(text[end]);
-    const auto& children = nodes_[node].children;
-    const auto found =
-        std::find_if(children.begin(), children.end(), [&](const auto& child) { return child.first == byte; });
-    if (found == children.end()) break;
-    node = static_cast<size_t>(found->second);
+    node = contents_.next(node, text[end]);
+    if (node == ByteTrie::none) break;
     ++end;
-    if (nodes_[node].token >= 0) best = Match{nodes_[node].token, end};
+    if (contents_.value(node) != ByteTrie::none) best = Match{contents_.value(node), end};
   }
   return best;
 }

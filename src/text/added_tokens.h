@@ -6,8 +6,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+#include "text/byte_trie.h"
 
 namespace ingot::text {
 
@@ -37,10 +38,6 @@ class AddedTokenMatcher {
   std::vector<TextPart> split(std::string_view text, bool parse_special) const;
 
  private:
-  struct Node {
-    std::vector<std::pair<uint8_t, int32_t>> children;
-    int32_t token = -1;  // index into tokens_
-  };
   struct Match {
     int32_t token;
     size_t end;
@@ -48,7 +45,7 @@ class AddedTokenMatcher {
   std::optional<Match> longest_match(std::string_view text, size_t at) const;
 
   std::vector<AddedToken> tokens_;
-  std::vector<Node> nodes_ = {Node{}};
+  ByteTrie contents_;               // to an index into tokens_
   std::array<bool, 256> starts_{};  // first bytes of contents
 };
 

@@ -145,17 +145,14 @@ void BpeModel::merge(const std::vector<int32_t>& start, std::vector<int32_t>& ou
 }
 
 void BpeModel::encode(std::string_view piece, std::vector<int32_t>& out) const {
-  if (options_.ignore_merges) {
-    if (const std::optional<int32_t> id = find(piece)) {
-      out.push_back(*id);
-      return;
-    }
-  }
-  const bool worth_keeping = piece.size() <= WordCache::max_word_bytes;
-  if (worth_keeping && cache_.find(piece, out)) return;
+  if (cache_.find(piece, out)) return;
   const size_t begin = out.size();
-  merge(start_symbols(piece), out);
-  if (worth_keeping) cache_.insert(piece, out.data() + begin, out.size() - begin);
+  if (const std::optional<int32_t> id = options_.ignore_merges ? find(piece) : std::nullopt) {
+    out.push_back(*id);
+  } else {
+    merge(start_symbols(piece), out);
+  }
+  cache_.insert(piece, out.data() + begin, out.size() - begin);
 }
 
 }  // namespace ingot::text

@@ -58,7 +58,7 @@ class BpeModel : public TokenModel {
   std::unordered_map<std::string_view, int32_t> ids_;
   std::array<int32_t, 256> byte_ids_;     // byte level: the byte as a token; byte fallback: <0xXX>; -1 for none
   std::vector<MergeTarget> merge_table_;  // open addressing, a power of two, at most half full
-  mutable WordCache cache_;               // has its own locks
+  mutable WordCache cache_;               // is shared by threads
 };
 
 }  // namespace ingot::text

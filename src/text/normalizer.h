@@ -1,21 +1,35 @@
 // Normalisation of text before pre-tokenisation: a list of steps.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "text/charsmap.h"
+#include "text/regex.h"
 
 namespace ingot::text {
 
 struct NormalizerStep {
   enum class Kind {
     nfc,
-    prepend,  // `to` in front of a text that is not empty
-    replace,  // every `from` (not empty) becomes `to`
+    nfd,
+    nfkc,
+    nfkd,
+    lowercase,
+    strip_accents,  // drops marks (\p{M})
+    strip_left,     // drops the white space at the start
+    strip_right,    // and at the end
+    prepend,        // `to` in front of a text that is not empty
+    replace,        // every `from` (not empty), or every match of `regex`, becomes `to`
+    charsmap,
   };
   Kind kind = Kind::nfc;
-  std::string from;
-  std::string to;
+  std::string from = {};
+  std::string to = {};
+  std::shared_ptr<const Regex> regex = nullptr;
+  std::shared_ptr<const Charsmap> charsmap = nullptr;
 };
 
 class Normalizer {

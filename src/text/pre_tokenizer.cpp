@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/normalizer.h"
 #include "text/split.h"
+#include "text/unicode.h"
 
 namespace ingot::text {
 namespace {
 
 using Kind = PreTokenizerStep::Kind;
+using Prepend = PreTokenizerStep::Prepend;
 
 struct Range {
   size_t begin;
@@ -16,10 +19,23 @@ struct Range {
   bool match;
 };
 
+// As the tokenizers library has it: the symbols of ASCII count too.
+bool is_punctuation(uint32_t c) {
+  if (c < 128)
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+  return (char_class(c) & char_punctuation) != 0;
+}
+
 // The matches of a step and what lies between them; together they cover the text.
 std::vector<Range> cover(const PreTokenizerStep& step, std::string_view text) {
   std::vector<std::pair<size_t, size_t>> matches;
-  if (step.regex) {
+  if (step.kind == Kind::punctuation) {
+    for (size_t at = 0; at < text.size();) {
+      const Utf8Char c = decode_utf8(text, at);
+      if (is_punctuation(c.code_point)) matches.emplace_back(at, at + c.size);
+      at += c.size;
+    }
+  } else if (step.regex) {
     matches = step.regex->find_all(text);
   } else {
     for (size_t at = text.find(step.literal); at != std::string_view::npos;) {
@@ -120,13 +136,30 @@ void PreTokenizer::add_literal(std::string_view literal, SplitBehavior behavior,
   steps_.push_back(std::move(step));
 }
 
+void PreTokenizer::add_punctuation(SplitBehavior behavior) {
+  PreTokenizerStep step;
+  step.kind = Kind::punctuation;
+  step.behavior = behavior;
+  steps_.push_back(std::move(step));
+}
+
+void PreTokenizer::add_metaspace(std::string_view replacement, PreTokenizerStep::Prepend prepend, bool cut) {
+  PreTokenizerStep step;
+  step.kind = Kind::metaspace;
+  step.literal = replacement;
+  step.behavior = SplitBehavior::merged_with_next;
+  step.prepend = prepend;
+  step.cut = cut;
+  steps_.push_back(std::move(step));
+}
+
 void PreTokenizer::add(Kind kind) {
   PreTokenizerStep step;
   step.kind = kind;
   steps_.push_back(std::move(step));
 }
 
-Pieces PreTokenizer::split(std::string_view text) const {
+Pieces PreTokenizer::split(std::string_view text, bool at_start) const {
   Pieces pieces;
   if (text.empty()) return pieces;
   pieces.views.push_back(text);
@@ -143,6 +176,23 @@ Pieces PreTokenizer::split(std::string_view text) const {
         case Kind::prefix_space:
           next.push_back(piece.starts_with(' ') ? piece : pieces.owned.emplace_back(" " + std::string(piece)));
           break;
+        case Kind::metaspace: {
+          std::string& changed = pieces.owned.emplace_back(replace_all(piece, " ", step.literal));
+          const bool is_first = at_start && piece.data() == text.data();
+          if ((step.prepend == Prepend::always || (step.prepend == Prepend::first && is_first)) &&
+              !changed.starts_with(step.literal)) {
+            changed.insert(0, step.literal);
+          }
+          if (step.cut) {
+            split_pattern(step, changed, next);
+          } else {
+            next.emplace_back(changed);
+          }
+          break;
+        }
+        case Kind::white_space: split_white_space(piece, next); break;
+        case Kind::words: split_words(piece, next); break;
+        case Kind::punctuation:
         case Kind::pattern: split_pattern(step, piece, next); break;
       }
     }

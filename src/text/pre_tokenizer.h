@@ -22,13 +22,21 @@ struct PreTokenizerStep {
     digits,            // whole numbers
     digit_characters,  // every \p{N} character by itself
     prefix_space,      // a space in front of every piece that does not start with one
+    metaspace,         // ' ' becomes `literal`, with `prepend` and `cut`
+    white_space,       // split_white_space
+    words,             // split_words
+    punctuation,       // ASCII punctuation and \p{P}, with behavior
     pattern,           // regex or literal, with behavior and invert
   };
+  // Where metaspace puts its replacement in front, if the piece does not start with it.
+  enum class Prepend { never, first, always };  // first: only the piece that the whole text starts with
   Kind kind = Kind::gpt2;
   std::shared_ptr<const Regex> regex;  // pattern: either this
   std::string literal;                 // or this, not empty
   SplitBehavior behavior = SplitBehavior::isolated;
   bool invert = false;  // pattern: what does not match is the match
+  Prepend prepend = Prepend::never;
+  bool cut = false;  // metaspace: a new piece begins at every replacement
 };
 
 // The pieces of one text. Views point into that text, or into `owned` where a step had to change one.
@@ -43,10 +51,12 @@ class PreTokenizer {
   // Errors: corrupt when the pattern does not compile.
   void add_regex(std::string_view pattern, SplitBehavior behavior, bool invert);
   void add_literal(std::string_view literal, SplitBehavior behavior, bool invert);
+  void add_punctuation(SplitBehavior behavior);
+  void add_metaspace(std::string_view replacement, PreTokenizerStep::Prepend prepend, bool cut);
   void add(PreTokenizerStep::Kind kind);
 
-  // Thread-safe. Without steps the text is one piece; an empty text has none.
-  Pieces split(std::string_view text) const;
+  // Thread-safe. Without steps the text is one piece; an empty text has none. `at_start`: the whole text starts here.
+  Pieces split(std::string_view text, bool at_start) const;
 
  private:
   std::vector<PreTokenizerStep> steps_;

@@ -14,6 +14,48 @@ std::string error_text(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
+// PCRE2's \s and \w are not those of the tokenizers library (\s has U+180E, \w lacks marks); this writes them as the
+// Unicode properties that the library means. Classes inside a class ([a[b]]) and \h differ too, and are refused.
+std::string with_unicode_classes(std::string_view pattern) {
+  std::string out;
+  bool in_class = false;
+  const auto refuse = [&](std::string_view what) {
+    throw_error(ErrorKind::unsupported, "the pattern \"{}\" has {}, which is not supported", pattern, what);
+  };
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c != '\\' || i + 1 == pattern.size()) {
+      if (in_class && (c == '[' || pattern.substr(i, 2) == "&&")) refuse("a class inside a class");
+      if (!in_class && c == '[') {
+        in_class = true;
+        out += c;
+        // A bracket that stands first in a class is itself.
+        if (i + 1 < pattern.size() && pattern[i + 1] == '^') out += pattern[++i];
+        if (i + 1 < pattern.size() && pattern[i + 1] == ']') out += pattern[++i];
+        continue;
+      }
+      if (in_class && c == ']') in_class = false;
+      out += c;
+      continue;
+    }
+    const char escaped = pattern[++i];
+    constexpr std::string_view word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+    switch (escaped) {
+      case 's': out += "\\p{White_Space}"; break;
+      case 'S': out += "\\P{White_Space}"; break;
+      case 'w': out += in_class ? std::string(word) : fmt::format("[{}]", word); break;
+      case 'W':
+        if (in_class) refuse("\\W in a class");
+        out += fmt::format("[^{}]", word);
+        break;
+      case 'h':
+      case 'H': refuse("\\h"); break;
+      default: (out += c) += escaped;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 struct Regex::Code {
@@ -25,10 +67,11 @@ Regex::Regex(std::string_view pattern) : code_(std::make_unique<Code>()), patter
   int error = 0;
   PCRE2_SIZE offset = 0;
   const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
+  const std::string own = with_unicode_classes(pattern);
   code_->compiled =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &error, &offset, nullptr);
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(own.data()), own.size(), options, &error, &offset, nullptr);
   if (code_->compiled == nullptr) {
-    throw_error(ErrorKind::corrupt, "the pattern \"{}\" does not compile: {} at byte {}", pattern, error_text(error),
+    throw_error(ErrorKind::corrupt, "the pattern \"{}\" does not compile: {} at byte {}", own, error_text(error),
                 offset);
   }
   // Only a matter of speed: where there is no JIT, PCRE2 interprets.

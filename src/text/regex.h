@@ -13,7 +13,8 @@ namespace ingot::text {
 
 class Regex {
  public:
-  // Errors: corrupt, with PCRE2's words, when the pattern does not compile.
+  // Errors: corrupt, with PCRE2's words, when the pattern does not compile; unsupported for what means something else
+  // in the regular expressions of the tokenizers library.
   explicit Regex(std::string_view pattern);
   ~Regex();
   Regex(const Regex&) = delete;

@@ -16,12 +16,16 @@ struct Step {
   uint32_t size;  // bytes
 };
 
+constexpr std::array<uint8_t, 128> ascii = [] {
+  std::array<uint8_t, 128> kinds{};
+  for (size_t c = 'a'; c <= 'z'; ++c) kinds[c] = kinds[c - 'a' + 'A'] = char_letter;
+  for (size_t c = '0'; c <= '9'; ++c) kinds[c] = char_number;
+  for (size_t c = '\t'; c <= '\r'; ++c) kinds[c] = char_space;
+  kinds[' '] = char_space;
+  return kinds;
+}();
+
 Step step_at(std::string_view text, size_t at) {
-  static const std::array<uint8_t, 128> ascii = [] {
-    std::array<uint8_t, 128> kinds{};
-    for (uint32_t c = 0; c < kinds.size(); ++c) kinds[c] = char_class(c) & kind_mask;
-    return kinds;
-  }();
   const auto lead = static_cast<uint8_t>(text[at]);
   if (lead < 128) return {ascii[lead], 1};
   const Utf8Char c = decode_utf8(text, at);
@@ -133,6 +137,34 @@ void split_digits(std::string_view text, bool individual, std::vector<std::strin
     at = start = end;
   }
   if (start < text.size()) out.push_back(text.substr(start));
+}
+
+void split_white_space(std::string_view text, std::vector<std::string_view>& out) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t start = at;
+    while (at < text.size() && step_at(text, at).kind != char_space) at += step_at(text, at).size;
+    if (at > start) out.push_back(text.substr(start, at - start));
+    if (at < text.size()) at += step_at(text, at).size;
+  }
+}
+
+void split_words(std::string_view text, std::vector<std::string_view>& out) {
+  size_t start = 0;  // of the run that is being collected
+  int run = 0;       // its class: char_word, 0 for others, char_space for white space
+  const auto finish = [&](size_t end) {
+    if (end > start && run != char_space) out.push_back(text.substr(start, end - start));
+  };
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    const int kind = char_class(c.code_point) & (char_word | char_space);
+    if (kind != run) {
+      finish(at);
+      start = at;
+      run = kind;
+    }
+    at += c.size;
+  }
+  finish(text.size());
 }
 
 }  // namespace ingot::text

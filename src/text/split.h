@@ -20,4 +20,10 @@ void split_llama3(std::string_view text, int max_digits, std::vector<std::string
 // Cuts out numbers (\p{N}): each character by itself, or whole runs.
 void split_digits(std::string_view text, bool individual, std::vector<std::string_view>& out);
 
+// Cuts at white space and drops it.
+void split_white_space(std::string_view text, std::vector<std::string_view>& out);
+
+// Runs of word characters (\w) and runs of what is neither word nor white space; white space is dropped.
+void split_words(std::string_view text, std::vector<std::string_view>& out);
+
 }  // namespace ingot::text

@@ -16,6 +16,12 @@ const Token& token_at(const TokenizerParts& parts, int32_t id) {
   return id >= 0 && index < parts.tokens.size() ? parts.tokens[index] : none;
 }
 
+// What the token stands for in a text; the first one may lose something.
+std::string bytes_of(const DecodeRules& rules, const Token& token, bool is_first) {
+  if (!is_first || rules.drop_in_first.empty() || token.fallback_byte) return token.bytes;
+  return replace_all(token.text, rules.drop_in_first, "");
+}
+
 // A run of byte tokens: text if it is UTF-8 as a whole, else one U+FFFD a byte.
 void append_byte_run(std::string& out, std::string& run) {
   if (is_valid_utf8(run)) {
@@ -31,7 +37,8 @@ void append_byte_run(std::string& out, std::string& run) {
 Tokenizer::Tokenizer(TokenizerParts parts) : parts_(std::make_unique<const TokenizerParts>(std::move(parts))) {}
 Tokenizer::~Tokenizer() = default;
 
-void Tokenizer::encode_plain(std::string_view text, bool parse_special, std::vector<int32_t>& out) const {
+void Tokenizer::encode_plain(std::string_view text, bool at_start, bool parse_special,
+                             std::vector<int32_t>& out) const {
   std::string normalized;
   if (!parts_->normalizer.empty()) {
     normalized = parts_->normalizer.apply(text);
@@ -42,8 +49,10 @@ void Tokenizer::encode_plain(std::string_view text, bool parse_special, std::vec
       out.push_back(*part.id);
       continue;
     }
-    const Pieces pieces = parts_->pre_tokenizer.split(part.text);
-    for (const std::string_view piece : pieces.views) parts_->model->encode(piece, out);
+    const bool starts_text = at_start && part.text.data() == text.data();
+    const TokenModel& model = starts_text || !parts_->later_model ? *parts_->model : *parts_->later_model;
+    const Pieces pieces = parts_->pre_tokenizer.split(part.text, starts_text);
+    for (const std::string_view piece : pieces.views) model.encode(piece, out);
   }
 }
 
@@ -59,7 +68,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
     if (part.id) {
       ids.push_back(*part.id);
     } else {
-      encode_plain(part.text, options.parse_special, ids);
+      encode_plain(part.text, part.text.data() == text.data(), options.parse_special, ids);
     }
   }
   if (options.add_special_tokens) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
@@ -68,15 +77,17 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   std::string text, run;
+  bool is_first = true;
   for (const int32_t id : ids) {
     const Token& token = token_at(*parts_, id);
-    if (skip_special && token.special) continue;
+    if ((skip_special && token.special) || token.bytes.empty()) continue;
     if (token.fallback_byte) {
       run += token.bytes;
     } else {
       append_byte_run(text, run);
-      text += token.bytes;
+      text += is_first ? bytes_of(parts_->decode, token, true) : token.bytes;
     }
+    is_first = false;
   }
   append_byte_run(text, run);
   int32_t drop = 0;
@@ -124,7 +135,8 @@ std::string StreamDecoder::push(int32_t id) {
     for (size_t i = 0; i < pending_.size(); ++i) text += replacement;  // the run of bytes ended inside a character
     pending_.clear();
   }
-  pending_ += token.bytes;
+  pending_ += bytes_of(tokenizer_.parts_->decode, token, is_first_);
+  is_first_ = false;
   const size_t whole = pending_.size() - incomplete_utf8_tail(pending_);
   text += replace_invalid_utf8(std::string_view(pending_).substr(0, whole));
   pending_.erase(0, whole);
@@ -142,6 +154,7 @@ std::string StreamDecoder::finish() {
   text = strip_start(std::move(text));
   num_stripped_ = 0;
   strip_done_ = false;
+  is_first_ = true;
   return text;
 }
 

@@ -1,11 +1,12 @@
 // Tokenizers: text to ids and back.
 //
-// Two sources: a Hugging Face tokenizer.json, and the vocabulary inside a GGUF file. Formats: specs/tokenizers.md.
-// What is supported: model BPE (byte-level, or characters with byte fallback). Everything else is refused by name.
+// Three sources: a Hugging Face tokenizer.json, a SentencePiece tokenizer.model, and the vocabulary inside a GGUF file.
+// Formats: specs/tokenizers.md. What is supported: BPE (byte-level, characters with byte fallback, SentencePiece's by
+// scores) and unigram models. Everything else is refused by name.
 //
 // Text that is not UTF-8: byte-level models encode the stray bytes as themselves (a stray byte counts as a character
-// that is neither letter, number nor white space); models with byte fallback use <0xXX>. Decoding gives U+FFFD for what
-// is not UTF-8; `token_bytes` gives the bytes themselves.
+// that is neither letter, number nor white space); models of a tokenizer.json with byte fallback use <0xXX>; to
+// SentencePiece a stray byte is U+FFFD. Decoding gives U+FFFD for what is not UTF-8; `token_bytes` gives the bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "text/added_tokens.h"
 
 namespace ingot::text {
 
@@ -31,18 +34,37 @@ struct SpecialTokens {
   std::optional<bool> add_bos, add_eos;  // force BOS in front / EOS behind on or off; unset: as the tokenizer says
 };
 
-// The vocabulary of a GGUF file as plain data; each field is the metadata key tokenizer.ggml.<key>.
+// Types of tokens in GGUF files and SentencePiece models.
+enum TokenType : int32_t {
+  token_normal = 1,
+  token_unknown = 2,
+  token_control = 3,
+  token_user_defined = 4,
+  token_unused = 5,
+  token_byte = 6,
+};
+
+// A vocabulary as plain data: what a GGUF file has under tokenizer.ggml.* (the key is behind the name), or what a
+// SentencePiece model has (text/sentencepiece_file.h).
 struct VocabularySpec {
-  std::string name;                 // of the file, for errors
-  std::string model;                // model: "gpt2" is supported
-  std::string pre;                  // pre: default, gpt-2, mpt, llama-bpe, qwen2, smollm, starcoder; empty is default
-  std::vector<std::string> tokens;  // tokens, by id; in byte stand-ins except control and user-defined ones
-  std::vector<int32_t>
-      token_types;  // token_type: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte; or empty
-  std::vector<std::string> merges;  // merges: "left right", by rank
+  std::string name;                  // of the file, for errors
+  std::string model;                 // model: "gpt2" byte-level BPE, "llama" BPE by scores, "t5" unigram
+  std::string pre;                   // pre, for gpt2: a name of text/splitting.h
+  std::vector<std::string> tokens;   // tokens, by id; for gpt2 in byte stand-ins except control and user-defined ones
+  std::vector<int32_t> token_types;  // token_type: TokenType by id, or empty
+  std::vector<std::string> merges;   // merges, for gpt2: "left right", by rank
+  std::vector<float> scores;         // scores, for llama and t5, by id
+  std::string charsmap;              // precompiled_charsmap, for llama and t5; empty: the text stays as it is
+  std::optional<bool> add_space_prefix;          // add_space_prefix, for llama and t5; unset: true
+  std::optional<bool> remove_extra_whitespaces;  // remove_extra_whitespaces; unset: true for t5, false for llama
   std::optional<int32_t> bos_id, eos_id, unk_id,
       pad_id;                            // bos_token_id, eos_token_id, unknown_token_id, padding_token_id
-  std::optional<bool> add_bos, add_eos;  // add_bos_token, add_eos_token
+  std::optional<bool> add_bos, add_eos;  // add_bos_token, add_eos_token; unset: BOS for llama and llama-bpe, EOS for t5
+  // User-defined tokens of SentencePiece are found by the model, inside a text; those of GGUF files before, and what
+  // follows them is a text of its own with a space in front.
+  bool user_defined_inside = false;
+  bool prefix_at_start_only = false;  // add_space_prefix holds for the text before the first special token only
+  std::vector<AddedToken> added;      // beside or behind `tokens`, from the settings of a Hugging Face folder
 };
 
 // Immutable and thread-safe after construction.
@@ -54,8 +76,9 @@ class Tokenizer {
   static std::unique_ptr<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view name,
                                               const SpecialTokens& special = {});
 
-  // A vocabulary from a GGUF file. `pre` qwen2 also normalises to NFC, as the original tokenizer does.
-  // Errors: corrupt, unsupported as above.
+  // A vocabulary from a GGUF file or a SentencePiece model. `pre` qwen2 also normalises to NFC, as the original
+  // tokenizer does; models llama and t5 are encoded by the SentencePiece library. Errors: corrupt, unsupported as
+  // above.
   static std::unique_ptr<Tokenizer> from_vocabulary(VocabularySpec spec);
 
   explicit Tokenizer(TokenizerParts parts);
@@ -89,7 +112,7 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
-  void encode_plain(std::string_view text, bool parse_special, std::vector<int32_t>& out) const;
+  void encode_plain(std::string_view text, bool at_start, bool parse_special, std::vector<int32_t>& out) const;
 
   std::unique_ptr<const TokenizerParts> parts_;
 };
@@ -114,6 +137,7 @@ class StreamDecoder {
   const Tokenizer& tokenizer_;
   bool skip_special_;
   std::string pending_;
+  bool is_first_ = true;      // no token was pushed yet
   int32_t num_stripped_ = 0;  // characters of the leading strip that were dropped
   bool strip_done_ = false;
 };

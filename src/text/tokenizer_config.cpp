@@ -51,6 +51,30 @@ std::optional<std::string> chat_template(const json& config, std::string_view na
              template_name);
 }
 
+// {"32000": {"content": "<|im_end|>", "special": true, ...}, ...}
+std::vector<AddedToken> added_tokens(const json& config, std::string_view name) {
+  std::vector<AddedToken> tokens;
+  const json* list = member(config, "added_tokens_decoder");
+  if (list == nullptr) return tokens;
+  const auto bad = [&](const std::string& id) {
+    throw_error(ErrorKind::corrupt, "{}: added_tokens_decoder: \"{}\" is not the id of a token", name, id);
+  };
+  if (!list->is_object()) bad("");
+  for (const auto& [id, entry] : list->items()) {
+    const bool is_number = !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number || !entry.is_object() || !entry.contains("content")) bad(id);
+    AddedToken token;
+    token.id = std::stoi(id);
+    token.content = string_of(entry["content"], name, "content");
+    token.special = flag(entry, "special", name).value_or(false);
+    token.single_word = flag(entry, "single_word", name).value_or(false);
+    token.lstrip = flag(entry, "lstrip", name).value_or(false);
+    token.rstrip = flag(entry, "rstrip", name).value_or(false);
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
 }  // namespace
 
 TokenizerConfig parse_tokenizer_config(std::string_view text, std::string_view name, std::string_view template_name) {
@@ -68,6 +92,8 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, std::string_view n
   result.special.pad = token(config, "pad_token", name);
   result.special.add_bos = flag(config, "add_bos_token", name);
   result.special.add_eos = flag(config, "add_eos_token", name);
+  result.added = added_tokens(config, name);
+  result.legacy = flag(config, "legacy", name).value_or(true);
   result.chat_template = chat_template(config, name, template_name);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -12,6 +13,9 @@ namespace ingot::text {
 struct TokenizerConfig {
   SpecialTokens special;  // bos_token, eos_token, unk_token, pad_token, add_bos_token, add_eos_token
   std::optional<std::string> chat_template;
+  std::vector<AddedToken> added;  // added_tokens_decoder
+  // legacy: false means that of the texts between special tokens only the one at the start gets a space in front.
+  bool legacy = true;
 };
 
 // Reads the text of a tokenizer_config.json; `name` is the file's name for errors. When the file has several chat

@@ -21,6 +21,7 @@ namespace ingot::text {
 struct DecodeRules {
   bool byte_level = false;
   std::vector<std::pair<std::string, std::string>> replace;  // in order, in every token
+  std::string drop_in_first;                                 // not empty: the first token loses every one of these
   bool byte_fallback = false;                                // <0xXX> tokens are bytes
   char strip = '\0';                                         // dropped from the start of the whole text ...
   int32_t strip_count = 0;                                   // ... at most so many times
@@ -42,7 +43,8 @@ struct TokenizerParts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
-  std::vector<int32_t> prefix;  // added with add_special_tokens
+  std::unique_ptr<TokenModel> later_model;  // for what does not stand at the start of the text; null: the same
+  std::vector<int32_t> prefix;              // added with add_special_tokens
   std::vector<int32_t> suffix;
   DecodeRules decode;
   std::optional<int32_t> bos_id, eos_id, unk_id, pad_id;

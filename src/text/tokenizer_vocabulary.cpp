@@ -1,88 +1,38 @@
-// Tokenizers from the vocabulary of a GGUF file (specs/gguf.md, section 3).
+// Tokenizers from the vocabulary of a GGUF file (specs/gguf.md, section 3) or of a SentencePiece model.
+#include <algorithm>
+#include <unordered_set>
+
 #include "base/error.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
+#include "text/sentencepiece.h"
+#include "text/splitting.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
 
 namespace ingot::text {
 namespace {
 
-constexpr int32_t type_normal = 1, type_unknown = 2, type_control = 3, type_user_defined = 4, type_unused = 5,
-                  type_byte = 6;
-
-// Sets up splitting and normalising for the pre-tokenizer `pre`; returns whether whole tokens come before merges.
-bool set_pre_tokenizer(const VocabularySpec& spec, TokenizerParts& parts) {
-  using Kind = PreTokenizerStep::Kind;
-  const std::string& pre = spec.pre;
-  if (pre.empty() || pre == "default" || pre == "gpt-2" || pre == "mpt") {
-    parts.pre_tokenizer.add(Kind::gpt2);
-  } else if (pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3") {
-    parts.pre_tokenizer.add(Kind::llama3);
-    return true;
-  } else if (pre == "qwen2") {
-    parts.normalizer.add({NormalizerStep::Kind::nfc, {}, {}});
-    parts.pre_tokenizer.add(Kind::qwen2);
-  } else if (pre == "smollm" || pre == "starcoder") {
-    parts.pre_tokenizer.add(Kind::digit_characters);
-    parts.pre_tokenizer.add(Kind::gpt2);
-  } else {
-    throw_hint(ErrorKind::unsupported, "supported: default, gpt-2, mpt, llama-bpe, qwen2, smollm, starcoder",
-               "{}: the pre-tokenizer \"{}\" is not known", spec.name, pre);
-  }
-  return false;
-}
-
 std::optional<int32_t> check_id(const VocabularySpec& spec, std::optional<int32_t> id, const char* what) {
-  if (id && (*id < 0 || static_cast<size_t>(*id) >= spec.tokens.size())) {
+  const auto is_added = [&](const AddedToken& token) { return token.id == *id; };
+  if (id && (*id < 0 || static_cast<size_t>(*id) >= spec.tokens.size()) &&
+      std::none_of(spec.added.begin(), spec.added.end(), is_added)) {
     throw_error(ErrorKind::corrupt, "{}: the {} id is {}, but there are {} tokens", spec.name, what, *id,
                 spec.tokens.size());
   }
   return id;
 }
 
-}  // namespace
+// Registers a token that is searched in the text before the model sees it.
+void add_searched(TokenizerParts& parts, int32_t id, const std::string& content, bool special) {
+  AddedToken token;
+  token.id = id;
+  token.content = content;
+  token.special = special;
+  parts.add_token(token, true);
+}
 
-std::unique_ptr<Tokenizer> Tokenizer::from_vocabulary(VocabularySpec spec) {
-  if (spec.model != "gpt2") {
-    throw_hint(ErrorKind::unsupported, "supported: gpt2 (byte-level BPE)",
-               "{}: the tokenizer model \"{}\" is not known", spec.name, spec.model);
-  }
-  if (spec.tokens.empty()) throw_error(ErrorKind::corrupt, "{}: the vocabulary is empty", spec.name);
-  if (!spec.token_types.empty() && spec.token_types.size() != spec.tokens.size()) {
-    throw_error(ErrorKind::corrupt, "{}: {} tokens, but {} token types", spec.name, spec.tokens.size(),
-                spec.token_types.size());
-  }
-  TokenizerParts parts;
-  parts.name = spec.name;
-  parts.decode.byte_level = true;
-  BpeOptions options;
-  options.byte_level = true;
-  options.ignore_merges = set_pre_tokenizer(spec, parts);
-
-  std::vector<std::pair<std::string, int32_t>> pieces;
-  for (size_t index = 0; index < spec.tokens.size(); ++index) {
-    const auto id = static_cast<int32_t>(index);
-    std::string& text = spec.tokens[index];
-    const int32_t type = spec.token_types.empty() ? type_normal : spec.token_types[index];
-    if (type < type_normal || type > type_byte) {
-      throw_error(ErrorKind::corrupt, "{}: token {} has the type {}", spec.name, id, type);
-    }
-    if (type == type_control || type == type_unknown || type == type_user_defined) {
-      AddedToken token;
-      token.id = id;
-      token.content = std::move(text);
-      token.special = type != type_user_defined;
-      parts.add_token(token, true);
-      if (!token.special) pieces.emplace_back(token.content, id);  // merges may make it
-      continue;
-    }
-    if (type != type_unused) {
-      if (std::optional<std::string> bytes = bytes_from_stand_ins(text)) pieces.emplace_back(std::move(*bytes), id);
-    }
-    parts.set_token(id, std::move(text), type == type_unused);
-  }
-
+std::vector<BpeModel::Merge> byte_merges(const VocabularySpec& spec) {
   std::vector<BpeModel::Merge> merges;
   merges.reserve(spec.merges.size());
   for (const std::string& merge : spec.merges) {
@@ -95,15 +45,132 @@ std::unique_ptr<Tokenizer> Tokenizer::from_vocabulary(VocabularySpec spec) {
     }
     merges.emplace_back(*left, *right);
   }
-  parts.model = std::make_unique<BpeModel>(std::move(pieces), merges, options, spec.name);
+  return merges;
+}
 
+// Byte-level BPE.
+void build_gpt2(const VocabularySpec& spec, TokenizerParts& parts) {
+  const Splitting* splitting = find_splitting(spec.pre);
+  if (splitting == nullptr) {
+    throw_hint(ErrorKind::unsupported, "supported: " + splitting_names(), "{}: the pre-tokenizer \"{}\" is not known",
+               spec.name, spec.pre);
+  }
+  using Kind = PreTokenizerStep::Kind;
+  if (splitting->nfc) parts.normalizer.add({NormalizerStep::Kind::nfc});
+  if (splitting->individual_digits) parts.pre_tokenizer.add(Kind::digit_characters);
+  if (splitting->pattern.empty()) {
+    parts.pre_tokenizer.add(Kind::gpt2);
+  } else {
+    parts.pre_tokenizer.add_regex(splitting->pattern, SplitBehavior::isolated, false);
+  }
+  parts.decode.byte_level = true;
+  BpeOptions options;
+  options.byte_level = true;
+  options.ignore_merges = splitting->ignore_merges;
+
+  std::vector<std::pair<std::string, int32_t>> pieces;
+  for (size_t index = 0; index < spec.tokens.size(); ++index) {
+    const auto id = static_cast<int32_t>(index);
+    const std::string& text = spec.tokens[index];
+    const int32_t type = spec.token_types[index];
+    if (type == token_control || type == token_unknown || type == token_user_defined) {
+      add_searched(parts, id, text, type != token_user_defined);
+      if (type == token_user_defined) pieces.emplace_back(text, id);  // merges may make it
+      continue;
+    }
+    if (type != token_unused) {
+      if (std::optional<std::string> bytes = bytes_from_stand_ins(text)) pieces.emplace_back(std::move(*bytes), id);
+    }
+    parts.set_token(id, text, type == token_unused);
+  }
+  parts.model = std::make_unique<BpeModel>(std::move(pieces), byte_merges(spec), options, spec.name);
+}
+
+// SentencePiece: BPE by scores, and unigram.
+void build_sentencepiece(VocabularySpec& spec, TokenizerParts& parts) {
+  if (spec.scores.size() != spec.tokens.size()) {
+    throw_error(ErrorKind::corrupt, "{}: {} tokens, but {} scores", spec.name, spec.tokens.size(), spec.scores.size());
+  }
+  bool has_bytes = false;
+  for (const int32_t type : spec.token_types) has_bytes = has_bytes || type == token_byte;
+  const bool adds_space = spec.add_space_prefix.value_or(true);
+  parts.decode.replace.emplace_back("\u2581", " ");
+  parts.decode.byte_fallback = has_bytes;
+  parts.decode.strip = ' ';
+  parts.decode.strip_count = adds_space || spec.remove_extra_whitespaces.value_or(spec.model == "t5") ? 1 : 0;
+
+  const auto unk = static_cast<size_t>(spec.unk_id.value_or(0));
+  if (spec.unk_id && unk < spec.tokens.size() && spec.token_types[unk] == token_normal) {
+    spec.token_types[unk] = token_unknown;
+  }
+  for (size_t index = 0; index < spec.tokens.size(); ++index) {
+    const auto id = static_cast<int32_t>(index);
+    const int32_t type = spec.token_types[index];
+    const bool searched =
+        type == token_control || type == token_unknown || (type == token_user_defined && !spec.user_defined_inside);
+    if (searched) {
+      add_searched(parts, id, spec.tokens[index], type != token_user_defined);
+    } else {
+      parts.set_token(id, spec.tokens[index], false);
+    }
+  }
+  // The library wants names without doubles; those of tokens that it never makes may be any.
+  std::unordered_set<std::string_view> made;
+  for (size_t index = 0; index < spec.tokens.size(); ++index) {
+    const int32_t type = spec.token_types[index];
+    if (type == token_normal || type == token_unknown || type == token_byte) made.insert(spec.tokens[index]);
+  }
+  std::unordered_set<std::string> others;
+  VocabularySpec own = spec;
+  for (size_t index = 0; index < own.tokens.size(); ++index) {
+    const int32_t type = own.token_types[index];
+    if (type == token_normal || type == token_unknown || type == token_byte) continue;
+    std::string& text = own.tokens[index];
+    if (!text.empty() && !made.contains(text) && others.insert(text).second) continue;
+    text = fmt::format("<token {}>", index);
+    own.token_types[index] = token_control;
+  }
+  parts.model = std::make_unique<SentencePieceModel>(own);
+  if (adds_space && spec.prefix_at_start_only) {
+    own.add_space_prefix = false;
+    parts.later_model = std::make_unique<SentencePieceModel>(own);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> Tokenizer::from_vocabulary(VocabularySpec spec) {
+  if (spec.tokens.empty()) throw_error(ErrorKind::corrupt, "{}: the vocabulary is empty", spec.name);
+  if (spec.token_types.empty()) spec.token_types.assign(spec.tokens.size(), token_normal);
+  if (spec.token_types.size() != spec.tokens.size()) {
+    throw_error(ErrorKind::corrupt, "{}: {} tokens, but {} token types", spec.name, spec.tokens.size(),
+                spec.token_types.size());
+  }
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (spec.token_types[id] >= token_normal && spec.token_types[id] <= token_byte) continue;
+    throw_error(ErrorKind::corrupt, "{}: token {} has the type {}", spec.name, id, spec.token_types[id]);
+  }
+  TokenizerParts parts;
+  parts.name = spec.name;
   parts.bos_id = check_id(spec, spec.bos_id, "BOS");
   parts.eos_id = check_id(spec, spec.eos_id, "EOS");
   parts.unk_id = check_id(spec, spec.unk_id, "unknown token");
   parts.pad_id = check_id(spec, spec.pad_id, "padding");
-  // Llama 3 files of the first converters lack the flag and expect BOS.
-  const bool default_add_bos = options.ignore_merges && parts.bos_id.has_value();
-  parts.apply_add_flags(spec.add_bos.value_or(default_add_bos), spec.add_eos.value_or(false));
+  // What files without the flags expect; Llama 3 files of the first converters lack them.
+  bool add_bos = false, add_eos = false;
+  if (spec.model == "gpt2") {
+    build_gpt2(spec, parts);
+    add_bos = find_splitting(spec.pre)->add_bos && parts.bos_id.has_value();
+  } else if (spec.model == "llama" || spec.model == "t5") {
+    build_sentencepiece(spec, parts);
+    add_bos = spec.model == "llama" && parts.bos_id.has_value();
+    add_eos = spec.model == "t5" && parts.eos_id.has_value();
+  } else {
+    throw_hint(ErrorKind::unsupported, "supported: gpt2 (byte-level BPE), llama (BPE by scores), t5 (unigram)",
+               "{}: the tokenizer model \"{}\" is not known", spec.name, spec.model);
+  }
+  for (const AddedToken& token : spec.added) parts.add_token(token, true);
+  parts.apply_add_flags(spec.add_bos.value_or(add_bos), spec.add_eos.value_or(add_eos));
   return std::make_unique<Tokenizer>(std::move(parts));
 }
 

@@ -61,7 +61,26 @@ constexpr uint32_t hangul_base = 0xAC00, lead_base = 0x1100, vowel_base = 0x1161
 constexpr uint32_t num_lead = 19, num_vowel = 21, num_trail = 28;
 constexpr uint32_t num_hangul = num_lead * num_vowel * num_trail;
 
-void decompose(uint32_t code_point, std::vector<uint32_t>& out) {
+// What a character is compatible with, without marks of form (<font> and so on), not decomposed further.
+const std::unordered_map<uint32_t, std::vector<uint32_t>>& compatibilities() {
+  static const std::unordered_map<uint32_t, std::vector<uint32_t>> table = [] {
+    std::unordered_map<uint32_t, std::vector<uint32_t>> to;
+    uint32_t code_point = 0;
+    for (size_t i = 0; i < std::size(compatible_decompositions);) {
+      code_point += static_cast<uint32_t>(compatible_decompositions[i]);
+      const auto* first = &compatible_decompositions[i + 2];
+      const int32_t count = compatible_decompositions[i + 1];
+      to[code_point].assign(first, first + count);
+      i += 2 + static_cast<size_t>(count);
+    }
+    return to;
+  }();
+  return table;
+}
+
+enum class Mapping { canonical, compatible };
+
+void decompose(uint32_t code_point, Mapping mapping, std::vector<uint32_t>& out) {
   if (code_point - hangul_base < num_hangul) {
     const uint32_t index = code_point - hangul_base;
     out.push_back(lead_base + index / (num_vowel * num_trail));
@@ -69,13 +88,19 @@ void decompose(uint32_t code_point, std::vector<uint32_t>& out) {
     if (index % num_trail != 0) out.push_back(trail_base + index % num_trail);
     return;
   }
+  if (mapping == Mapping::compatible) {
+    if (const auto found = compatibilities().find(code_point); found != compatibilities().end()) {
+      for (const uint32_t part : found->second) decompose(part, mapping, out);
+      return;
+    }
+  }
   const auto found = compositions().parts.find(code_point);
   if (found == compositions().parts.end()) {
     out.push_back(code_point);
     return;
   }
-  decompose(found->second.first, out);
-  if (found->second.second != 0) decompose(found->second.second, out);
+  decompose(found->second.first, mapping, out);
+  if (found->second.second != 0) decompose(found->second.second, mapping, out);
 }
 
 // 0 when the pair does not compose.
@@ -91,8 +116,8 @@ uint32_t compose(uint32_t first, uint32_t second) {
   return found == compositions().whole.end() ? 0 : found->second;
 }
 
-// Canonical order, then composition, of the decomposed characters of one piece without invalid bytes.
-void order_and_compose(std::vector<uint32_t>& chars) {
+// Canonical order of the decomposed characters of one piece without invalid bytes.
+void order(std::vector<uint32_t>& chars) {
   for (size_t i = 0; i < chars.size();) {
     if (combining_class(chars[i]) == 0) {
       ++i;
@@ -106,6 +131,10 @@ void order_and_compose(std::vector<uint32_t>& chars) {
     for (size_t k = i; k < end; ++k) chars[k] = std::get<2>(run[k - i]);
     i = end;
   }
+}
+
+// Composition of characters in canonical order.
+void compose(std::vector<uint32_t>& chars) {
   size_t size = 0;                // characters kept so far
   size_t starter = chars.size();  // index of the last starter kept
   int last_class = -1;            // class of the last character kept after the starter, -1 when there is none
@@ -127,6 +156,31 @@ void order_and_compose(std::vector<uint32_t>& chars) {
     ++size;
   }
   chars.resize(size);
+}
+
+// Pieces between invalid bytes, decomposed, ordered and, for the forms C, composed.
+std::string normalize(std::string_view text, Mapping mapping, bool composed) {
+  std::string out;
+  out.reserve(text.size());
+  std::vector<uint32_t> chars;
+  const auto flush = [&] {
+    order(chars);
+    if (composed) compose(chars);
+    for (const uint32_t c : chars) append_utf8(out, c);
+    chars.clear();
+  };
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    if (c.code_point == invalid_byte) {
+      flush();
+      out.push_back(text[at]);
+    } else {
+      decompose(c.code_point, mapping, chars);
+    }
+    at += c.size;
+  }
+  flush();
+  return out;
 }
 
 struct CaseMap {
@@ -282,26 +336,31 @@ std::string normalize_nfc(std::string_view text) {
   if (std::none_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) >= 0xCC; })) {
     return std::string(text);
   }
-  std::string out;
-  out.reserve(text.size());
-  std::vector<uint32_t> chars;
-  const auto flush = [&] {
-    order_and_compose(chars);
-    for (const uint32_t c : chars) append_utf8(out, c);
-    chars.clear();
-  };
-  for (size_t at = 0; at < text.size();) {
+  return normalize(text, Mapping::canonical, true);
+}
+
+std::string normalize_nfd(std::string_view text) { return normalize(text, Mapping::canonical, false); }
+std::string normalize_nfkc(std::string_view text) { return normalize(text, Mapping::compatible, true); }
+std::string normalize_nfkd(std::string_view text) { return normalize(text, Mapping::compatible, false); }
+
+size_t leading_space(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
     const Utf8Char c = decode_utf8(text, at);
-    if (c.code_point == invalid_byte) {
-      flush();
-      out.push_back(text[at]);
-    } else {
-      decompose(c.code_point, chars);
-    }
+    if ((char_class(c.code_point) & char_space) == 0) break;
     at += c.size;
   }
-  flush();
-  return out;
+  return at;
+}
+
+size_t trailing_space(std::string_view text) {
+  size_t size = 0;
+  const std::vector<std::string_view> characters = split_characters(text);
+  for (auto c = characters.rbegin(); c != characters.rend(); ++c) {
+    if ((char_class(decode_utf8(*c, 0).code_point) & char_space) == 0) break;
+    size += c->size();
+  }
+  return size;
 }
 
 std::string upper_case(std::string_view text) {

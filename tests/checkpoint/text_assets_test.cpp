@@ -2,6 +2,7 @@
 
 #include "checkpoint/vocabulary.h"
 #include "tests/checkpoint/fixtures.h"
+#include "text/sentencepiece_file.h"
 
 namespace ingot::checkpoint {
 namespace {
@@ -61,6 +62,60 @@ TEST(VocabularyOfLlama3, KeepsTheBosRule) {
   expect_same_ids(*tokenizer, *text::Tokenizer::from_vocabulary(std::move(vocabulary)));
 }
 
+// BPE by scores: tokenizer.model -> GGUF -> tokenizer.json -> GGUF, and all make the same ids.
+TEST(VocabularyOfLlama2, BothWays) {
+  const text::VocabularySpec model = text::parse_sentencepiece(read_file(text_golden("spm_llama.model")), "spm_llama");
+  const auto tokenizer = text::Tokenizer::from_vocabulary(model);
+  const text::VocabularySpec gguf = gguf_vocabulary_of(model, tokenizer->size() + 5);
+  EXPECT_EQ(gguf.model, "llama");
+  EXPECT_EQ(gguf.tokens.back(), "[PAD" + std::to_string(tokenizer->size() + 4) + "]");
+  expect_same_ids(*tokenizer, *text::Tokenizer::from_vocabulary(gguf));
+  const std::string json = tokenizer_json(gguf);
+  const auto from_json = text::Tokenizer::from_json(json, "made");
+  expect_same_ids(*tokenizer, *from_json);
+  const text::VocabularySpec again = gguf_vocabulary_of(json, "made", {}, tokenizer->size());
+  EXPECT_EQ(again.tokens, model.tokens);
+  EXPECT_EQ(again.token_types, model.token_types);
+  EXPECT_EQ(again.add_space_prefix, true);
+  EXPECT_EQ(again.add_bos, true);
+  expect_same_ids(*tokenizer, *text::Tokenizer::from_vocabulary(again));
+  // The form that transformers writes now, and the one of the tokenizers package.
+  for (const char* name : {"llama", "mistral"}) {
+    const std::string original = read_file(text_golden(std::string(name) + ".tokenizer.json"));
+    const text::VocabularySpec made = gguf_vocabulary_of(original, name, {}, tokenizer->size());
+    EXPECT_EQ(made.token_types, model.token_types);
+    expect_same_ids(*tokenizer, *text::Tokenizer::from_vocabulary(made));
+  }
+}
+
+TEST(VocabularyOfUnigram, GoesToGguf) {
+  const text::VocabularySpec model = text::parse_sentencepiece(read_file(text_golden("spm_unigram.model")), "unigram");
+  const text::VocabularySpec gguf = gguf_vocabulary_of(model, static_cast<int64_t>(model.tokens.size()));
+  EXPECT_EQ(gguf.model, "t5");
+  expect_same_ids(*text::Tokenizer::from_vocabulary(model), *text::Tokenizer::from_vocabulary(gguf));
+  expect_error(ErrorKind::unsupported, {"t5"}, [&] { tokenizer_json(gguf); });
+}
+
+TEST(SentencePieceFolder, WorksWithoutTokenizerJson) {
+  const Scratch scratch;
+  const fs::path& folder = scratch.path;
+  fs::copy_file(text_golden("spm_llama.model"), folder / "tokenizer.model");
+  const auto load = [&] { return load_text(open_model(folder.string(), "")); };
+  EXPECT_EQ(load().tokenizer->encode(""), std::vector<int32_t>{1});
+  EXPECT_EQ(load().bos_text, "<s>");
+  EXPECT_EQ(load().eos, std::vector<int32_t>{2});
+  const int32_t size = load().tokenizer->size();
+  std::ofstream(folder / "added_tokens.json") << ("{\"<tool>\": " + std::to_string(size) + "}");
+  std::ofstream(folder / "tokenizer_config.json")
+      << ("{\"add_bos_token\": false, \"eos_token\": \"<end>\", \"added_tokens_decoder\": {\"" +
+          std::to_string(size + 1) + "\": {\"content\": \"<end>\", \"special\": true}}}");
+  const TextAssets assets = load();
+  EXPECT_EQ(assets.tokenizer->encode("<tool><end>"), (std::vector<int32_t>{size, size + 1}));
+  EXPECT_EQ(assets.eos, std::vector<int32_t>{size + 1});
+  EXPECT_TRUE(assets.tokenizer->is_special(size + 1));
+  EXPECT_FALSE(assets.tokenizer->is_special(size));
+}
+
 TEST(VocabularyRefusals, ByName) {
   const std::string flags = read_file(text_golden("smollm2.tokenizer.json"));
   expect_error(ErrorKind::unsupported, {"smollm2"}, [&] { gguf_vocabulary_of(flags, "smollm2", {}, 100000); });
@@ -75,8 +130,8 @@ TEST(VocabularyRefusals, ByName) {
   expect_error(ErrorKind::corrupt, {"gpt2", "vocabulary of 10"}, [&] { gguf_vocabulary_of(gpt2, "gpt2", {}, 10); });
   text::VocabularySpec other;
   other.name = "m.gguf";
-  other.model = "llama";
-  expect_error(ErrorKind::unsupported, {"m.gguf", "'llama'"}, [&] { tokenizer_json(other); });
+  other.model = "bert";
+  expect_error(ErrorKind::unsupported, {"m.gguf", "'bert'"}, [&] { tokenizer_json(other); });
 }
 
 TEST(TextAssets, OfAHuggingFaceFolder) {
@@ -108,8 +163,8 @@ TEST(TextAssets, OfAHuggingFaceFolder) {
   EXPECT_EQ(assets.generation.do_sample, true);
   EXPECT_FALSE(assets.generation.top_p.has_value());
   EXPECT_EQ(assets.chat_template, "T2");
-  fs::rename(folder / "tokenizer.json", folder / "tokenizer.model");
-  expect_error(ErrorKind::unsupported, {"tokenizer.model", "save_pretrained"},
+  fs::rename(folder / "tokenizer.json", folder / "vocab.json");
+  expect_error(ErrorKind::unsupported, {"vocab.json", "save_pretrained"},
                [&] { load_text(open_model(folder.string(), "")); });
 }
 

@@ -51,7 +51,7 @@ Error error_of(const std::function<void()>& call) {
 class TokenizerGolden : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden,
                          testing::Values("gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2", "cased", "behaviors",
-                                         "llama2"),
+                                         "llama2", "llama", "mistral", "unigram", "nfkc", "words"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(TokenizerGolden, EncodesAndDecodesAsTheReference) {
@@ -59,7 +59,7 @@ TEST_P(TokenizerGolden, EncodesAndDecodesAsTheReference) {
   const std::vector<std::string> all = texts();
   const ordered_json golden = read_golden_json(std::string(GetParam()) + ".golden.json");
   ASSERT_EQ(golden["texts"].size(), all.size());
-  ASSERT_GT(all.size(), 150u);
+  ASSERT_GE(all.size(), 300u);
   for (size_t i = 0; i < all.size(); ++i) {
     const ordered_json& row = golden["texts"][i];
     const auto ids = row["ids"].get<Ids>();
@@ -79,7 +79,7 @@ TEST_P(TokenizerGolden, EncodesAndDecodesAsTheReference) {
 
 TEST_P(TokenizerGolden, DecodesAnyIdsAsTheReference) {
   const auto tokenizer = load(GetParam());
-  const bool byte_fallback = std::string(GetParam()) == "llama2";
+  const bool byte_fallback = tokenizer->find("<0x0A>").has_value();
   const ordered_json golden = read_golden_json(std::string(GetParam()) + ".golden.json");
   for (const ordered_json& row : golden["decode"]) {
     const auto ids = row["ids"].get<Ids>();
@@ -219,7 +219,8 @@ TEST(Vocabulary, EncodesAsTheReference) {
                                                                                   {"gpt2", ""},
                                                                                   {"llama3", "llama-bpe"},
                                                                                   {"qwen2", "qwen2"},
-                                                                                  {"smollm2", "smollm"}}) {
+                                                                                  {"smollm2", "smollm"},
+                                                                                  {"cased", "gpt-4o"}}) {
     const auto tokenizer = Tokenizer::from_vocabulary(vocabulary_of(name, pre));
     const ordered_json golden = read_golden_json(name + ".golden.json");
     for (size_t i = 0; i < lists["plain"].size(); ++i) {
@@ -258,9 +259,9 @@ TEST(Vocabulary, RefusesByName) {
   const Error model = refusal([](auto& spec) { spec.model = "bert"; });
   EXPECT_EQ(model.kind(), ErrorKind::unsupported);
   EXPECT_NE(model.message().find("bert"), std::string::npos);
-  const Error pre = refusal([](auto& spec) { spec.pre = "tekken"; });
+  const Error pre = refusal([](auto& spec) { spec.pre = "klingon"; });
   EXPECT_EQ(pre.kind(), ErrorKind::unsupported);
-  EXPECT_NE(pre.message().find("tekken"), std::string::npos);
+  EXPECT_NE(pre.message().find("klingon"), std::string::npos);
   EXPECT_EQ(refusal([](auto& spec) { spec.tokens.clear(); }).kind(), ErrorKind::corrupt);
   EXPECT_EQ(refusal([](auto& spec) { spec.token_types.pop_back(); }).kind(), ErrorKind::corrupt);
   EXPECT_EQ(refusal([](auto& spec) { spec.token_types[3] = 9; }).kind(), ErrorKind::corrupt);
@@ -279,9 +280,11 @@ TEST(Tokenizer, RefusesByName) {
       {"/model/type", R"("Unigram")", "Unigram"},
       {"/model/dropout", "0.1", "dropout"},
       {"/model/end_of_word_suffix", R"("</w>")", "end_of_word_suffix"},
-      {"/normalizer", R"({"type":"Lowercase"})", "Lowercase"},
-      {"/pre_tokenizer", R"({"type":"Metaspace","replacement":"_"})", "Metaspace"},
-      {"/post_processor", R"({"type":"BertProcessing"})", "BertProcessing"},
+      {"/model/type", R"("WordPiece")", "WordPiece"},
+      {"/normalizer", R"({"type":"BertNormalizer"})", "BertNormalizer"},
+      {"/pre_tokenizer", R"({"type":"UnicodeScripts"})", "UnicodeScripts"},
+      {"/pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"[a[b]]"},"behavior":"Isolated"})", "class"},
+      {"/post_processor", R"({"type":"Surprise"})", "Surprise"},
       {"/decoder", R"({"type":"WordPiece"})", "WordPiece"},
       {"/decoder", R"({"type":"Fuse"})", "decoder"},
   };
@@ -289,7 +292,6 @@ TEST(Tokenizer, RefusesByName) {
     const Error error = refusal(pointer, value);
     EXPECT_EQ(error.kind(), ErrorKind::unsupported) << pointer;
     EXPECT_NE(error.message().find(word), std::string::npos) << error.message();
-    EXPECT_NE(error.message().find("some.json"), std::string::npos) << error.message();
   }
   for (const auto& [pointer, value] : std::vector<std::pair<const char*, const char*>>{
            {"/model", "[]"},
@@ -300,6 +302,9 @@ TEST(Tokenizer, RefusesByName) {
            {"/model/merges/0", R"(["zz"])"},
            {"/model/unk_token", R"("nowhere")"},
            {"/added_tokens/0/id", "2000000000"},
+           {"/normalizer", R"({"type":"Precompiled","precompiled_charsmap":"AAAA"})"},
+           {"/normalizer", R"({"type":"Precompiled","precompiled_charsmap":"!"})"},
+           {"/pre_tokenizer", R"({"type":"Metaspace","replacement":""})"},
            {"/pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})"},
            {"/pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"a"},"behavior":"Sideways"})"}}) {
     EXPECT_EQ(refusal(pointer, value).kind(), ErrorKind::corrupt) << pointer << " " << value;

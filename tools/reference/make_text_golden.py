@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Golden files of tests/text: tiny tokenizers with ids by the `tokenizers` package, chat templates rendered by jinja2.
+"""Golden files of tests/text: chat templates rendered by jinja2.
 
-    pip install tokenizers jinja2
+    pip install jinja2
     python3 tools/reference/make_text_golden.py tests/golden/text
 """
 import json
@@ -12,161 +12,6 @@ from datetime import datetime
 import jinja2
 import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-# A pattern that has no hand-written splitter.
-CASED = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-
-CORPUS = """The quick brown fox jumps over the lazy dog. It's a dog's life, isn't it? We're sure they've said I'm late.
-def main(argc, argv):\n    for i in range(10):\n        print(i, argv[i])\n    return 0\n
-In 1984 there were 365 days and 12 months; by 2024 there are 366. 3.14159, 1,000,000 and 42%.
-Hello world! Hello there, hello again. THE END. It'S SHOUTING, DON'T. \u00dcn\u00efc\u00f6d\u00e9 fa\u00e7ade na\u00efve caf\u00e9.
-\u4f60\u597d\u4e16\u754c \u4f60\u597d \u3053\u3093\u306b\u3061\u306f\u4e16\u754c \uc548\ub155\ud558\uc138\uc694 \u041f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 \u043f\u0440\u0438\u0432\u0435\u0442 \u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd \u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645
-<|im_start|>user\nWhat is the answer?<|im_end|>\n<div class="a">text</div> http://example.org/path?x=1&y=2
-\t\tindent\t\ttabs   spaces    more     spaces\n\n\nnew lines\r\n\r\nwindows lines
-""" * 3
-
-
-def texts():
-    """About 150 texts that are hard for pre-tokenizers."""
-    plain = [
-        "", " ", "  ", "   ", "\n", "\n\n", "\n\n\n", "\t", "\t\t", "\r\n", "\r\n\r\n", " \n", "\n ", " \n ", "  \n  \n  ",
-        "a", " a", "a ", " a ", "  a  ", "\na\n", "a\n\nb", "a \n\n b", "a\r\nb", "a  \r\n  b", "\t\ta\t\tb", "a\u00a0b", "a \u00a0 b",
-        "Hello world", " Hello world", "Hello  world", "Hello   world  ", "Hello, y'all! How are you \U0001F601 ?\u6211\u60f3\u5728apple\u5de5\u4f5c1314151\u5929\uff5e",
-        "The quick brown fox jumps over the lazy dog.", "ied 4 \u00bd months", "w048 7tuijk dsdfhu", "\u043d\u0435\u0449\u043e \u043d\u0430 \u0411\u044a\u043b\u0433\u0430\u0440\u0441\u043a\u0438",
-        "\u1780\u17b6\u1793\u17cb\u178f\u17c2\u1796\u17b7\u179f\u17c1\u179f\u17a2\u17b6\u1785\u1781\u179b\u1785\u17c1\u1789", "\U0001F680 (normal) \U0001F636\u200d\U0001F32B\ufe0f (multiple emojis concatenated) \u2705 (only emoji that has its own token)",
-        "I'm you're he's she'd we'll they've it'd don't", "I'M YOU'RE HE'S SHE'D WE'LL THEY'VE IT'D DON'T", "i'M, yOu'Re 'S 'T 'LL 'lL 'Ve",
-        "'s", "''s", "' s", " 's", "'", "''", "'''", "' ' '", "x's'y", "'sx", "'\u017f \u017f's 's\u017f", "l'l'll", "'rE 'vE", "don\u2019t \u2018quoted\u2019 \u201ctext\u201d",
-        "1", "12", "123", "1234", "12345", "1234567890", "3.14159", "1,000,000", "1 2 3", " 12 345 6789", "0x1F", "v2.0.1", "10%", "$5.00", "a1b2c3",
-        "\u00bd \u00be \u00b2 \u00b3 \u00b9 \u2167 \u2178 \u2460 \u2461 \u32bf", "\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669", "\u0966\u0967\u0968\u0969\u096a\u096b\u096c\u096d\u096e\u096f", "\uff11\uff12\uff13\uff14\uff15", "\U0001D7D8\U0001D7D9\U0001D7DA", "\u4e09\u5341\u56db", "123\u0664\u0665\u0666789", "\u00b2\u00b34",
-        "def f(x):\n    return x ** 2\n", "for (int i = 0; i < n; ++i) {\n\ta[i] += b[i];\n}\n", "if x == 1:\n        pass\n\n\n    # comment", "a+b-c*d/e%f", "=====", "-----\n-----",
-        "!!!", "?!?!", "...", "\u2026", "a...b", "(a)(b)", "[x]{y}<z>", "@user #tag", "path/to/file.txt", "C:\\Windows\\System32", "https://example.org/a?b=c&d=e#f", "me@example.org",
-        "<html><body class=\"x\">text</body></html>", "{\"key\": [1, 2.5, null, true]}", "\\n \\t \\\\", "`code` ```block```\n", "| a | b |\n|---|---|\n",
-        "\u4f60\u597d", "\u4f60\u597d\uff0c\u4e16\u754c\uff01", "\u3053\u3093\u306b\u3061\u306f\u4e16\u754c", "\u30b3\u30f3\u30d4\u30e5\u30fc\u30bf", "\uc548\ub155\ud558\uc138\uc694 \uc138\uacc4", "\u4e2d\u6587 English \u6df7\u5408 text", "\u6f22\u5b57\u304b\u306a\u4ea4\u3058\u308a\u6587", "\u3000\u5168\u89d2\u3000\u7a7a\u767d", "\U00020000\U0002A6D6",
-        "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd", "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645", "\u0627\u0644\u0633\u064e\u0651\u0644\u0627\u0645\u064f \u0639\u064e\u0644\u064e\u064a\u0652\u0643\u064f\u0645", "\u05e2\u05b4\u05d1\u05b0\u05e8\u05b4\u05d9\u05ea", "a\u200fb\u200ec", "\u0939\u093f\u0928\u094d\u0926\u0940 \u092e\u0947\u0902", "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22", "\u0ba4\u0bae\u0bbf\u0bb4\u0bcd", "\u10e5\u10d0\u10e0\u10d7\u10e3\u10da\u10d8", "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac", "\u0391\u0392\u0393 \u03b1\u03b2\u03b3 \u03c2",
-        "e\u0301", "cafe\u0301 caf\u00e9", "a\u0300\u0301\u0302b", "\u0301", " \u0301", "o\u0308\u0304 \u00f6\u0304", "a\u0316\u0301 a\u0301\u0316", "\u1100\u1161\u11a8 \uac01", "\u212b \u00c5 A\u030a", "\uf900\u2126", "q\u0307\u0323 q\u0323\u0307", "\u0958 \u0915\u093c", "\u1e9b\u0323",
-        "\U0001F600", "\U0001F600\U0001F601", "\U0001F468\u200d\U0001F469\u200d\U0001F467\u200d\U0001F466", "\U0001F44D\U0001F3FD", "\U0001F1E9\U0001F1EA\U0001F1EB\U0001F1F7", "\u2764\ufe0f \u2665 \u2603", "1\ufe0f\u20e3", " \U0001F600 ",
-        "\u200b", "a\u200bb", " \u200b ", "\ufeff", "\ufeffabc", "x \ufeffy", "\u180e", " \u180ex", "a\u2028b\u2029c", "a\u0085b", "a\u2003b\u2009c", "\u1680x", "\u202f\u205f x", "\u00ad soft\u00adhyphen",
-        "\x00", "a\x00b", "\x01\x02\x03", "\x1b[31mred\x1b[0m", "\x7f", "a\x0bb\x0cc", "\x1c\x1d\x1e\x1f x", "\x80\x81", "\ue000 private", "\ufffd", "\ufffe\uffff", "\U0010ffff",
-        "    indented", "\t    mixed", "trailing   ", "trailing\t\n", "a" * 60, " " * 40, "\n" * 20, " " * 17 + "x", "ab" * 40, "ha" * 30 + "!" * 30, "word " * 15,
-        "\u01c5 \u01c8 \u02b0 \u00aa \u00ba", "\ufb00 \ufb01 \ufb02", "\u00df \u1e9e \u0130 \u0131", "K \u00c5", "_under_score__", "camelCaseString HTTPServer", "x\u00b2+y\u00b2=z\u00b2", "\u00b5 \u03a9 \u2103", "$\u20ac\u00a3\u00a5\u20b9", "\u2020 \u2021 \u00a7 \u00b6", "\u2190\u2192\u21d2\u2200\u2203\u2208",
-        "Stra\u00dfe, na\u00efve fa\u00e7ade \u2014 \u201cquotes\u201d \u2026 done",
-    ]
-    special = [
-        "<|im_start|>user\nHi<|im_end|>\n", "<|im_end|><|im_end|>", "a <|im_end|> b", "<|im_end|", "<|im_start|><|im_start|", "x<|endoftext|>y", "<|endoftext|>",
-        "wordMASK MASK maskMASKs (MASK) MASK", "left   <strip>   right", "a<strip>b", " <strip>", "<strip> ", "<strip><strip>", "keepkeeper keep", "\u00e9KEEP\u00e9 KEEP", "<tool_call>\n{}\n</tool_call>",
-    ]
-    return plain, special
-
-
-def byte_level(name):
-    tokenizer = Tokenizer(models.BPE())
-    byte_level_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    regex = {"llama3": LLAMA3, "qwen2": QWEN2, "cased": CASED}.get(name)
-    if name == "gpt2":
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    elif name == "gpt2_prefix":
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    elif name == "smollm2":
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    elif name == "behaviors":
-        split = pre_tokenizers.Split
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-            split(Regex(r"[.,;]+"), "merged_with_previous"), split("(", "merged_with_next"), split(Regex(r"\d"), "contiguous"),
-            split(Regex(r"\S+\s*|\s+"), "removed", invert=True), split("=", "isolated"), byte_level_only])
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(regex), "isolated"), byte_level_only])
-    if name == "qwen2":
-        tokenizer.normalizer = normalizers.NFC()
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    trainer = trainers.BpeTrainer(vocab_size=620, special_tokens=specials if name == "smollm2" else [],
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
-    tokenizer.train_from_iterator([CORPUS], trainer)
-    tokenizer.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
-    tokenizer.add_tokens([AddedToken("MASK", single_word=True, normalized=False), AddedToken("<strip>", lstrip=True, rstrip=True, normalized=False),
-                          AddedToken("keep", normalized=True), AddedToken("\u00e9KEEP", normalized=True, single_word=True),
-                          AddedToken("<tool_call>", normalized=False)])
-    if name == "llama3":
-        state = json.loads(tokenizer.to_str())
-        state["model"]["ignore_merges"] = True
-        # Tokens that no merge makes are what ignore_merges is about.
-        for word in ("\u0120fox", "\u0120world", "Hello", "\u0120Bulgarian", "1984"):
-            state["model"]["vocab"].setdefault(word, max(state["model"]["vocab"].values()) + 100)
-        tokenizer = Tokenizer.from_str(json.dumps(state))
-        bos = tokenizer.token_to_id("<|endoftext|>")
-        tokenizer.post_processor = processors.Sequence([
-            processors.ByteLevel(trim_offsets=False),
-            processors.TemplateProcessing(single="<|endoftext|> $A", pair="<|endoftext|> $A <|endoftext|> $B",
-                                          special_tokens=[("<|endoftext|>", bos)])])
-    return tokenizer
-
-
-def llama2():
-    """Characters with byte fallback: merges learned by the trainer on the normalised corpus."""
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    specials = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
-    alphabet = [chr(c) for c in range(33, 127)] + list("\u2581\u00e9\u4f60\u597d\u043f\u0440")  # the rest falls back to bytes
-    trainer = trainers.BpeTrainer(vocab_size=620, special_tokens=specials, show_progress=False,
-                                  initial_alphabet=alphabet, limit_alphabet=len(alphabet))
-    # Train on words, so that merges stay short; at run time there is no pre-tokenizer.
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
-    tokenizer.train_from_iterator([CORPUS], trainer)
-    state = json.loads(tokenizer.to_str())
-    state["pre_tokenizer"] = None
-    state["added_tokens"] = [t for t in state["added_tokens"] if not t["content"].startswith("<0x")]
-    tokenizer = Tokenizer.from_str(json.dumps(state))
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
-    return tokenizer
-
-
-def compact(state):
-    state["model"]["merges"] = [" ".join(m) if isinstance(m, list) else m for m in state["model"]["merges"]]
-    return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
-
-
-def write_tokenizers(folder):
-    plain, special = texts()
-    with open(os.path.join(folder, "texts.json"), "w", encoding="utf-8") as file:
-        json.dump({"plain": plain, "special": special}, file, ensure_ascii=True, indent=0)
-    for name in ("gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2", "cased", "behaviors", "llama2"):
-        tokenizer = llama2() if name == "llama2" else byte_level(name)
-        path = os.path.join(folder, f"{name}.tokenizer.json")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(compact(json.loads(tokenizer.to_str())))
-        tokenizer = Tokenizer.from_file(path)
-        assert os.path.getsize(path) < 60000, (name, os.path.getsize(path))
-        rows = []
-        for text in plain + special:
-            ids = tokenizer.encode(text, add_special_tokens=False).ids
-            row = {"ids": ids, "with_special": tokenizer.encode(text).ids}
-            tokenizer.encode_special_tokens = True
-            row["as_text"] = tokenizer.encode(text, add_special_tokens=False).ids
-            tokenizer.encode_special_tokens = False
-            row["decoded"] = tokenizer.decode(ids, skip_special_tokens=False)
-            row["skipped"] = tokenizer.decode(ids, skip_special_tokens=True)
-            # What is the same as a field before is left out.
-            for key, other in (("with_special", ids), ("as_text", ids), ("decoded", text), ("skipped", row["decoded"])):
-                if row[key] == other:
-                    del row[key]
-            rows.append(row)
-        partial = []  # decoding of every single id and of ids cut anywhere
-        size = tokenizer.get_vocab_size()
-        for k in range(60):
-            ids = [(k * 7919 + j * j * 104729 + 13 * j) % size for j in range(1 + k % 9)]
-            partial.append({"ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False)})
-        with open(os.path.join(folder, f"{name}.golden.json"), "w", encoding="utf-8") as file:
-            json.dump({"texts": rows, "decode": partial}, file, separators=(",", ":"))
-
 
 TEMPLATES = {
     "chatml_smollm2":
@@ -494,7 +339,6 @@ def write_templates(folder):
 def main():
     folder = sys.argv[1]
     os.makedirs(folder, exist_ok=True)
-    write_tokenizers(folder)
     write_templates(folder)
 
 

@@ -1,0 +1,172 @@
+#include "checkpoint/scored_vocabulary.h"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "text/unicode.h"
+
+namespace ingot::checkpoint {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* space_mark = "\u2581";
+
+using Ids = std::unordered_map<std::string_view, size_t>;
+
+// The pieces that merges can make and be made of.
+Ids normal_pieces(const text::VocabularySpec& vocabulary) {
+  Ids ids;
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (vocabulary.token_types[id] == text::token_normal) ids.emplace(vocabulary.tokens[id], id);
+  }
+  return ids;
+}
+
+// Calls `each(left, right)` for every way to make `piece` from two pieces, the longest left part first.
+template <class Each>
+void for_each_pair(std::string_view piece, const Ids& ids, Each each) {
+  const std::vector<std::string_view> characters = text::split_characters(piece);
+  size_t cut = piece.size();
+  for (auto last = characters.rbegin(); last != characters.rend(); ++last) {
+    cut -= last->size();
+    if (cut == 0) break;
+    const std::string_view left = piece.substr(0, cut), right = piece.substr(cut);
+    if (ids.contains(left) && ids.contains(right)) each(left, right);
+  }
+}
+
+json parts_of(const json& document, const char* key, const char* list_key) {
+  const json component = document.value(key, json());
+  if (component.is_null()) return json::array();
+  if (component.value("type", "") == "Sequence") return component.value(list_key, json::array());
+  return json::array({component});
+}
+
+// Whether a space is put in front of a text, from the normalizer and pre-tokenizer of Llama and Gemma.
+bool read_space_prefix(const json& document, const std::string& source) {
+  const json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space_mark}};
+  bool prefix = false, replaced = false;
+  const auto refuse = [&](const json& part) {
+    throw_hint(ErrorKind::unsupported, "GGUF export knows those of Llama and Gemma",
+               "{}: GGUF has no words for the {} of this tokenizer with byte fallback", source,
+               part.value("type", "step"));
+  };
+  for (const json& part : parts_of(document, "normalizer", "normalizers")) {
+    if (part == replace && !replaced) {
+      replaced = true;
+    } else if (part.value("type", "") == "Prepend" && part.value("prepend", "") == space_mark && !replaced) {
+      prefix = true;
+    } else {
+      refuse(part);
+    }
+  }
+  for (const json& part : parts_of(document, "pre_tokenizer", "pretokenizers")) {
+    const std::string type = part.value("type", "");
+    const bool nothing_left = replaced && type == "Split" && part.value("pattern", json()) == json{{"String", " "}};
+    if (nothing_left) continue;
+    if (type != "Metaspace" || replaced || part.value("replacement", "") != space_mark || part.value("split", true)) {
+      refuse(part);
+    }
+    // "first" is what transformers writes for Llama; what reads GGUF files puts a space behind special tokens too.
+    prefix = part.value("prepend_scheme", part.value("add_prefix_space", true) ? "always" : "never") != "never";
+    replaced = true;
+  }
+  if (!replaced) {
+    throw_error(ErrorKind::unsupported, "{}: GGUF has no words for byte fallback without escaped spaces", source);
+  }
+  return prefix;
+}
+
+}  // namespace
+
+void fill_scored_json(const text::VocabularySpec& vocabulary, ordered_json& document) {
+  if (!vocabulary.charsmap.empty() || vocabulary.remove_extra_whitespaces.value_or(false)) {
+    throw_error(ErrorKind::unsupported, "{}: a tokenizer.json for a BPE model that normalises the text cannot be made",
+                vocabulary.name);
+  }
+  const auto types = [&](int32_t type) {
+    return std::find(vocabulary.token_types.begin(), vocabulary.token_types.end(), type);
+  };
+  const auto unknown = types(text::token_unknown);
+  const bool prefix = vocabulary.add_space_prefix.value_or(true);
+  ordered_json normalizers = ordered_json::array();
+  ordered_json decoders = {{{"type", "Replace"}, {"pattern", {{"String", space_mark}}}, {"content", " "}},
+                           {{"type", "ByteFallback"}},
+                           {{"type", "Fuse"}}};
+  if (prefix) {
+    normalizers.push_back({{"type", "Prepend"}, {"prepend", space_mark}});
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  normalizers.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space_mark}});
+  document["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers}};
+  document["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+  ordered_json& model = document["model"];
+  if (unknown != vocabulary.token_types.end()) {
+    model["unk_token"] = vocabulary.tokens[static_cast<size_t>(unknown - vocabulary.token_types.begin())];
+  }
+  model["fuse_unk"] = true;
+  model["byte_fallback"] = types(text::token_byte) != vocabulary.token_types.end();
+
+  const Ids ids = normal_pieces(vocabulary);
+  std::vector<std::pair<float, size_t>> order;  // minus score, id
+  for (const auto& [piece, id] : ids) order.emplace_back(-vocabulary.scores.at(id), id);
+  std::sort(order.begin(), order.end());
+  for (const auto& [score, id] : order) {
+    for_each_pair(vocabulary.tokens[id], ids, [&](std::string_view left, std::string_view right) {
+      model["merges"].push_back(ordered_json::array({std::string(left), std::string(right)}));
+    });
+  }
+}
+
+void fill_scored_vocabulary(const json& document, text::VocabularySpec& vocabulary) {
+  const json& model = document.at("model");
+  vocabulary.add_space_prefix = read_space_prefix(document, vocabulary.name);
+  vocabulary.scores.assign(vocabulary.tokens.size(), 0.0F);
+  const std::string unk = model.value("unk_token", json()).is_string() ? model["unk_token"].get<std::string>() : "";
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string& token = vocabulary.tokens[id];
+    int32_t& type = vocabulary.token_types[id];
+    if (token == unk) type = text::token_unknown;
+    const bool byte = token.size() == 6 && token.starts_with("<0x") && token.ends_with('>') &&
+                      token.find_first_not_of("0123456789ABCDEF", 3) == 5;
+    if (byte && type == text::token_normal) type = text::token_byte;
+  }
+  const Ids ids = normal_pieces(vocabulary);
+  const auto refuse = [&](std::string_view piece) {
+    throw_hint(ErrorKind::unsupported, "GGUF keeps scores of pieces, as SentencePiece does, and no merges",
+               "{}: the merges that make '{}' are not those of scores", vocabulary.name, piece);
+  };
+  std::unordered_map<size_t, size_t> num_merges;  // by the piece that they make
+  size_t rank = 0, before = SIZE_MAX;
+  std::string piece;
+  for (const json& merge : model.at("merges")) {
+    if (merge.is_array()) {
+      piece = merge.at(0).get<std::string>() + merge.at(1).get<std::string>();
+    } else {
+      piece = merge.get<std::string>();
+      piece.erase(piece.find(' '), 1);
+    }
+    const auto made = ids.find(piece);
+    if (made == ids.end()) continue;  // special tokens are found before the model runs
+    if (made->second != before) {
+      if (num_merges.contains(made->second)) refuse(piece);
+      vocabulary.scores[made->second] = -static_cast<float>(rank++);
+    }
+    before = made->second;
+    ++num_merges[made->second];
+  }
+  for (const auto& [text, id] : ids) {
+    size_t num_pairs = 0;
+    for_each_pair(text, ids, [&](std::string_view, std::string_view) { ++num_pairs; });
+    const auto found = num_merges.find(id);
+    if (num_pairs != (found == num_merges.end() ? 0 : found->second)) refuse(text);
+    if (num_pairs == 0) vocabulary.scores[id] = -static_cast<float>(rank);
+  }
+}
+
+}  // namespace ingot::checkpoint

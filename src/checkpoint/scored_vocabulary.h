@@ -1,0 +1,22 @@
+// BPE by scores (SentencePiece, GGUF's "llama") and BPE by ranked merges (tokenizer.json), where one can be written as
+// the other: a piece's score then decides for all pairs that make it, so the pairs of better pieces come first and none
+// is missing. For .cpp files only (nlohmann).
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "text/tokenizer.h"
+
+namespace ingot::checkpoint {
+
+// Sets normalizer, decoder and the model's merges and options of a tokenizer.json for `vocabulary` (model "llama").
+// Pairs of equal score are ranked by the id of the piece they make, the longer left part first.
+// Errors: unsupported for a vocabulary with a character map or removal of extra spaces.
+void fill_scored_json(const text::VocabularySpec& vocabulary, nlohmann::ordered_json& document);
+
+// Sets scores, byte types and add_space_prefix of `vocabulary`, whose tokens and types are those of `document`, a
+// tokenizer.json with byte fallback. Errors: unsupported when its merges are not those of scores, or for a normalizer
+// or pre-tokenizer that is not that of Llama or Gemma.
+void fill_scored_vocabulary(const nlohmann::json& document, text::VocabularySpec& vocabulary);
+
+}  // namespace ingot::checkpoint

@@ -1,0 +1,92 @@
+#include "text/charsmap.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "text/regex.h"
+#include "text/unicode.h"
+
+namespace ingot::text {
+namespace {
+
+// A unit is a node: its offset leads to its children, whose labels say which byte they are for. A node with a leaf has
+// its value in the child for byte 0.
+uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & (1u << 9)) >> 6); }
+uint32_t label_of(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
+bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) == 1; }
+uint32_t value_of(uint32_t unit) { return unit & ((1u << 31) - 1); }
+
+}  // namespace
+
+Charsmap::Charsmap(std::string_view blob, std::string_view name) {
+  const auto bad = [&](const char* what) {
+    throw_error(ErrorKind::corrupt, "{}: the character map of the normaliser {}", name, what);
+  };
+  uint32_t size = 0;
+  if (blob.size() < sizeof(size)) bad("is cut");
+  std::memcpy(&size, blob.data(), sizeof(size));
+  blob.remove_prefix(sizeof(size));
+  if (size > blob.size() || size % sizeof(uint32_t) != 0 || size == 0) bad("is cut");
+  units_.resize(size / sizeof(uint32_t));
+  std::memcpy(units_.data(), blob.data(), size);
+  replacements_ = blob.substr(size);
+  if (replacements_.empty() || replacements_.back() != '\0') bad("has a replacement without an end");
+
+  std::vector<bool> seen(units_.size(), false);
+  std::vector<uint32_t> to_visit = {0};
+  seen[0] = true;
+  while (!to_visit.empty()) {
+    const uint32_t node = to_visit.back();
+    to_visit.pop_back();
+    const uint32_t children = node ^ offset_of(units_[node]);
+    // A look-up reads the child of any byte, and all of them lie in one block of 256.
+    if ((children | 0xFF) >= units_.size()) bad("leads outside of itself");
+    if (has_leaf(units_[node]) && value_of(units_[children]) >= replacements_.size()) {
+      bad("has a replacement outside of itself");
+    }
+    for (uint32_t byte = 0; byte < 256; ++byte) {  // a text may have NUL bytes
+
+      const uint32_t child = children ^ byte;
+      if (label_of(units_[child]) != byte || seen[child]) continue;
+      seen[child] = true;
+      to_visit.push_back(child);
+    }
+  }
+}
+
+std::optional<std::string_view> Charsmap::replacement(std::string_view text) const {
+  uint32_t node = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<uint8_t>(c);
+    node ^= offset_of(units_[node]) ^ byte;
+    if (byte == 0 || label_of(units_[node]) != byte) return std::nullopt;
+    if (!has_leaf(units_[node])) continue;
+    const uint32_t value = value_of(units_[node ^ offset_of(units_[node])]);
+    return std::string_view(replacements_.data() + value);
+  }
+  return std::nullopt;
+}
+
+std::string Charsmap::apply(std::string_view text) const {
+  static const Regex grapheme_cluster("\\X");
+  std::string out;
+  out.reserve(text.size());
+  const auto append_each = [&](std::string_view part) {
+    for (const std::string_view c : split_characters(part)) out += replacement(c).value_or(c);
+  };
+  size_t at = 0;
+  for (const auto& [begin, end] : grapheme_cluster.find_all(text)) {
+    append_each(text.substr(at, begin - at));  // bytes that are not UTF-8
+    const std::string_view cluster = text.substr(begin, end - begin);
+    if (const std::optional<std::string_view> found = cluster.size() < 6 ? replacement(cluster) : std::nullopt) {
+      out += *found;
+    } else {
+      append_each(cluster);
+    }
+    at = end;
+  }
+  append_each(text.substr(at));
+  return out;
+}
+
+}  // namespace ingot::text

@@ -1,0 +1,52 @@
+#include "text/splitting.h"
+
+#include <algorithm>
+
+namespace ingot::text {
+namespace {
+
+constexpr std::string_view llama3_pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view qwen2_pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Words are cut where small letters are followed by capital ones.
+constexpr std::string_view tekken_pattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view gpt4o_pattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+constexpr Splitting table[] = {
+    {"gpt-2", {}},
+    {"smollm", {}, true},
+    {"llama-bpe", llama3_pattern, false, false, true, true},
+    {"qwen2", qwen2_pattern, false, true},
+    {"tekken", tekken_pattern, false, false, true},
+    {"gpt-4o", gpt4o_pattern},
+    {"dbrx", llama3_pattern},
+    {"default", {}},
+    {"mpt", {}},
+    {"phi-2", {}},
+    {"starcoder", {}, true},
+    {"refact", {}, true},
+    {"llama3", llama3_pattern, false, false, true, true},
+    {"llama-v3", llama3_pattern, false, false, true, true},
+    {"falcon3", llama3_pattern, false, false, true, true},
+};
+
+}  // namespace
+
+std::span<const Splitting> splittings() { return table; }
+
+const Splitting* find_splitting(std::string_view name) {
+  if (name.empty()) name = "default";
+  const auto* found = std::find_if(std::begin(table), std::end(table), [&](const auto& s) { return s.name == name; });
+  return found == std::end(table) ? nullptr : found;
+}
+
+std::string splitting_names() {
+  std::string names;
+  for (const Splitting& splitting : table) (names += names.empty() ? "" : ", ") += splitting.name;
+  return names;
+}
+
+}  // namespace ingot::text

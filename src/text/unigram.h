@@ -1,0 +1,39 @@
+// Unigram model of a tokenizer.json: the cut of a pre-token into pieces whose scores have the largest sum.
+// Rules: specs/tokenizers.md, section 2, "Unigram encode"; scores are added in double, as the tokenizers library does.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/byte_trie.h"
+#include "text/model.h"
+
+namespace ingot::text {
+
+class UnigramModel : public TokenModel {
+ public:
+  // `pieces` are (piece, score) by id. A character that no piece covers costs 10 more than the worst piece; such ones
+  // in a row become their bytes as <0xXX> when `byte_fallback` and all of those are pieces, else one `unk_id`; without
+  // unk_id they are dropped.
+  UnigramModel(const std::vector<std::pair<std::string, double>>& pieces, std::optional<int32_t> unk_id,
+               bool byte_fallback);
+
+  void encode(std::string_view piece, std::vector<int32_t>& out) const override;
+
+ private:
+  void append_unknown(std::string_view text, std::vector<int32_t>& out) const;
+
+  ByteTrie trie_;
+  std::vector<double> scores_;  // by id
+  double unk_score_ = 0;
+  std::optional<int32_t> unk_id_;
+  bool byte_fallback_;
+  std::array<int32_t, 256> byte_ids_;  // of <0xXX>, -1 for none
+};
+
+}  // namespace ingot::text

@@ -1,0 +1,12 @@
+// Replays the corpora of the tokenizers' fuzz targets.
+#include "tests/fuzz/replay.h"
+#include "tests/fuzz/tokenizers.h"
+
+namespace ingot::text {
+namespace {
+
+TEST(TokenizerCorpus, TokenizerJson) { ingot::fuzz::replay("tokenizer_json", fuzz::read_tokenizer_json); }
+TEST(TokenizerCorpus, SentencePiece) { ingot::fuzz::replay("sentencepiece", fuzz::read_sentencepiece); }
+
+}  // namespace
+}  // namespace ingot::text
