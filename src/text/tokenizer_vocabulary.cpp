@@ -97,7 +97,9 @@ void build_sentencepiece(VocabularySpec& spec, TokenizerParts& parts) {
   parts.decode.replace.emplace_back("\u2581", " ");
   parts.decode.byte_fallback = has_bytes;
   parts.decode.strip = ' ';
-  parts.decode.strip_count = adds_space || spec.remove_extra_whitespaces.value_or(spec.model == "t5") ? 1 : 0;
+  // Where extra spaces are removed, SentencePiece drops all that stand in front.
+  const bool removes_extra = spec.remove_extra_whitespaces.value_or(spec.model == "t5");
+  parts.decode.strip_count = removes_extra ? INT32_MAX : adds_space ? 1 : 0;
 
   const auto unk = static_cast<size_t>(spec.unk_id.value_or(0));
   if (spec.unk_id && unk < spec.tokens.size() && spec.token_types[unk] == token_normal) {
