@@ -138,6 +138,15 @@ def main():
         single, many = case_tables(convert)
         emit(f"{name}_runs", "(difference of first code point, count, stride, what to add)", single)
         emit(f"{name}_many", "(code point difference, three code points or 0)", many)
+    flat, before = [], 0
+    for cp in range(LAST):
+        if cp not in SURROGATES and chr(cp).title() != chr(cp).upper():
+            to = [ord(c) for c in chr(cp).title()]
+            flat += [cp - before] + to + [0] * (3 - len(to))
+            before = cp
+    emit("title_many", "(code point difference, three code points or 0) where title case is not upper case", flat)
+    emit("printable_runs", "(code point difference, whether Python's repr writes it as it is from here on)",
+         flatten_runs(runs(lambda cp: int(cp == 0x20 or data.category(chr(cp))[0] not in "CZ"))))
     print("// clang-format on")
 
 

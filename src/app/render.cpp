@@ -22,6 +22,8 @@ class Render : public Command {
     arguments.option("model", model_, "the model whose template is used");
     arguments.option("template", template_, "a Jinja file to use instead of a model's");
     arguments.option("tools", tools_, "a JSON file with a list of tools");
+    arguments.option("variables", variables_,
+                     "a JSON file with an object of further variables, e.g. {\"enable_thinking\": false}");
     arguments.flag("no-generation-prompt", no_generation_prompt_, "do not end with the beginning of an answer");
     arguments.option("bos", bos_, "what bos_token is; without it the model's");
     arguments.option("eos", eos_, "what eos_token is; without it the model's");
@@ -52,6 +54,7 @@ class Render : public Command {
     }
     if (bos_) options.bos_token = *bos_;
     if (eos_) options.eos_token = *eos_;
+    if (variables_) options.extra_variables = read_text(*variables_);
     const text::ChatTemplate chat(source, name);
     const std::string text = chat.render_json(read_text(messages_), tools_ ? read_text(*tools_) : "", options);
     output.print(text);
@@ -61,7 +64,7 @@ class Render : public Command {
 
  private:
   std::string messages_;
-  std::optional<std::string> model_, template_, tools_, bos_, eos_;
+  std::optional<std::string> model_, template_, tools_, variables_, bos_, eos_;
   bool no_generation_prompt_ = false;
 };
 

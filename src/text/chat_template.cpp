@@ -28,6 +28,28 @@ void check_messages(const ordered_json& messages) {
   }
 }
 
+// As transformers: reasoning goes by three names, templates read the first two.
+ordered_json with_reasoning(const ordered_json& messages) {
+  ordered_json all = ordered_json::array();
+  for (const ordered_json& message : messages) {
+    const ordered_json* reasoning = nullptr;
+    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+      const auto found = message.find(name);
+      if (reasoning == nullptr && found != message.end() && !found->is_null()) reasoning = &*found;
+    }
+    if (reasoning == nullptr) {
+      all.push_back(message);
+      continue;
+    }
+    ordered_json named = ordered_json::object();
+    if (!message.contains("thinking")) named["thinking"] = *reasoning;
+    for (const auto& [key, value] : message.items()) named[key] = value;
+    named["reasoning_content"] = *reasoning;
+    all.push_back(std::move(named));
+  }
+  return all;
+}
+
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 std::string_view trim(std::string_view text) {
@@ -60,7 +82,7 @@ jinja::Rendered ChatTemplate::run(const ordered_json& messages, const ordered_js
                                   const ChatOptions& options) const {
   check_messages(messages);
   if (!tools.is_null() && !tools.is_array()) throw_error(ErrorKind::usage, "tools are not a list");
-  ordered_json variables = {{"messages", messages},           {"tools", tools},
+  ordered_json variables = {{"messages", with_reasoning(messages)}, {"tools", tools},
                             {"documents", nullptr},           {"add_generation_prompt", options.add_generation_prompt},
                             {"bos_token", options.bos_token}, {"eos_token", options.eos_token}};
   if (!options.extra_variables.empty()) {

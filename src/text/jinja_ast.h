@@ -23,9 +23,9 @@ struct Expr {
     attribute,    // children[0] . text
     item,         // children[0] [ children[1] ]
     slice,        // children[0] [ children[1] : children[2] : children[3] ], null where left out
-    call,         // children[0] ( children[1...], named )
-    filter,       // children[0] | text ( children[1...], named )
-    test,         // children[0] is text ( children[1...], named ); negated for "is not"
+    call,         // children[0] ( children[1...], *more, named, **more_named )
+    filter,       // children[0] | text ( the same )
+    test,         // children[0] is text ( the same ); negated for "is not"
     unary,        // text children[0]: not, -, +
     binary,       // children[0] text children[1]: arithmetic
     logical_and,  // children[0] and children[1]
@@ -43,6 +43,7 @@ struct Expr {
   std::vector<ExprPtr> children;
   std::vector<std::string> operators;
   std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr more, more_named;
 };
 
 struct Stmt;
@@ -61,7 +62,8 @@ struct Stmt {
     condition,   // branches, else_body
     loop,        // for targets in expr if filter: body, else_body
     assign,      // targets = expr, or text.attribute = expr
-    capture,     // targets[0] = rendered body, through expr when there is one (with the name "" for the body)
+    capture,     // targets[0] = rendered body, through expr when there is one (with the name "" for the body);
+                 // written where there are no targets
     macro,       // macro
     generation,  // body
     loop_break,

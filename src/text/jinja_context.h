@@ -15,7 +15,7 @@ namespace ingot::text::jinja {
 
 constexpr int max_depth = 500;                 // of evaluation
 constexpr int max_value_depth = 100;           // of containers that are compared, printed or read from JSON
-constexpr size_t max_bytes = size_t{1} << 30;  // of all strings made in one rendering
+constexpr size_t max_bytes = size_t{1} << 29;  // of all strings and lists made in one rendering
 
 class Context {
  public:
@@ -36,10 +36,14 @@ class Context {
     if (steps_ > options_.max_steps)
       fail(ErrorKind::resource, "rendering takes more than {} steps", options_.max_steps);
   }
-  // Counts bytes of a new string; call before making a large one.
+  // Counts work whose time grows with a size: bytes of a string, entries of a dict.
+  void scan(size_t size) { step(size / 64); }
+  // Counts bytes of new strings and lists; call before making a large one.
   void charge(size_t bytes) {
+    if (bytes > max_bytes - bytes_) {
+      fail(ErrorKind::resource, "rendering makes more than {} bytes of strings and lists", max_bytes);
+    }
     bytes_ += bytes;
-    if (bytes_ > max_bytes) fail(ErrorKind::resource, "rendering makes more than {} bytes of strings", max_bytes);
   }
   void write(std::string& out, std::string_view text) {
     charge(text.size());
@@ -49,16 +53,42 @@ class Context {
     out += text;
   }
 
-  List* new_list(std::vector<Value> items = {}, bool tuple = false) {
+  List* new_list(std::vector<Value> items = {}, List::Kind kind = List::Kind::list) {
     step(1 + items.size());
-    return &heap_.lists.emplace_back(List{std::move(items), tuple});
+    charge(sizeof(List) + items.size() * sizeof(Value));
+    return &heap_.lists.emplace_back(List{std::move(items), kind});
   }
   Dict* new_dict(Dict::Role role = Dict::Role::mapping) {
     step();
+    charge(sizeof(Dict));
     return &heap_.dicts.emplace_back(Dict{{}, role});
+  }
+  // dict.set and dict.find, with their time counted.
+  void set(Dict& dict, std::string_view key, Value value) {
+    step(1 + dict.items.size() / 16);
+    charge(2 * sizeof(Value) + key.size());
+    dict.set(key, std::move(value));
+  }
+  void set_key(Dict& dict, const Value& key, Value value) {
+    if (!is_key(key)) fail(ErrorKind::unsupported, "a dict key of type {}", type_name(key));
+    step(1 + dict.items.size() / 16);
+    charge(2 * sizeof(Value));
+    dict.set_key(key, std::move(value));
+  }
+  const Value* find(const Dict& dict, std::string_view key) {
+    step(dict.items.size() / 16);
+    return dict.find(key);
+  }
+  // Errors: usage for what Python cannot hash.
+  const Value* find_key(const Dict& dict, const Value& key) {
+    if (is<List*>(key) && std::get<List*>(key)->is_tuple()) return nullptr;
+    if (is<List*>(key) || is<Dict*>(key)) fail("a {} is no key of a dict", type_name(key));
+    step(dict.items.size() / 16);
+    return is_key(key) ? dict.find_key(key) : nullptr;
   }
   const Callable* new_callable(Callable callable) {
     step();
+    charge(sizeof(Callable));
     return &heap_.callables.emplace_back(std::move(callable));
   }
   const RenderOptions& options() const { return options_; }
@@ -99,6 +129,8 @@ size_t length(Context& context, const Value& value);
 Value get_attribute(Context& context, const Value& value, const std::string& name);
 Value get_item(Context& context, const Value& value, const Value& key);
 Value binary(Context& context, std::string_view op, const Value& left, const Value& right);
+// Errors: usage for names that transformers keeps out of namespaces.
+void check_namespace_name(Context& context, std::string_view name);
 // The integer of an int or bool. Errors: usage, naming `what`.
 int64_t to_integer(Context& context, const Value& value, const char* what);
 // The string itself. Errors: usage, naming `what`.

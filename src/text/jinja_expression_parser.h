@@ -15,6 +15,7 @@
 
 namespace ingot::text::jinja {
 
+constexpr size_t max_source = size_t{1} << 20;  // bytes
 constexpr int max_nesting = 150;     // of brackets and blocks
 constexpr int max_tree_depth = 250;  // of one expression
 
@@ -22,7 +23,12 @@ class ExpressionParser {
  protected:
   using Token = TokenText::Kind;
 
-  ExpressionParser(std::string_view source, std::string_view name) : name_(name), tokens_(lex(source, name)) {}
+  ExpressionParser(std::string_view source, std::string_view name) : name_(name) {
+    if (source.size() > max_source) {
+      throw_error(ErrorKind::resource, "{}: the template is longer than {} bytes", name, max_source);
+    }
+    tokens_ = lex(source, name);
+  }
 
   // ---- tokens
 
@@ -240,6 +246,9 @@ class ExpressionParser {
         } else if (token.text == "none" || token.text == "None") {
           expr->value = None{};
         } else {
+          if (macros_ > 0 && (token.text == "varargs" || token.text == "kwargs" || token.text == "caller")) {
+            refuse("the name " + token.text + " in a macro");
+          }
           expr->kind = Expr::Kind::name;
           expr->text = token.text;
         }
@@ -362,7 +371,15 @@ class ExpressionParser {
       if (!first) expect_op(",");
       first = false;
       if (is_op(")")) break;
-      if (is_op("*") || is_op("**")) refuse("a call with * or **");
+      if (is_op("*") || is_op("**")) {
+        ExprPtr& more = is_op("*") ? call.more : call.more_named;
+        if (more || call.more_named) fail(fmt::format("a second {}", found()));
+        take();
+        more = parse_expression();
+        call.depth = std::max(call.depth, more->depth + 1);
+        continue;
+      }
+      if (call.more_named) fail("an argument follows **");
       if (peek().kind == Token::name && peek(1).kind == Token::op && peek(1).text == "=") {
         std::string name = take().text;
         take();
@@ -370,20 +387,20 @@ class ExpressionParser {
         call.depth = std::max(call.depth, value->depth + 1);
         call.named.emplace_back(std::move(name), std::move(value));
       } else {
-        if (!call.named.empty()) fail("a value follows a named argument");
+        if (!call.named.empty() || call.more) fail("a value follows a named argument or *");
         adopt(call, parse_expression());
       }
     }
     take();
   }
 
-  // Filters, tests and calls behind a value.
-  ExprPtr parse_filters(ExprPtr expr) {
-    while (true) {
+  // Filters, tests and calls behind a value. `inside_filter`: the "|" of the first one is left out.
+  ExprPtr parse_filters(ExprPtr expr, bool inside_filter = false) {
+    for (;; inside_filter = false) {
       const int line = peek().line;
-      if (take_op("|")) {
+      if (inside_filter || take_op("|")) {
         ExprPtr filter = make(Expr::Kind::filter, line, expect_any_name());
-        if (!is_filter(filter->text)) refuse("the filter " + filter->text);
+        if (!is_filter(filter->text) && !lenient_) refuse("the filter " + filter->text);
         adopt(*filter, std::move(expr));
         if (is_op("(")) parse_arguments(*filter);
         expr = std::move(filter);
@@ -403,7 +420,7 @@ class ExpressionParser {
   ExprPtr parse_test(ExprPtr value, int line) {
     const bool negated = take_name("not");
     ExprPtr test = make(Expr::Kind::test, line, expect_any_name());
-    if (!is_test(test->text)) refuse("the test " + test->text);
+    if (!is_test(test->text) && !lenient_) refuse("the test " + test->text);
     test->negated = negated;
     adopt(*test, std::move(value));
     if (is_op("(")) {
@@ -425,6 +442,9 @@ class ExpressionParser {
   std::vector<TokenText> tokens_;
   size_t next_ = 0;
   int nesting_ = 0;
+  int macros_ = 0;  // around the token
+  // Directly in an if block, where filters and tests that are not known are refused when they are reached, as in Jinja2.
+  bool lenient_ = false;
 };
 
 }  // namespace ingot::text::jinja

@@ -18,7 +18,7 @@ struct Call {
   const Value& value;
   const Arguments& arguments;
 
-  std::vector<Value> bind(std::initializer_list<std::string_view> names, size_t num_required = 0) const {
+  std::vector<Value> bind(const std::vector<std::string_view>& names, size_t num_required = 0) const {
     return jinja::bind(context, "the filter " + name, arguments, names, num_required);
   }
   std::string text() const { return to_text(context, value); }
@@ -28,20 +28,23 @@ bool given(const Value& value) { return !is<Undefined>(value); }
 bool flag(const Value& value, bool fallback) { return given(value) ? truth(value) : fallback; }
 
 std::string capitalize(const std::string& text) {
-  const std::vector<std::string_view> characters = split_characters(text);
-  if (characters.empty()) return {};
-  return upper_case(characters[0]) + lower_case(std::string_view(text).substr(characters[0].size()));
+  if (text.empty()) return {};
+  const size_t first = decode_utf8(text, 0).size;
+  return title_case(std::string_view(text).substr(0, first)) + python_lower(std::string_view(text).substr(first));
 }
 
 // Words begin after white space, '-', and opening brackets.
 std::string title(const std::string& text) {
   std::string out;
-  bool at_start = true;
-  for (const std::string_view character : split_characters(text)) {
-    const bool separator = is_python_space(decode_utf8(character, 0).code_point) ||
-                           std::string_view("-({[<").find(character) != std::string_view::npos;
-    out += separator ? std::string(character) : at_start ? upper_case(character) : lower_case(character);
-    at_start = separator;
+  const auto is_separator = [&](size_t at) {
+    return is_python_space(decode_utf8(text, at).code_point) || std::string_view("-({[<").find(text[at]) != std::string::npos;
+  };
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    const bool separator = is_separator(at);
+    while (at < text.size() && is_separator(at) == separator) at += decode_utf8(text, at).size;
+    const std::string word = text.substr(begin, at - begin);
+    out += separator ? word : upper_case(word.substr(0, decode_utf8(word, 0).size)) + python_lower(word.substr(decode_utf8(word, 0).size));
   }
   return out;
 }
@@ -50,10 +53,20 @@ std::string replace(const Call& call) {
   const auto values = call.bind({"old", "new", "count"}, 2);
   const std::string text = call.text(), from = to_text(call.context, values[0]), to = to_text(call.context, values[1]);
   int64_t limit = given(values[2]) && !is<None>(values[2]) ? to_integer(call.context, values[2], "count") : -1;
-  if (from.empty()) call.context.fail(ErrorKind::unsupported, "replacing an empty string");
   std::string out;
   size_t at = 0;
-  for (size_t found = text.find(from); found != std::string::npos && limit != 0; found = text.find(from, at), --limit) {
+  if (from.empty()) {  // `to` goes before every character and to the end
+    for (; at < text.size() && limit != 0; --limit) {
+      const size_t size = decode_utf8(text, at).size;
+      call.context.charge(size + to.size());
+      out.append(to).append(text, at, size);
+      at += size;
+    }
+    if (limit != 0) out.append(to);
+    return out.append(text, at);
+  }
+  for (size_t found = find_text(text, from); found != std::string::npos && limit != 0;
+       found = find_text(text, from, at), --limit) {
     call.context.charge(found - at + to.size());
     out.append(text, at, found - at).append(to);
     at = found + from.size();
@@ -64,8 +77,8 @@ std::string replace(const Call& call) {
 std::string indent(const Call& call) {
   const auto values = call.bind({"width", "first", "blank"});
   const std::string margin =
-      is<std::string>(values[0])
-          ? std::get<std::string>(values[0])
+      is<Text>(values[0])
+          ? *text_of(values[0])
           : std::string(static_cast<size_t>(std::clamp<int64_t>(
                             given(values[0]) ? to_integer(call.context, values[0], "width") : 4, 0, 1000)),
                         ' ');
@@ -87,9 +100,9 @@ std::string indent(const Call& call) {
 
 // The attribute of an item: a name, an index, or several with dots between them.
 Value attribute_of(Context& context, const Value& item, const Value& path) {
-  if (!is<std::string>(path)) return get_item(context, item, path);
+  if (!is<Text>(path)) return get_item(context, item, path);
   Value value = item;
-  const std::string& names = std::get<std::string>(path);
+  const std::string& names = *text_of(path);
   for (size_t at = 0; at <= names.size();) {
     const size_t end = std::min(names.find('.', at), names.size());
     const std::string name = names.substr(at, end - at);
@@ -105,7 +118,7 @@ Value attribute_of(Context& context, const Value& item, const Value& path) {
 // Texts compare without case unless asked otherwise.
 Value sort_key(Context& context, const Value& item, const Value& attribute, bool case_sensitive) {
   Value key = given(attribute) && !is<None>(attribute) ? attribute_of(context, item, attribute) : item;
-  if (!case_sensitive && is<std::string>(key)) key = lower_case(std::get<std::string>(key));
+  if (!case_sensitive && is<Text>(key)) key = python_lower(*text_of(key));
   return key;
 }
 
@@ -150,10 +163,11 @@ Value unique(const Call& call) {
     keys.push_back(std::move(key));
     kept.push_back(std::move(item));
   }
-  return call.context.new_list(std::move(kept));
+  return call.context.new_list(std::move(kept), List::Kind::lazy);
 }
 
 Value map(const Call& call) {
+  if (!truth(call.value)) return call.context.new_list({}, List::Kind::lazy);  // of none too, as in Jinja2
   std::vector<Value> out;
   Arguments rest = call.arguments;
   if (rest.positional.empty()) {
@@ -163,7 +177,7 @@ Value map(const Call& call) {
       if (is<Undefined>(value) && given(values[1])) value = values[1];
       out.push_back(std::move(value));
     }
-    return call.context.new_list(std::move(out));
+    return call.context.new_list(std::move(out), List::Kind::lazy);
   }
   const std::string filter = to_string(call.context, rest.positional[0], "the filter of map");
   if (!is_filter(filter)) call.context.fail(ErrorKind::unsupported, "the filter {} is not supported", filter);
@@ -171,7 +185,7 @@ Value map(const Call& call) {
   const Context::Depth depth(call.context);
   for (const Value& item : iterate(call.context, call.value))
     out.push_back(apply_filter(call.context, filter, item, rest));
-  return call.context.new_list(std::move(out));
+  return call.context.new_list(std::move(out), List::Kind::lazy);
 }
 
 // select, reject, selectattr and rejectattr.
@@ -189,13 +203,14 @@ Value select(const Call& call, bool wanted, bool by_attribute) {
     test = to_string(call.context, pop(), "the test of a filter");
     if (!is_test(test)) call.context.fail(ErrorKind::unsupported, "the test {} is not supported", test);
   }
+  if (!truth(call.value)) return call.context.new_list({}, List::Kind::lazy);  // of none too, as in Jinja2
   std::vector<Value> kept;
   for (Value& item : iterate(call.context, call.value)) {
     const Value value = by_attribute ? attribute_of(call.context, item, attribute) : item;
     const bool holds = test.empty() ? truth(value) : apply_test(call.context, test, value, rest);
     if (holds == wanted) kept.push_back(std::move(item));
   }
-  return call.context.new_list(std::move(kept));
+  return call.context.new_list(std::move(kept), List::Kind::lazy);
 }
 
 Value join(const Call& call) {
@@ -210,15 +225,30 @@ Value join(const Call& call) {
     out += to_text(call.context, by_attribute ? attribute_of(call.context, item, values[1]) : item);
     call.context.charge(separator.size());
   }
-  call.context.charge(out.size());
+  return out;
+}
+
+// Without white space around, a leading '+', and '_' between digits; what is then no number stays none.
+std::string number_text(const std::string& text) {
+  const std::string_view body = strip(text, nullptr, true, true);
+  std::string out;
+  const auto digit = [&](size_t i) {
+    return i < body.size() && ((body[i] >= '0' && body[i] <= '9') || (body[i] >= 'a' && body[i] <= 'z') ||
+                               (body[i] >= 'A' && body[i] <= 'Z'));
+  };
+  for (size_t i = 0; i < body.size(); ++i) {
+    if (body[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
+    if (i == 0 && body[i] == '+' && digit(1)) continue;
+    out += body[i];
+  }
   return out;
 }
 
 std::optional<double> parse_float(const std::string& text) {
-  const std::string_view body = strip(text, nullptr, true, true);
+  const std::string body = number_text(text);
   double value = 0;
-  const char* begin = body.data() + (body.starts_with('+') ? 1 : 0);
-  const auto [stop, error] = std::from_chars(begin, body.data() + body.size(), value);
+  const auto [stop, error] = std::from_chars(body.data(), body.data() + body.size(), value);
+  if (error == std::errc::result_out_of_range && stop == body.data() + body.size()) return std::strtod(body.c_str(), nullptr);
   if (error != std::errc() || stop != body.data() + body.size()) return std::nullopt;
   return value;
 }
@@ -229,12 +259,19 @@ Value to_int(const Call& call) {
   const int base =
       given(values[1]) ? static_cast<int>(std::clamp<int64_t>(to_integer(call.context, values[1], "base"), 2, 36)) : 10;
   double number = 0;
-  if (const auto* text = std::get_if<std::string>(&call.value)) {
-    const std::string_view body = strip(*text, nullptr, true, true);
+  if (const auto* text = text_of(call.value)) {
+    const std::string body = number_text(*text);
     int64_t integer = 0;
-    const char* begin = body.data() + (body.starts_with('+') ? 1 : 0);
+    const char* begin = body.data();
+    if (body.size() > 2 && body[0] == '0' && ((base == 16 && (body[1] | 32) == 'x') || (base == 8 && (body[1] | 32) == 'o') ||
+                                              (base == 2 && (body[1] | 32) == 'b'))) {
+      begin += 2;
+    }
     const auto [stop, error] = std::from_chars(begin, body.data() + body.size(), integer, base);
     if (error == std::errc() && stop == body.data() + body.size()) return integer;
+    if (error == std::errc::result_out_of_range && stop == body.data() + body.size()) {
+      call.context.fail(ErrorKind::resource, "an integer is too large");
+    }
     const std::optional<double> parsed = parse_float(*text);
     if (!parsed) return fallback;
     number = *parsed;
@@ -245,7 +282,8 @@ Value to_int(const Call& call) {
   } else {
     return fallback;
   }
-  if (!(std::abs(number) < 9e18)) return fallback;
+  if (!std::isfinite(number)) return fallback;
+  if (!(std::abs(number) < 9e18)) call.context.fail(ErrorKind::resource, "an integer is too large");
   return static_cast<int64_t>(number);
 }
 
@@ -255,7 +293,7 @@ Value to_float(const Call& call) {
   if (is<int64_t>(call.value) || is<bool>(call.value)) {
     return static_cast<double>(to_integer(call.context, call.value, "float"));
   }
-  if (const auto* text = std::get_if<std::string>(&call.value)) {
+  if (const auto* text = text_of(call.value)) {
     if (const std::optional<double> number = parse_float(*text)) return *number;
   }
   return given(values[0]) ? values[0] : Value(0.0);
@@ -301,8 +339,8 @@ Value sum(const Call& call) {
 
 Value to_json_filter(const Call& call) {
   const auto values = call.bind({"ensure_ascii", "indent", "separators", "sort_keys"});
-  if (flag(values[0], false)) call.context.fail(ErrorKind::unsupported, "tojson with ensure_ascii");
   JsonStyle style;
+  style.ensure_ascii = flag(values[0], false);
   if (given(values[1]) && !is<None>(values[1])) {
     style.indent = static_cast<int>(std::clamp<int64_t>(to_integer(call.context, values[1], "indent"), 0, 100));
     style.item_separator = ",";
@@ -328,15 +366,22 @@ Value reverse(const Call& call) {
   call.bind({});
   std::vector<Value> items = iterate(call.context, call.value);
   std::reverse(items.begin(), items.end());
-  if (!is<std::string>(call.value)) return call.context.new_list(std::move(items));
+  if (!is<Text>(call.value)) return call.context.new_list(std::move(items), List::Kind::lazy);
   std::string out;
-  for (const Value& item : items) out += std::get<std::string>(item);
+  for (const Value& item : items) out += *text_of(item);
   return out;
+}
+
+Value as_text(const Call& call) {
+  call.bind({});
+  return is<Text>(call.value) ? call.value : Value(call.text());
 }
 
 Value trim(const Call& call) {
   const auto values = call.bind({"chars"});
-  return std::string(strip(call.text(), std::get_if<std::string>(&values[0]), true, true));
+  if (const std::string* chars = text_of(values[0])) call.context.charge(chars->size() * sizeof(std::string_view));
+  const std::string whole = call.text();
+  return std::string(strip(whole, text_of(values[0]), true, true));
 }
 
 Value fall_back(const Call& call) {
@@ -348,7 +393,7 @@ Value fall_back(const Call& call) {
 
 Value items(const Call& call) {
   call.bind({});
-  if (is<Undefined>(call.value)) return call.context.new_list();
+  if (is<Undefined>(call.value)) return call.context.new_list({}, List::Kind::lazy);
   if (!is<Dict*>(call.value)) call.context.fail("items of a {}", type_name(call.value));
   return call_method(call.context, call.value, "items", {});
 }
@@ -358,10 +403,12 @@ Value count_words(const Call& call) {
   int64_t count = 0;
   bool inside = false;
   const std::string text = call.text();
-  for (const std::string_view character : split_characters(text)) {
-    const bool word = (char_class(decode_utf8(character, 0).code_point) & char_word) != 0;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    const bool word = (char_class(c.code_point) & char_word) != 0;
     count += word && !inside;
     inside = word;
+    at += c.size;
   }
   return count;
 }
@@ -391,7 +438,7 @@ const std::unordered_map<std::string_view, Filter>& filters() {
       {"float", to_float},
       {"format",
        [](const Call& c) -> Value {
-         return format_percent(c.context, c.text(), c.context.new_list(c.arguments.positional, true));
+         return format_percent(c.context, c.text(), c.context.new_list(c.arguments.positional, List::Kind::tuple));
        }},
       {"indent", [](const Call& c) -> Value { return indent(c); }},
       {"int", to_int},
@@ -400,7 +447,7 @@ const std::unordered_map<std::string_view, Filter>& filters() {
       {"last", [](const Call& c) { return edge(c, false); }},
       {"length", count},
       {"list", [](const Call& c) -> Value { return c.bind({}), c.context.new_list(iterate(c.context, c.value)); }},
-      {"lower", [](const Call& c) -> Value { return c.bind({}), lower_case(c.text()); }},
+      {"lower", [](const Call& c) -> Value { return c.bind({}), python_lower(c.text()); }},
       {"map", map},
       {"max", [](const Call& c) { return extreme(c, true); }},
       {"min", [](const Call& c) { return extreme(c, false); }},
@@ -409,11 +456,11 @@ const std::unordered_map<std::string_view, Filter>& filters() {
       {"replace", [](const Call& c) -> Value { return replace(c); }},
       {"reverse", reverse},
       {"round", round},
-      {"safe", [](const Call& c) -> Value { return c.bind({}), c.text(); }},
+      {"safe", [](const Call& c) -> Value { return std::get<Text>(as_text(c)).marked_safe(); }},
       {"select", [](const Call& c) { return select(c, true, false); }},
       {"selectattr", [](const Call& c) { return select(c, true, true); }},
       {"sort", sort},
-      {"string", [](const Call& c) -> Value { return c.bind({}), c.text(); }},
+      {"string", as_text},
       {"sum", sum},
       {"title", [](const Call& c) -> Value { return c.bind({}), title(c.text()); }},
       {"tojson", to_json_filter},
@@ -437,7 +484,7 @@ Value apply_filter(Context& context, const std::string& name, const Value& value
 
 std::string format_percent(Context& context, const std::string& format, const Value& arguments) {
   std::vector<Value> values = {arguments};
-  if (is<List*>(arguments) && std::get<List*>(arguments)->tuple) values = std::get<List*>(arguments)->items;
+  if (is<List*>(arguments) && std::get<List*>(arguments)->is_tuple()) values = std::get<List*>(arguments)->items;
   size_t next = 0;
   std::string out;
   for (size_t i = 0; i < format.size(); ++i) {

@@ -4,13 +4,25 @@
 
 #include "text/jinja_context.h"
 #include "text/jinja_library.h"
+#include "text/unicode.h"
 
 namespace ingot::text::jinja {
 namespace {
 
-void append_json_string(const std::string& text, std::string& out) {
+void append_json_string(Context& context, const std::string& text, bool ensure_ascii, std::string& out) {
+  context.charge(text.size());
   out += '"';
-  for (const char c : text) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (ensure_ascii && static_cast<unsigned char>(c) >= 0x80) {
+      const Utf8Char character = decode_utf8(text, at);
+      const uint32_t code = character.code_point;
+      if (code == invalid_byte) context.fail(ErrorKind::unsupported, "tojson with ensure_ascii of invalid UTF-8");
+      at += character.size - 1;
+      out += code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                            : fmt::format("\\u{:04x}\\u{:04x}", 0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF));
+      continue;
+    }
     switch (c) {
       case '"': out += "\\\""; break;
       case '\\': out += "\\\\"; break;
@@ -37,10 +49,10 @@ class JsonWriter {
   void write(const Value& value, int depth, std::string& out) {
     context_.step();
     if (depth > max_value_depth) context_.fail(ErrorKind::resource, "a value is too deeply nested for JSON");
-    if (const auto* text = std::get_if<std::string>(&value)) {
-      context_.charge(text->size());
-      append_json_string(*text, out);
+    if (const auto* text = text_of(value)) {
+      append_json_string(context_, *text, style_.ensure_ascii, out);
     } else if (const auto* list = std::get_if<List*>(&value)) {
+      if ((*list)->kind == List::Kind::lazy) context_.fail("what map, select, items or range gives has no JSON: put | list before tojson");
       write_items((*list)->items.size(), "[]", depth, out, [&](size_t i) { write((*list)->items[i], depth + 1, out); });
     } else if (const auto* dict = std::get_if<Dict*>(&value); dict != nullptr && (*dict)->role == Dict::Role::mapping) {
       write_dict(**dict, depth, out);
@@ -63,13 +75,20 @@ class JsonWriter {
 
  private:
   void write_dict(const Dict& dict, int depth, std::string& out) {
-    std::vector<const std::pair<std::string, Value>*> entries;
+    std::vector<const std::pair<Value, Value>*> entries;
     for (const auto& entry : dict.items) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+      std::sort(entries.begin(), entries.end(),
+                [&](const auto* a, const auto* b) { return less(context_, a->first, b->first); });
     }
     write_items(entries.size(), "{}", depth, out, [&](size_t i) {
-      append_json_string(entries[i]->first, out);
+      if (const std::string* key = text_of(entries[i]->first)) {
+        append_json_string(context_, *key, style_.ensure_ascii, out);
+      } else {
+        out += '"';
+        write(entries[i]->first, depth + 1, out);
+        out += '"';
+      }
       out += style_.key_separator;
       write(entries[i]->second, depth + 1, out);
     });

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/jinja_value.h"
 
@@ -22,22 +23,30 @@ Value call_global(Context& context, const std::string& name, const Arguments& ar
 Value call_method(Context& context, const Value& self, const std::string& name, const Arguments& arguments);
 // Whether values of this type have the method.
 bool has_method(const Value& self, std::string_view name);
+bool has_string_method(std::string_view name);
+// Whether Python's values of this type have it and ours do not: a use is refused by name.
+bool is_refused_method(const Value& self, std::string_view name);
+Value call_string_method(Context& context, const std::string& text, const std::string& name,
+                         const Arguments& arguments);
 
 // Binds arguments to parameter names as Python does; parameters that are not given stay Undefined.
 // Errors: usage for too many, unknown or doubly given ones.
 std::vector<Value> bind(Context& context, const std::string& callee, const Arguments& arguments,
-                        std::initializer_list<std::string_view> parameters, size_t num_required = 0);
+                        const std::vector<std::string_view>& parameters, size_t num_required = 0);
 
-// Python's '%' formatting of strings: %s %r %d %%.
+// str.format with fields that are empty, numbers or names; they cannot reach into values.
+std::string format_braces(Context& context, const std::string& format, const Arguments& arguments);
+// Python's '%' formatting of strings: %s %d %%.
 std::string format_percent(Context& context, const std::string& format, const Value& arguments);
 
 Value from_json(Context& context, const nlohmann::ordered_json& json, int depth = 0);
-// json.dumps with ensure_ascii false.
+// json.dumps.
 struct JsonStyle {
   int indent = -1;  // spaces a level; -1 for one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;
+  bool ensure_ascii = false;  // escape every other character
 };
 std::string to_json(Context& context, const Value& value, const JsonStyle& style);
 

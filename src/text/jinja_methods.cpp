@@ -1,4 +1,4 @@
-// Methods of strings, lists and dicts, and the global functions.
+// Methods of lists and dicts, and the global functions.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -6,17 +6,21 @@
 
 #include "text/jinja_context.h"
 #include "text/jinja_library.h"
-#include "text/normalizer.h"
 #include "text/unicode.h"
 
 namespace ingot::text::jinja {
 namespace {
 
-constexpr std::array string_methods = {"strip",      "lstrip",  "rstrip", "split", "rsplit",  "startswith",
-                                       "endswith",   "upper",   "lower",  "title", "replace", "capitalize",
-                                       "splitlines", "isdigit", "join",   "find",  "count"};
-constexpr std::array list_methods = {"append", "index", "count"};
-constexpr std::array dict_methods = {"items", "keys", "values", "get"};
+constexpr std::array list_methods = {"append", "copy"};
+constexpr std::array sequence_methods = {"index", "count"};  // of lists and tuples
+constexpr std::array dict_methods = {"items", "keys", "values", "get", "copy"};
+// What values have in Python and not here.
+constexpr std::array other_string_methods = {"casefold", "encode", "expandtabs", "format_map", "isascii", "isdecimal", "isidentifier",
+                                             "isnumeric", "isprintable", "istitle", "maketrans", "swapcase", "translate"};
+constexpr std::array other_list_methods = {"clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
+constexpr std::array other_dict_methods = {"clear", "fromkeys", "pop", "popitem", "setdefault", "update"};
+constexpr std::array other_number_methods = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+                                             "from_bytes", "fromhex", "hex", "imag", "is_integer", "numerator", "real", "to_bytes"};
 constexpr int64_t max_range = 100000;  // as in Jinja2's sandbox
 
 template <size_t n>
@@ -24,142 +28,15 @@ bool listed(const std::array<const char*, n>& names, std::string_view name) {
   return std::any_of(names.begin(), names.end(), [&](const char* known) { return name == known; });
 }
 
-Value split(Context& context, const std::string& text, const Value& separator, int64_t limit, bool from_right) {
-  std::vector<Value> parts;
-  if (is<Undefined>(separator) || is<None>(separator)) {
-    if (from_right && limit >= 0) context.fail(ErrorKind::unsupported, "rsplit at white space with a limit");
-    std::string_view rest = strip(text, nullptr, true, false);
-    while (!rest.empty()) {
-      size_t end = 0;
-      while (end < rest.size() && !is_python_space(decode_utf8(rest, end).code_point))
-        end += decode_utf8(rest, end).size;
-      if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) end = rest.size();
-      parts.emplace_back(std::string(rest.substr(0, end)));
-      rest = strip(rest.substr(end), nullptr, true, false);
-    }
-    // With a limit, the last part keeps the white space behind it, as Python does.
-    return context.new_list(std::move(parts));
-  }
-  const std::string& delimiter = to_string(context, separator, "the separator of split");
-  if (delimiter.empty()) context.fail("split by an empty string");
-  if (from_right) {
-    size_t end = text.size();
-    while (limit < 0 || static_cast<int64_t>(parts.size()) < limit) {
-      if (end < delimiter.size()) break;
-      const size_t found = text.rfind(delimiter, end - delimiter.size());
-      if (found == std::string::npos) break;
-      parts.emplace_back(text.substr(found + delimiter.size(), end - found - delimiter.size()));
-      end = found;
-    }
-    parts.emplace_back(text.substr(0, end));
-    std::reverse(parts.begin(), parts.end());
-    return context.new_list(std::move(parts));
-  }
-  size_t at = 0;
-  for (size_t found = text.find(delimiter); found != std::string::npos; found = text.find(delimiter, at)) {
-    if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) break;
-    parts.emplace_back(text.substr(at, found - at));
-    at = found + delimiter.size();
-  }
-  parts.emplace_back(text.substr(at));
-  return context.new_list(std::move(parts));
-}
-
-bool has_affix(Context& context, const std::string& text, const Value& affix, bool at_start) {
-  if (is<List*>(affix) && std::get<List*>(affix)->tuple) {
-    const std::vector<Value>& choices = std::get<List*>(affix)->items;
-    return std::any_of(choices.begin(), choices.end(),
-                       [&](const Value& choice) { return has_affix(context, text, choice, at_start); });
-  }
-  const std::string& part =
-      to_string(context, affix, at_start ? "the argument of startswith" : "the argument of endswith");
-  return at_start ? text.starts_with(part) : text.ends_with(part);
-}
-
-std::string title_case(std::string_view text) {
-  std::string out;
-  bool after_cased = false;
-  for (const std::string_view character : split_characters(text)) {
-    out += after_cased ? lower_case(character) : upper_case(character);
-    after_cased = (char_class(decode_utf8(character, 0).code_point) & char_cased) != 0;
-  }
-  return out;
-}
-
-std::vector<Value> split_lines(std::string_view text) {
-  std::vector<Value> lines;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find_first_of("\r\n", at), text.size());
-    lines.emplace_back(std::string(text.substr(at, end - at)));
-    at = end + (text.substr(end).starts_with("\r\n") ? 2 : 1);
-  }
-  return lines;
-}
-
-Value call_string_method(Context& context, const std::string& text, const std::string& name,
-                         const Arguments& arguments) {
-  const std::string callee = "str." + name;
-  const auto take = [&](std::initializer_list<std::string_view> names, size_t required = 0) {
-    return bind(context, callee, arguments, names, required);
-  };
-  if (name == "strip" || name == "lstrip" || name == "rstrip") {
-    const Value chars = take({"chars"})[0];
-    const std::string* set = std::get_if<std::string>(&chars);
-    if (set == nullptr && !is<Undefined>(chars) && !is<None>(chars)) to_string(context, chars, "the argument of strip");
-    return std::string(strip(text, set, name != "rstrip", name != "lstrip"));
-  }
-  if (name == "split" || name == "rsplit") {
-    const auto values = take({"sep", "maxsplit"});
-    const int64_t limit = is<Undefined>(values[1]) ? -1 : to_integer(context, values[1], "maxsplit");
-    return split(context, text, values[0], limit, name == "rsplit");
-  }
-  if (name == "startswith" || name == "endswith") {
-    return has_affix(context, text, take({"affix"}, 1)[0], name == "startswith");
-  }
-  if (name == "replace") {
-    const auto values = take({"old", "new", "count"}, 2);
-    const std::string& from = to_string(context, values[0], "what replace looks for");
-    const std::string& to = to_string(context, values[1], "what replace puts in");
-    return apply_filter(context, "replace", text,
-                        {{from, to, is<Undefined>(values[2]) ? Value(None{}) : values[2]}, {}});
-  }
-  if (name == "join") {
-    std::string out;
-    const std::vector<Value> items = iterate(context, take({"iterable"}, 1)[0]);
-    for (size_t i = 0; i < items.size(); ++i) {
-      const std::string& item = to_string(context, items[i], "an item of join");
-      context.charge(item.size() + text.size());
-      out += (i > 0 ? text : std::string()) + item;
-    }
-    return out;
-  }
-  if (name == "find" || name == "count") {
-    const Value part = take({"sub"}, 1)[0];
-    const std::string& wanted = to_string(context, part, "what is looked for");
-    const size_t found = text.find(wanted);
-    if (name == "find") {
-      if (found == std::string::npos) return int64_t{-1};
-      return static_cast<int64_t>(split_characters(std::string_view(text).substr(0, found)).size());
-    }
-    if (wanted.empty()) return static_cast<int64_t>(split_characters(text).size() + 1);
-    int64_t count = 0;
-    for (size_t at = found; at != std::string::npos; at = text.find(wanted, at + wanted.size())) ++count;
-    return count;
-  }
-  take({});
-  if (name == "upper") return upper_case(text);
-  if (name == "lower") return lower_case(text);
-  if (name == "title") return title_case(text);
-  if (name == "capitalize") return apply_filter(context, "capitalize", text, {});
-  if (name == "splitlines") return context.new_list(split_lines(text));
-  // isdigit
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 Value call_list_method(Context& context, List* list, const std::string& name, const Arguments& arguments) {
+  if (name == "copy") {
+    bind(context, "list.copy", arguments, {});
+    return context.new_list(iterate(context, list));
+  }
   const Value item = bind(context, "list." + name, arguments, {"item"}, 1)[0];
   if (name == "append") {
     context.step();
+    context.charge(sizeof(Value));
     list->items.push_back(item);
     return None{};
   }
@@ -176,22 +53,28 @@ Value call_list_method(Context& context, List* list, const std::string& name, co
 Value call_dict_method(Context& context, const Dict& dict, const std::string& name, const Arguments& arguments) {
   if (name == "get") {
     const auto values = bind(context, "dict.get", arguments, {"key", "default"}, 1);
-    const auto* key = std::get_if<std::string>(&values[0]);
-    if (const Value* item = key != nullptr ? dict.find(*key) : nullptr) return *item;
-    return is<Undefined>(values[1]) ? Value(None{}) : values[1];
+    if (const Value* item = context.find_key(dict, values[0])) return *item;
+    return arguments.positional.size() + arguments.named.size() > 1 ? values[1] : Value(None{});
   }
   bind(context, "dict." + name, arguments, {});
+  if (name == "copy") {
+    context.charge(dict.items.size() * sizeof(dict.items[0]));
+    context.step(dict.items.size());
+    Dict* copy = context.new_dict();
+    copy->items = dict.items;
+    return copy;
+  }
   std::vector<Value> items;
   for (const auto& [key, value] : dict.items) {
     if (name == "keys") {
-      items.emplace_back(key);
+      items.push_back(key);
     } else if (name == "values") {
       items.push_back(value);
     } else {
-      items.emplace_back(context.new_list({key, value}, true));
+      items.emplace_back(context.new_list({key, value}, List::Kind::tuple));
     }
   }
-  return context.new_list(std::move(items));
+  return context.new_list(std::move(items), List::Kind::lazy);
 }
 
 Value range(Context& context, const Arguments& arguments) {
@@ -209,7 +92,7 @@ Value range(Context& context, const Arguments& arguments) {
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return context.new_list(std::move(items));
+  return context.new_list(std::move(items), List::Kind::lazy);
 }
 
 std::string format_time(Context& context, const std::string& format) {
@@ -227,7 +110,7 @@ std::string format_time(Context& context, const std::string& format) {
 }  // namespace
 
 std::vector<Value> bind(Context& context, const std::string& callee, const Arguments& arguments,
-                        std::initializer_list<std::string_view> parameters, size_t num_required) {
+                        const std::vector<std::string_view>& parameters, size_t num_required) {
   if (arguments.positional.size() > parameters.size()) {
     context.fail("{} takes {} arguments, not {}", callee, parameters.size(), arguments.positional.size());
   }
@@ -250,8 +133,10 @@ std::vector<Value> bind(Context& context, const std::string& callee, const Argum
 }
 
 bool has_method(const Value& self, std::string_view name) {
-  if (is<std::string>(self)) return listed(string_methods, name);
-  if (is<List*>(self)) return listed(list_methods, name);
+  if (is<Text>(self)) return has_string_method(name);
+  if (const auto* list = std::get_if<List*>(&self)) {
+    return listed(sequence_methods, name) || (!(*list)->is_tuple() && listed(list_methods, name));
+  }
   if (is<Dict*>(self)) {
     switch (std::get<Dict*>(self)->role) {
       case Dict::Role::mapping: return listed(dict_methods, name);
@@ -262,8 +147,19 @@ bool has_method(const Value& self, std::string_view name) {
   return false;
 }
 
+bool is_refused_method(const Value& self, std::string_view name) {
+  if (is<Text>(self)) return listed(other_string_methods, name);
+  if (const auto* list = std::get_if<List*>(&self)) return !(*list)->is_tuple() && listed(other_list_methods, name);
+  if (const auto* dict = std::get_if<Dict*>(&self)) {
+    return (*dict)->role == Dict::Role::mapping ? listed(other_dict_methods, name)
+           : (*dict)->role == Dict::Role::loop  ? name == "changed"
+                                                : false;
+  }
+  return (is<bool>(self) || is<int64_t>(self) || is<double>(self)) && listed(other_number_methods, name);
+}
+
 Value call_method(Context& context, const Value& self, const std::string& name, const Arguments& arguments) {
-  if (is<std::string>(self)) return call_string_method(context, std::get<std::string>(self), name, arguments);
+  if (is<Text>(self)) return call_string_method(context, *text_of(self), name, arguments);
   if (is<List*>(self)) return call_list_method(context, std::get<List*>(self), name, arguments);
   const Dict& dict = *std::get<Dict*>(self);
   if (dict.role == Dict::Role::mapping) return call_dict_method(context, dict, name, arguments);
@@ -288,9 +184,14 @@ Value call_global(Context& context, const std::string& name, const Arguments& ar
   Dict* dict = context.new_dict(name == "namespace" ? Dict::Role::name_space : Dict::Role::mapping);
   for (const Value& source : arguments.positional) {
     if (!is<Dict*>(source)) context.fail("{} takes dicts and name=value pairs", name);
-    for (const auto& [key, value] : std::get<Dict*>(source)->items) dict->set(key, value);
+    for (const auto& [key, value] : std::get<Dict*>(source)->items) context.set_key(*dict, key, value);
   }
-  for (const auto& [key, value] : arguments.named) dict->set(key, value);
+  for (const auto& [key, value] : arguments.named) context.set(*dict, key, value);
+  if (dict->role == Dict::Role::name_space) {
+    for (const auto& [key, value] : dict->items) {
+      check_namespace_name(context, to_string(context, key, "the name of a namespace's attribute"));
+    }
+  }
   return dict;
 }
 

@@ -9,24 +9,31 @@
 namespace ingot::text::jinja {
 namespace {
 
-std::string repr_string(const std::string& text) {
+// repr() of a string: characters that cannot be seen are escaped.
+std::string repr_string(Context& context, const std::string& text) {
+  context.charge(text.size());
   const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);
-  for (const char c : text) {
-    if (c == quote || c == '\\') {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    const uint32_t code = c.code_point;
+    if (code == static_cast<uint32_t>(quote) || code == '\\') {
       out += '\\';
-      out += c;
-    } else if (c == '\n') {
+      out += text[at];
+    } else if (code == '\n') {
       out += "\\n";
-    } else if (c == '\r') {
+    } else if (code == '\r') {
       out += "\\r";
-    } else if (c == '\t') {
+    } else if (code == '\t') {
       out += "\\t";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else if (code == invalid_byte || is_printable(code)) {
+      out.append(text, at, c.size);
     } else {
-      out += c;
+      out += code <= 0xFF     ? fmt::format("\\x{:02x}", code)
+             : code <= 0xFFFF ? fmt::format("\\u{:04x}", code)
+                              : fmt::format("\\U{:08x}", code);
     }
+    at += c.size;
   }
   out += quote;
   return out;
@@ -35,11 +42,12 @@ std::string repr_string(const std::string& text) {
 void append_text(Context& context, const Value& value, bool quote, int depth, std::string& out) {
   context.step();
   if (depth > max_value_depth) context.fail(ErrorKind::resource, "a value is too deeply nested to print");
-  if (const auto* text = std::get_if<std::string>(&value)) {
+  if (const auto* text = text_of(value)) {
     context.charge(text->size());
-    out += quote ? repr_string(*text) : *text;
+    out += quote ? repr_string(context, *text) : *text;
   } else if (const auto* list = std::get_if<List*>(&value)) {
-    const bool tuple = (*list)->tuple;
+    if ((*list)->kind == List::Kind::lazy) context.fail("what map, select, items or range gives is printed: put | list behind it");
+    const bool tuple = (*list)->is_tuple();
     out += tuple ? "(" : "[";
     for (size_t i = 0; i < (*list)->items.size(); ++i) {
       if (i > 0) out += ", ";
@@ -48,15 +56,22 @@ void append_text(Context& context, const Value& value, bool quote, int depth, st
     if (tuple && (*list)->items.size() == 1) out += ",";
     out += tuple ? ")" : "]";
   } else if (const auto* dict = std::get_if<Dict*>(&value)) {
-    out += "{";
+    if ((*dict)->role == Dict::Role::loop) {
+      out += fmt::format("<LoopContext {}/{}>", std::get<int64_t>(*(*dict)->find("index")),
+                         std::get<int64_t>(*(*dict)->find("length")));
+      return;
+    }
+    const bool name_space = (*dict)->role == Dict::Role::name_space;
+    out += name_space ? "<Namespace {" : "{";
     bool first = true;
     for (const auto& [key, item] : (*dict)->items) {
       if (!first) out += ", ";
       first = false;
-      out += repr_string(key) + ": ";
+      append_text(context, key, true, depth + 1, out);
+      out += ": ";
       append_text(context, item, true, depth + 1, out);
     }
-    out += "}";
+    out += name_space ? "}>" : "}";
   } else if (const auto* integer = std::get_if<int64_t>(&value)) {
     out += std::to_string(*integer);
   } else if (const auto* number = std::get_if<double>(&value)) {
@@ -86,12 +101,30 @@ int64_t as_integer(const Value& value) {
 }
 
 [[noreturn]] void fail_undefined(Context& context, const Value& value) {
-  context.fail("{}", std::get<Undefined>(value).what);
+  context.fail("{}", *std::get<Undefined>(value).what);
+}
+
+// What MarkupSafe's escape makes of it.
+std::string escaped(Context& context, const Text& text) {
+  if (text.is_safe()) return *text;
+  context.charge(5 * text->size());
+  std::string out;
+  for (const char c : *text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&#34;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  }
+  return out;
 }
 
 Value repeat(Context& context, const Value& value, int64_t count) {
   const size_t times = count < 0 ? 0 : static_cast<size_t>(count);
-  if (const auto* text = std::get_if<std::string>(&value)) {
+  if (const auto* text = text_of(value)) {
     if (!text->empty() && times > max_bytes / text->size()) context.charge(max_bytes + 1);
     context.charge(text->size() * times);
     std::string out;
@@ -102,9 +135,10 @@ Value repeat(Context& context, const Value& value, int64_t count) {
   std::vector<Value> items;
   for (size_t i = 0; i < times && !list->items.empty(); ++i) {
     context.step(list->items.size());
+    context.charge(list->items.size() * sizeof(Value));
     items.insert(items.end(), list->items.begin(), list->items.end());
   }
-  return context.new_list(std::move(items), list->tuple);
+  return context.new_list(std::move(items), list->kind);
 }
 
 int64_t integer_power(Context& context, int64_t base, int64_t exponent) {
@@ -128,6 +162,7 @@ Value integer_arithmetic(Context& context, std::string_view op, int64_t a, int64
   } else if (op == "*") {
     overflow = __builtin_mul_overflow(a, b, &result);
   } else if (op == "**") {
+    if (b < 0 && a == 0) context.fail("division by zero");
     if (b < 0) return std::pow(static_cast<double>(a), static_cast<double>(b));
     return integer_power(context, a, b);
   } else {
@@ -151,12 +186,25 @@ Value float_arithmetic(Context& context, std::string_view op, double a, double b
   if (op == "+") return a + b;
   if (op == "-") return a - b;
   if (op == "*") return a * b;
-  if (op == "**") return std::pow(a, b);
+  if (op == "**") {
+    if (a == 0 && b < 0) context.fail("division by zero");
+    if (a < 0 && std::floor(b) != b && std::isfinite(b)) {
+      context.fail(ErrorKind::unsupported, "a complex number, {} ** {}, is not supported", a, b);
+    }
+    const double power = std::pow(a, b);
+    if (std::isinf(power) && std::isfinite(a) && std::isfinite(b)) context.fail("a number is too large");
+    return power;
+  }
   if (b == 0) context.fail("division by zero");
   if (op == "/") return a / b;
-  if (op == "//") return std::floor(a / b);
-  const double remainder = std::fmod(a, b);
-  return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
+  double remainder = std::fmod(a, b);
+  double quotient = (a - remainder) / b;
+  if (remainder != 0 && (remainder < 0) != (b < 0)) {
+    remainder += b;
+    quotient -= 1;
+  }
+  if (op == "//") return quotient == 0 ? std::copysign(0.0, a / b) : std::round(quotient);
+  return remainder == 0 ? std::copysign(0.0, b) : remainder;
 }
 
 }  // namespace
@@ -175,10 +223,14 @@ bool equal(Context& context, const Value& a, const Value& b, int depth) {
     return as_integer(a) == as_integer(b);
   }
   if (a.index() != b.index()) return false;
-  if (const auto* text = std::get_if<std::string>(&a)) return *text == std::get<std::string>(b);
+  if (const auto* text = text_of(a)) {
+    if (text->size() != text_of(b)->size()) return false;
+    context.scan(text->size());
+    return *text == *text_of(b);
+  }
   if (const auto* list = std::get_if<List*>(&a)) {
     const List* other = std::get<List*>(b);
-    if ((*list)->tuple != other->tuple || (*list)->items.size() != other->items.size()) return false;
+    if ((*list)->is_tuple() != other->is_tuple() || (*list)->items.size() != other->items.size()) return false;
     for (size_t i = 0; i < other->items.size(); ++i) {
       if (!equal(context, (*list)->items[i], other->items[i], depth + 1)) return false;
     }
@@ -189,7 +241,7 @@ bool equal(Context& context, const Value& a, const Value& b, int depth) {
     if (*dict == other) return true;
     if ((*dict)->role != Dict::Role::mapping || (*dict)->items.size() != other->items.size()) return false;
     for (const auto& [key, item] : (*dict)->items) {
-      const Value* match = other->find(key);
+      const Value* match = context.find_key(*other, key);
       if (match == nullptr || !equal(context, item, *match, depth + 1)) return false;
     }
     return true;
@@ -208,7 +260,10 @@ bool less(Context& context, const Value& a, const Value& b, int depth) {
     if (is<double>(a) || is<double>(b)) return as_double(a) < as_double(b);
     return as_integer(a) < as_integer(b);
   }
-  if (is<std::string>(a) && is<std::string>(b)) return std::get<std::string>(a) < std::get<std::string>(b);
+  if (is<Text>(a) && is<Text>(b)) {
+    context.scan(std::min(text_of(a)->size(), text_of(b)->size()));
+    return *text_of(a) < *text_of(b);
+  }
   if (is<List*>(a) && is<List*>(b) && depth < max_value_depth) {
     const List* left = std::get<List*>(a);
     const List* right = std::get<List*>(b);
@@ -223,12 +278,12 @@ bool less(Context& context, const Value& a, const Value& b, int depth) {
 }
 
 bool contains(Context& context, const Value& container, const Value& item) {
-  if (const auto* text = std::get_if<std::string>(&container)) {
-    if (!is<std::string>(item)) context.fail("'in' looks for a {} in a string", type_name(item));
-    return text->find(std::get<std::string>(item)) != std::string::npos;
+  if (const auto* text = text_of(container)) {
+    if (!is<Text>(item)) context.fail("'in' looks for a {} in a string", type_name(item));
+    return find_text(*text, *text_of(item)) != std::string::npos;
   }
   if (const auto* dict = std::get_if<Dict*>(&container)) {
-    return is<std::string>(item) && (*dict)->find(std::get<std::string>(item)) != nullptr;
+    return context.find_key(**dict, item) != nullptr;
   }
   const std::vector<Value> items = iterate(context, container);
   return std::any_of(items.begin(), items.end(), [&](const Value& value) { return equal(context, value, item); });
@@ -237,11 +292,16 @@ bool contains(Context& context, const Value& container, const Value& item) {
 std::vector<Value> iterate(Context& context, const Value& value) {
   std::vector<Value> items;
   if (const auto* list = std::get_if<List*>(&value)) {
+    context.charge((*list)->items.size() * sizeof(Value));
     items = (*list)->items;
   } else if (const auto* dict = std::get_if<Dict*>(&value); dict != nullptr && (*dict)->role == Dict::Role::mapping) {
-    for (const auto& [key, item] : (*dict)->items) items.emplace_back(key);
-  } else if (const auto* text = std::get_if<std::string>(&value)) {
-    for (const std::string_view character : split_characters(*text)) items.emplace_back(std::string(character));
+    for (const auto& [key, item] : (*dict)->items) items.push_back(key);
+  } else if (const auto* text = text_of(value)) {
+    context.charge(text->size() * (sizeof(Value) + 2 * sizeof(std::string)));
+    for (size_t at = 0, size = 0; at < text->size(); at += size) {
+      size = decode_utf8(*text, at).size;
+      items.emplace_back(text->substr(at, size));
+    }
   } else if (!is<Undefined>(value)) {
     context.fail("a {} cannot be gone through", type_name(value));
   }
@@ -251,19 +311,24 @@ std::vector<Value> iterate(Context& context, const Value& value) {
 
 size_t length(Context& context, const Value& value) {
   if (const auto* list = std::get_if<List*>(&value)) return (*list)->items.size();
-  if (const auto* dict = std::get_if<Dict*>(&value)) return (*dict)->items.size();
-  if (const auto* text = std::get_if<std::string>(&value)) return split_characters(*text).size();
+  if (const auto* dict = std::get_if<Dict*>(&value); dict != nullptr && (*dict)->role == Dict::Role::mapping) {
+    return (*dict)->items.size();
+  }
+  if (const auto* text = text_of(value)) return count_characters(*text);
   if (is<Undefined>(value)) return 0;
   context.fail("a {} has no length", type_name(value));
 }
 
 Value get_attribute(Context& context, const Value& value, const std::string& name) {
   if (is<Undefined>(value)) fail_undefined(context, value);
+  if (is_refused_method(value, name)) {
+    context.fail(ErrorKind::unsupported, "the attribute {} of a {} is not supported", name, type_name(value));
+  }
   if (has_method(value, name)) {
     return context.new_callable({.kind = Callable::Kind::method, .name = name, .macro = nullptr, .self = value});
   }
   if (const auto* dict = std::get_if<Dict*>(&value)) {
-    if (const Value* item = (*dict)->find(name)) return *item;
+    if (const Value* item = context.find(**dict, name)) return *item;
   }
   // Jinja2's sandbox hides such names.
   if (name.starts_with("__")) context.fail("access to the attribute {} is unsafe", name);
@@ -272,25 +337,26 @@ Value get_attribute(Context& context, const Value& value, const std::string& nam
 
 Value get_item(Context& context, const Value& value, const Value& key) {
   if (is<Undefined>(value)) fail_undefined(context, value);
-  if (const auto* name = std::get_if<std::string>(&key)) {
+  if (const auto* name = text_of(key)) {
     const auto* dict = std::get_if<Dict*>(&value);
-    if (const Value* item = dict != nullptr ? (*dict)->find(*name) : nullptr) return *item;
+    if (const Value* item = dict != nullptr ? context.find(**dict, *name) : nullptr) return *item;
     return get_attribute(context, value, *name);
+  }
+  if (const auto* dict = std::get_if<Dict*>(&value); dict != nullptr && is_key(key)) {
+    if (const Value* item = context.find_key(**dict, key)) return *item;
   }
   if (is<int64_t>(key) || is<bool>(key)) {
     int64_t index = as_integer(key);
-    std::vector<std::string_view> characters;
-    size_t size = 0;
-    if (const auto* text = std::get_if<std::string>(&value)) {
-      characters = split_characters(*text);
-      size = characters.size();
-    } else if (const auto* list = std::get_if<List*>(&value)) {
-      size = (*list)->items.size();
-    }
-    if (index < 0) index += static_cast<int64_t>(size);
-    if (index >= 0 && static_cast<size_t>(index) < size) {
-      const auto place = static_cast<size_t>(index);
-      return characters.empty() ? std::get<List*>(value)->items[place] : Value(std::string(characters[place]));
+    if (is<Text>(value) || is<List*>(value)) {
+      const auto size = static_cast<int64_t>(length(context, value));
+      if (index < 0) index += size;
+      if (index >= 0 && index < size) {
+        if (is<List*>(value)) return std::get<List*>(value)->items[static_cast<size_t>(index)];
+        const std::string& text = *text_of(value);
+        size_t at = 0;
+        for (; index > 0; --index) at += decode_utf8(text, at).size;
+        return text.substr(at, decode_utf8(text, at).size);
+      }
     }
   }
   return Undefined{fmt::format("a {} has no item {}", type_name(value), to_text(context, key))};
@@ -305,27 +371,35 @@ Value binary(Context& context, std::string_view op, const Value& left, const Val
     }
     return integer_arithmetic(context, op, as_integer(left), as_integer(right));
   }
-  const auto* text = std::get_if<std::string>(&left);
+  const auto* text = text_of(left);
   const auto* list = std::get_if<List*>(&left);
-  if (op == "+" && text != nullptr && is<std::string>(right)) {
-    context.charge(text->size() + std::get<std::string>(right).size());
-    return *text + std::get<std::string>(right);
+  if (op == "+" && text != nullptr && is<Text>(right)) {
+    if (std::get<Text>(left).is_safe() || std::get<Text>(right).is_safe()) {
+      return Text(escaped(context, std::get<Text>(left)) + escaped(context, std::get<Text>(right))).marked_safe();
+    }
+    context.charge(text->size() + text_of(right)->size());
+    return *text + *text_of(right);
   }
-  if (op == "+" && list != nullptr && is<List*>(right) && (*list)->tuple == std::get<List*>(right)->tuple) {
+  if (op == "+" && list != nullptr && is<List*>(right) && (*list)->is_tuple() == std::get<List*>(right)->is_tuple()) {
+    context.step((*list)->items.size());
     std::vector<Value> items = (*list)->items;
     const List* other = std::get<List*>(right);
     items.insert(items.end(), other->items.begin(), other->items.end());
-    return context.new_list(std::move(items), other->tuple);
+    return context.new_list(std::move(items), other->kind);
   }
   if (op == "%" && text != nullptr) return format_percent(context, *text, right);
   const bool left_repeats = text != nullptr || list != nullptr;
   if (op == "*" && left_repeats && (is<int64_t>(right) || is<bool>(right))) {
     return repeat(context, left, as_integer(right));
   }
-  if (op == "*" && (is<std::string>(right) || is<List*>(right)) && (is<int64_t>(left) || is<bool>(left))) {
+  if (op == "*" && (is<Text>(right) || is<List*>(right)) && (is<int64_t>(left) || is<bool>(left))) {
     return repeat(context, right, as_integer(left));
   }
   context.fail("{} {} {} makes no sense", type_name(left), op, type_name(right));
+}
+
+void check_namespace_name(Context& context, std::string_view name) {
+  if (name.starts_with('_')) context.fail("a namespace cannot hold the attribute {}, which begins with _", name);
 }
 
 int64_t to_integer(Context& context, const Value& value, const char* what) {
@@ -334,8 +408,8 @@ int64_t to_integer(Context& context, const Value& value, const char* what) {
 }
 
 const std::string& to_string(Context& context, const Value& value, const char* what) {
-  if (!is<std::string>(value)) context.fail("{} is a {}, not a string", what, type_name(value));
-  return std::get<std::string>(value);
+  if (!is<Text>(value)) context.fail("{} is a {}, not a string", what, type_name(value));
+  return *text_of(value);
 }
 
 }  // namespace ingot::text::jinja

@@ -52,10 +52,11 @@ class Parser : private ExpressionParser {
     if (keyword == "for") return parse_for(line);
     if (keyword == "set") return parse_set(line);
     if (keyword == "macro") return parse_macro(line);
+    if (keyword == "filter") return parse_filter_block(line);
     if (keyword == "generation") {
       expect_block_end();
       Stmt stmt{.kind = Stmt::Kind::generation, .line = line};
-      stmt.body = parse_block_until("endgeneration");
+      stmt.body = parse_capture("endgeneration");
       return stmt;
     }
     if (keyword == "break" || keyword == "continue") {
@@ -78,6 +79,8 @@ class Parser : private ExpressionParser {
 
   Stmt parse_if(int line) {
     Stmt stmt{.kind = Stmt::Kind::condition, .line = line};
+    const bool outer_lenient = lenient_;
+    lenient_ = true;
     while (true) {
       ExprPtr condition = parse_tuple();
       expect_block_end();
@@ -87,14 +90,17 @@ class Parser : private ExpressionParser {
       if (keyword == "elif") continue;
       expect_block_end();
       if (keyword == "else") stmt.else_body = parse_block_until("endif");
+      lenient_ = outer_lenient;
       return stmt;
     }
   }
 
   std::vector<std::string> parse_targets() {
     const bool bracket = take_op("(");
+    if (is_op("(")) refuse("a name list inside of another");
     std::vector<std::string> names = {expect_any_name()};
     while (take_op(",")) {
+      if (is_op("(")) refuse("a name list inside of another");
       if (peek().kind != Token::name) break;
       names.push_back(expect_any_name());
     }
@@ -110,13 +116,40 @@ class Parser : private ExpressionParser {
     if (take_name("if")) stmt.filter = parse_expression();
     if (is_name("recursive")) refuse("a recursive loop");
     expect_block_end();
+    const bool outer_lenient = lenient_;
+    lenient_ = false;
     ++loops_;
+    ++scopes_;
     stmt.body = parse_body({"else", "endfor"});
     --loops_;
     const std::string keyword = take().text;
     expect_block_end();
     if (keyword == "else") stmt.else_body = parse_block_until("endfor");
+    --scopes_;
+    lenient_ = outer_lenient;
     return stmt;
+  }
+
+  Stmt parse_filter_block(int line) {
+    Stmt stmt{.kind = Stmt::Kind::capture, .line = line};
+    stmt.expr = parse_filters(make(Expr::Kind::name, line, ""), true);
+    expect_block_end();
+    stmt.body = parse_capture("endfilter");
+    return stmt;
+  }
+
+  // A block that is run apart: a loop around it cannot be left from inside.
+  Body parse_capture(std::string_view end) {
+    const int outer_loops = loops_;
+    const bool outer_lenient = lenient_;
+    loops_ = 0;
+    lenient_ = false;
+    ++scopes_;
+    Body body = parse_block_until(end);
+    --scopes_;
+    lenient_ = outer_lenient;
+    loops_ = outer_loops;
+    return body;
   }
 
   Stmt parse_set(int line) {
@@ -137,11 +170,12 @@ class Parser : private ExpressionParser {
     stmt.kind = Stmt::Kind::capture;
     if (is_op("|")) stmt.expr = parse_filters(make(Expr::Kind::name, line, ""));
     expect_block_end();
-    stmt.body = parse_block_until("endset");
+    stmt.body = parse_capture("endset");
     return stmt;
   }
 
   Stmt parse_macro(int line) {
+    if (scopes_ > 0) refuse("a macro inside of a loop, a macro or another block with names of its own");
     Stmt stmt{.kind = Stmt::Kind::macro, .line = line};
     stmt.macro = std::make_unique<Macro>();
     stmt.macro->name = expect_any_name();
@@ -154,14 +188,15 @@ class Parser : private ExpressionParser {
     }
     take();
     expect_block_end();
-    const int outer_loops = loops_;
-    loops_ = 0;
-    stmt.macro->body = parse_block_until("endmacro");
-    loops_ = outer_loops;
+    ++macros_;
+    stmt.macro->body = parse_capture("endmacro");
+    --macros_;
     return stmt;
   }
 
-  int loops_ = 0;  // around the statement
+  // Around the statement.
+  int loops_ = 0;
+  int scopes_ = 0;  // blocks with names of their own
 };
 
 }  // namespace

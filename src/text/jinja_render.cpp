@@ -23,8 +23,10 @@ struct Scope {
   const Scope* parent = nullptr;
   std::vector<std::pair<std::string, Value>> variables;
 
-  const Value* find(std::string_view name) const {
+  // Counts the names that were compared in `compared`.
+  const Value* find(std::string_view name, size_t& compared) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
+      compared += scope->variables.size();
       for (const auto& [key, value] : scope->variables) {
         if (key == name) return &value;
       }
@@ -97,6 +99,7 @@ class Renderer {
   }
 
   void assign_targets(const std::vector<std::string>& targets, const Value& value, Scope& scope) {
+    context_.step(scope.variables.size() / 16);
     if (targets.size() == 1) return scope.set(targets[0], value);
     const std::vector<Value> items = iterate(context_, value);
     if (items.size() != targets.size()) {
@@ -108,11 +111,12 @@ class Renderer {
   void run_assign(const Stmt& stmt, Scope& scope) {
     const Value value = evaluate(*stmt.expr, scope);
     if (stmt.attribute.empty()) return assign_targets(stmt.targets, value, scope);
-    const Value* object = scope.find(stmt.text);
-    if (object == nullptr || !is<Dict*>(*object) || std::get<Dict*>(*object)->role != Dict::Role::name_space) {
+    const Value object = look_up(stmt.text, scope);
+    if (!is<Dict*>(object) || std::get<Dict*>(object)->role != Dict::Role::name_space) {
       context_.fail("{} is not a namespace, its attributes cannot be set", stmt.text);
     }
-    std::get<Dict*>(*object)->set(stmt.attribute, value);
+    check_namespace_name(context_, stmt.attribute);
+    context_.set(*std::get<Dict*>(object), stmt.attribute, value);
   }
 
   // What the body writes, instead of writing it.
@@ -133,7 +137,11 @@ class Renderer {
       inner.set("", value);
       value = evaluate(*stmt.expr, inner);
     }
-    scope.set(stmt.targets[0], std::move(value));
+    if (stmt.targets.empty()) {
+      context_.write(out_, to_text(context_, value));
+    } else {
+      scope.set(stmt.targets[0], std::move(value));
+    }
   }
 
   Flow run_loop(const Stmt& stmt, Scope& scope) {
@@ -147,7 +155,10 @@ class Renderer {
       }
       items = std::move(kept);
     }
-    if (items.empty()) return run(stmt.else_body, scope);
+    if (items.empty()) {
+      Scope inner{.parent = &scope, .variables = {}};
+      return run(stmt.else_body, inner);
+    }
     Dict* loop = context_.new_dict(Dict::Role::loop);
     const auto count = static_cast<int64_t>(items.size());
     for (int64_t i = 0; i < count; ++i) {
@@ -159,6 +170,8 @@ class Renderer {
       loop->set("first", i == 0);
       loop->set("last", i == count - 1);
       loop->set("length", count);
+      loop->set("depth", int64_t{1});  // of recursive loops, which are not known
+      loop->set("depth0", int64_t{0});
       loop->set("previtem", i > 0 ? items[place - 1] : Value(Undefined{"there is no previous item"}));
       loop->set("nextitem", i + 1 < count ? items[place + 1] : Value(Undefined{"there is no next item"}));
       Scope inner{.parent = &scope, .variables = {}};
@@ -176,7 +189,10 @@ class Renderer {
     context_.line = expr.line;
     context_.step();
     Value value = evaluate_kind(expr, scope);
-    if (const auto* text = std::get_if<std::string>(&value)) context_.charge(text->size());
+    if (const auto* text = std::get_if<Text>(&value)) {
+      context_.scan((*text)->size());  // whoever gets it reads it
+      if (!text->is_shared()) context_.charge((*text)->size());
+    }
     return value;
   }
 
@@ -189,7 +205,7 @@ class Renderer {
       case Expr::Kind::tuple: {
         std::vector<Value> items;
         for (const ExprPtr& item : expr.children) items.push_back(evaluate(*item, scope));
-        return context_.new_list(std::move(items), expr.kind == Expr::Kind::tuple);
+        return context_.new_list(std::move(items), expr.kind == Expr::Kind::tuple ? List::Kind::tuple : List::Kind::list);
       }
       case Expr::Kind::dict: return evaluate_dict(expr, scope);
       case Expr::Kind::attribute: return get_attribute(context_, child(0), expr.text);
@@ -227,7 +243,6 @@ class Renderer {
       case Expr::Kind::concat: {
         std::string text;
         for (const ExprPtr& part : expr.children) {
-          context_.charge(text.size());
           text += to_text(context_, evaluate(*part, scope));
         }
         return text;
@@ -241,7 +256,13 @@ class Renderer {
   }
 
   Value look_up(const std::string& name, const Scope& scope) {
-    if (const Value* value = scope.find(name)) return *value;
+    size_t compared = 0;
+    const Value* value = scope.find(name, compared);
+    context_.step(compared / 16);
+    if (value != nullptr) return *value;
+    if (name == "cycler" || name == "joiner" || name == "lipsum" || name == "self") {
+      context_.fail(ErrorKind::unsupported, "the global {} is not supported", name);
+    }
     if (is_global(name)) {
       return context_.new_callable({.kind = Callable::Kind::function, .name = name, .macro = nullptr, .self = None{}});
     }
@@ -252,8 +273,7 @@ class Renderer {
     Dict* dict = context_.new_dict();
     for (size_t i = 0; i < expr.children.size(); i += 2) {
       const Value key = evaluate(*expr.children[i], scope);
-      if (!is<std::string>(key)) context_.fail(ErrorKind::unsupported, "a dict key of type {}", type_name(key));
-      dict->set(std::get<std::string>(key), evaluate(*expr.children[i + 1], scope));
+      context_.set_key(*dict, key, evaluate(*expr.children[i + 1], scope));
     }
     return dict;
   }
@@ -293,10 +313,9 @@ class Renderer {
       const Value bound = evaluate(*expr.children[i + 1], scope);
       if (!is<None>(bound)) bounds[i] = to_integer(context_, bound, "a slice bound");
     }
-    if (is<Undefined>(object)) context_.fail("{}", std::get<Undefined>(object).what);
-    if (!is<std::string>(object) && !is<List*>(object)) context_.fail("a {} cannot be sliced", type_name(object));
-    const std::vector<Value> items = iterate(context_, object);
-    const auto size = static_cast<int64_t>(items.size());
+    if (is<Undefined>(object)) context_.fail("{}", *std::get<Undefined>(object).what);
+    if (!is<Text>(object) && !is<List*>(object)) context_.fail("a {} cannot be sliced", type_name(object));
+    const auto size = static_cast<int64_t>(length(context_, object));
     const int64_t step = bounds[2].value_or(1);
     if (step == 0) context_.fail("a slice step is 0");
     const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
@@ -305,27 +324,51 @@ class Renderer {
       return std::clamp(*bound < 0 ? *bound + size : *bound, low, high);
     };
     const int64_t start = place(bounds[0], step > 0 ? low : high), stop = place(bounds[1], step > 0 ? high : low);
+    if (const std::string* text = text_of(object); text != nullptr && step == 1) {
+      const size_t begin = byte_place(*text, start), end = byte_place(*text, std::max(start, stop));
+      return text->substr(begin, end - begin);
+    }
+    const std::vector<Value> items = iterate(context_, object);
     std::vector<Value> taken;
-    // The step may be near the end of the integers, so distances are compared.
+    // The step may be near the end of the integers.
     for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
       taken.push_back(items[static_cast<size_t>(i)]);
       if (__builtin_add_overflow(i, step, &i)) break;
     }
-    if (is<List*>(object)) return context_.new_list(std::move(taken), std::get<List*>(object)->tuple);
+    if (is<List*>(object)) return context_.new_list(std::move(taken), std::get<List*>(object)->kind);
     std::string text;
-    for (const Value& character : taken) text += std::get<std::string>(character);
+    for (const Value& character : taken) text += *text_of(character);
     return text;
+  }
+
+  static size_t byte_place(const std::string& text, int64_t characters) {
+    size_t at = 0;
+    for (; characters > 0 && at < text.size(); --characters) at += decode_utf8(text, at).size;
+    return at;
   }
 
   Arguments arguments(const Expr& expr, Scope& scope) {
     Arguments values;
     for (size_t i = 1; i < expr.children.size(); ++i) values.positional.push_back(evaluate(*expr.children[i], scope));
+    if (expr.more) {
+      const std::vector<Value> more = iterate(context_, evaluate(*expr.more, scope));
+      values.positional.insert(values.positional.end(), more.begin(), more.end());
+    }
     for (const auto& [name, value] : expr.named) values.named.emplace_back(name, evaluate(*value, scope));
+    if (expr.more_named) {
+      const Value more = evaluate(*expr.more_named, scope);
+      const auto* dict = std::get_if<Dict*>(&more);
+      if (dict == nullptr) context_.fail("** takes a dict, not a {}", type_name(more));
+      context_.step((*dict)->items.size());
+      for (const auto& [name, value] : (*dict)->items) {
+        values.named.emplace_back(to_string(context_, name, "an argument's name"), value);
+      }
+    }
     return values;
   }
 
   Value call(const Value& callee, const Arguments& values) {
-    if (is<Undefined>(callee)) context_.fail("{}", std::get<Undefined>(callee).what);
+    if (is<Undefined>(callee)) context_.fail("{}", *std::get<Undefined>(callee).what);
     if (!is<const Callable*>(callee)) context_.fail("a {} cannot be called", type_name(callee));
     const Callable& callable = *std::get<const Callable*>(callee);
     switch (callable.kind) {
@@ -342,6 +385,7 @@ class Renderer {
                     values.positional.size());
     }
     Scope scope{.parent = &root_, .variables = {}};
+    context_.step(macro.parameters.size() * (1 + values.named.size()) / 16);
     for (const auto& [name, value] : values.named) {
       const bool known = std::any_of(macro.parameters.begin(), macro.parameters.end(),
                                      [&, &wanted = name](const auto& parameter) { return parameter.first == wanted; });

@@ -12,7 +12,7 @@ namespace {
 bool is_number(const Value& value) { return is<bool>(value) || is<int64_t>(value) || is<double>(value); }
 bool is_mapping(const Value& value) { return is<Dict*>(value) && std::get<Dict*>(value)->role == Dict::Role::mapping; }
 bool is_sequence(const Value& value) {
-  return is<std::string>(value) || is<List*>(value) || is_mapping(value) || is<Undefined>(value);
+  return is<Text>(value) || is<List*>(value) || is_mapping(value) || is<Undefined>(value);
 }
 bool is_cased(Context& context, const Value& value, bool upper) {
   const std::string text = to_text(context, value);
@@ -39,7 +39,7 @@ const std::unordered_map<std::string_view, Entry>& tests() {
       {"defined", {[](C&, const V& a, const V&) { return !is<Undefined>(a); }}},
       {"undefined", {[](C&, const V& a, const V&) { return is<Undefined>(a); }}},
       {"none", {[](C&, const V& a, const V&) { return is<None>(a); }}},
-      {"string", {[](C&, const V& a, const V&) { return is<std::string>(a); }}},
+      {"string", {[](C&, const V& a, const V&) { return is<Text>(a); }}},
       {"mapping", {[](C&, const V& a, const V&) { return is_mapping(a); }}},
       {"iterable", {[](C&, const V& a, const V&) { return is_sequence(a); }}},
       {"sequence", {[](C&, const V& a, const V&) { return is_sequence(a); }}},

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,26 +17,58 @@ struct List;
 struct Dict;
 struct Callable;
 
+// A string that values share, so that a value is copied in no time. It never changes.
+class Text {
+ public:
+  // Not explicit: strings are values.
+  Text(std::string text) : text_(std::make_shared<const std::string>(std::move(text))) {}
+  Text(std::string_view text) : Text(std::string(text)) {}
+  Text(const char* text) : Text(std::string(text)) {}
+  const std::string& operator*() const { return *text_; }
+  const std::string* operator->() const { return text_.get(); }
+  bool is_shared() const { return text_.use_count() > 1; }
+  // Marked by the filter safe: what is added to such a string is escaped for HTML.
+  bool is_safe() const { return safe_; }
+  Text marked_safe() const {
+    Text copy = *this;
+    copy.safe_ = true;
+    return copy;
+  }
+
+ private:
+  std::shared_ptr<const std::string> text_;
+  bool safe_ = false;
+};
+
 struct Undefined {
-  std::string what;  // for the error when it is used, e.g. "'x' is undefined"
+  Text what;  // for the error when it is used, e.g. "'x' is undefined"
 };
 struct None {};
 
-using Value = std::variant<Undefined, None, bool, int64_t, double, std::string, List*, Dict*, const Callable*>;
+using Value = std::variant<None, Undefined, bool, int64_t, double, Text, List*, Dict*, const Callable*>;
 
 struct List {
+  // Lazy ones (what map, select and dict.items() give) have no JSON and are not printed, as in Python, but have all items.
+  enum class Kind { list, tuple, lazy };
   std::vector<Value> items;
-  bool tuple = false;
+  Kind kind = Kind::list;
+
+  bool is_tuple() const { return kind == Kind::tuple; }
 };
 
 struct Dict {
   enum class Role { mapping, name_space, loop };
-  std::vector<std::pair<std::string, Value>> items;  // in order of insertion
+  std::vector<std::pair<Value, Value>> items;  // in order of insertion; keys are strings, numbers, booleans or none
   Role role = Role::mapping;
 
   const Value* find(std::string_view key) const;
   void set(std::string_view key, Value value);
+  // The same for any key; 1, 1.0 and true are one.
+  const Value* find_key(const Value& key) const;
+  void set_key(const Value& key, Value value);
 };
+
+bool is_key(const Value& value);
 
 struct Macro;
 
@@ -64,6 +97,12 @@ bool is(const Value& value) {
   return std::holds_alternative<T>(value);
 }
 
+// The string of a value, nullptr when it is none.
+inline const std::string* text_of(const Value& value) {
+  const auto* text = std::get_if<Text>(&value);
+  return text == nullptr ? nullptr : &**text;
+}
+
 bool truth(const Value& value);
 
 // What Python calls the type, for errors: "str", "dict", ...
@@ -74,6 +113,15 @@ std::string float_text(double value);
 
 // Python's isspace for one character.
 bool is_python_space(uint32_t code_point);
+
+// str.lower: as lower_case, with the Greek sigma that ends a word.
+std::string python_lower(std::string_view text);
+
+// Characters of `text`; invalid bytes are characters of their own.
+size_t count_characters(std::string_view text);
+
+// Where the first `part` of `text` at or behind `at` begins, std::string::npos without one; in linear time.
+size_t find_text(std::string_view text, std::string_view part, size_t at = 0);
 
 // str.strip: `chars` is a set of characters, nullptr for white space.
 std::string_view strip(std::string_view text, const std::string* chars, bool left, bool right);

@@ -373,4 +373,18 @@ std::string lower_case(std::string_view text) {
   return map.apply(text);
 }
 
+std::string title_case(std::string_view text) {
+  static const CaseMap map = [] {
+    CaseMap upper(upper_runs, upper_many);
+    for (const auto& [from, to] : CaseMap({}, title_many).to) upper.to[from] = to;
+    return upper;
+  }();
+  return map.apply(text);
+}
+
+bool is_printable(uint32_t code_point) {
+  static const std::vector<uint8_t> values = expand_runs(printable_runs);
+  return code_point < num_code_points && values[code_point] != 0;
+}
+
 }  // namespace ingot::text

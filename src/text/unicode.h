@@ -59,5 +59,10 @@ std::string normalize_nfkd(std::string_view text);
 // Full upper and lower case as the Unicode data has them, without language or context rules.
 std::string upper_case(std::string_view text);
 std::string lower_case(std::string_view text);
+// Each character in title case, for the first ones of words.
+std::string title_case(std::string_view text);
+
+// Whether repr() of Python writes the character as it is.
+bool is_printable(uint32_t code_point);
 
 }  // namespace ingot::text

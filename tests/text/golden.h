@@ -1,4 +1,4 @@
-// Golden files of this folder, made by tools/reference/make_text_golden.py.
+// Golden files of this folder, made by tools/reference/make_tokenizer_golden.py and make_template_golden.py.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -68,43 +68,21 @@ TEST(Jinja, ErrorsNameKindAndLine) {
   expect("{% for a in [] recursive %}{% endfor %}", ErrorKind::unsupported, "a recursive loop");
 }
 
-TEST(Jinja, LimitsHold) {
-  const auto kind_of = [](const std::string& source, const ordered_json& variables = ordered_json::object()) {
-    return error_of([&] { render(source, variables); }).kind();
-  };
-  const std::string forever =
-      "{% for a in range(90000) %}{% for b in range(90000) %}{% set x = a * b %}{% endfor %}{% endfor %}";
+TEST(Jinja, LimitsAreTheCallers) {
   RenderOptions few_steps;
-  few_steps.max_steps = 100000;
-  EXPECT_EQ(error_of([&] { render(forever, ordered_json::object(), few_steps); }).kind(), ErrorKind::resource);
-  EXPECT_EQ(kind_of("{{ 'x' * 10000000000 }}"), ErrorKind::resource);
-  EXPECT_EQ(kind_of("{{ [0] * 10000000000 }}"), ErrorKind::resource);
-  EXPECT_EQ(kind_of("{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}"),
-            ErrorKind::resource);
-  EXPECT_EQ(kind_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), ErrorKind::resource);
-  EXPECT_EQ(
-      kind_of("{% set n = namespace(l=[]) %}{% for i in range(50000) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}"),
-      ErrorKind::resource);
-  EXPECT_EQ(kind_of("{% set l = [] %}{% set _ = l.append(l) %}{{ l }}"), ErrorKind::resource);
-  EXPECT_EQ(kind_of("{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}"), ErrorKind::resource);
-  EXPECT_EQ(kind_of("{{ 9223372036854775807 + 1 }}"), ErrorKind::resource);
-  EXPECT_EQ(kind_of("{{ 10 ** 30 }}"), ErrorKind::resource);
-  EXPECT_EQ(kind_of("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}"), ErrorKind::corrupt);
-  std::string sum = "1";
-  for (int i = 0; i < 100000; ++i) sum += " + 1";
-  EXPECT_EQ(kind_of("{{ " + sum + " }}"), ErrorKind::corrupt);
-  std::string blocks;
-  for (int i = 0; i < 100000; ++i) blocks += "{% if 1 %}";
-  EXPECT_EQ(kind_of(blocks), ErrorKind::corrupt);
+  few_steps.max_steps = 1000;
+  const std::string loop = "{% for a in range(2000) %}{% endfor %}";
+  EXPECT_EQ(error_of([&] { render(loop, ordered_json::object(), few_steps); }).kind(), ErrorKind::resource);
+  EXPECT_EQ(render(loop), "");
+  RenderOptions little_output;
+  little_output.max_output = 10;
+  const std::string text = "{% for i in range(11) %}x{% endfor %}";
+  EXPECT_EQ(error_of([&] { render(text, ordered_json::object(), little_output); }).kind(), ErrorKind::resource);
+  EXPECT_EQ(error_of([&] { render(text, {}, little_output); }).kind(), ErrorKind::internal)
+      << "variables must be an object";
   ordered_json deep = 1;
   for (int i = 0; i < 1000; ++i) deep = ordered_json::array({deep});
-  EXPECT_EQ(kind_of("{{ x }}", {{"x", deep}}), ErrorKind::resource);
-  RenderOptions options;
-  options.max_output = 10;
-  EXPECT_EQ(error_of([&] { render("{% for i in range(11) %}x{% endfor %}", {}, options); }).kind(), ErrorKind::internal)
-      << "variables must be an object";
-  EXPECT_EQ(error_of([&] { render("{% for i in range(11) %}x{% endfor %}", ordered_json::object(), options); }).kind(),
-            ErrorKind::resource);
+  EXPECT_EQ(error_of([&] { render("{{ x }}", {{"x", deep}}); }).kind(), ErrorKind::resource);
 }
 
 TEST(Jinja, AppendWorksOnLists) { EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}"), "[1, 2]"); }
