@@ -15,6 +15,8 @@ if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]}" ]; then
 fi
 "$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy) '
 
+tools/llamacpp.sh  # llama.cpp's converter, for check_llamacpp.py
+
 export INGOT_EXECUTABLE=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
 export TRANSFORMERS_VERBOSITY=error HF_HUB_DISABLE_PROGRESS_BARS=1 TQDM_DISABLE=1 PYTHONWARNINGS=ignore
 passed=0

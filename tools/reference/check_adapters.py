@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Adapters of every kind that peft writes, read by Ingot. Run by `./run oracles`.
+
+    INGOT_EXECUTABLE=build/release/ingot check_adapters.py
+
+For tiny random models of some families, peft makes an adapter with random values: rsLoRA, DoRA, rank and alpha patterns,
+targets by regular expression, excluded modules, some layers only, modules_to_save, trained biases, transposed layers (GPT-2).
+`ingot score --adapter` must give peft's logits, and so must the model that `ingot model merge` writes, in transformers.
+Exit status 1 at the first difference.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+
+from model_families import Case, load, new_model, randomise, rope, save
+
+ROOT = Path(__file__).resolve().parents[2]
+INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
+IDS = [5, 31, 12, 40, 9, 24, 3, 3, 41, 40, 22, 7]
+
+LLAMA = dict(vocab_size=43, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=8, max_position_embeddings=64, rope_parameters=rope(), attention_bias=True,
+             tie_word_embeddings=False)
+MODELS = {
+    "llama": LLAMA,
+    "gpt2": dict(vocab_size=43, n_positions=40, n_embd=32, n_layer=2, n_head=4),
+    "gpt_neox": dict(vocab_size=43, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+                     max_position_embeddings=64, rope_parameters=rope(partial_rotary_factor=0.25), hidden_dropout=0.0,
+                     attention_dropout=0.0),
+    "mixtral": {key: value for key, value in LLAMA.items() if key != "attention_bias"}
+    | dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
+    "mpt": dict(d_model=36, n_heads=6, n_layers=2, max_seq_len=64, vocab_size=43, no_bias=True,
+                attn_config=dict(alibi=True)),
+}
+ADAPTERS = [
+    ("llama", "rsLoRA", dict(r=4, lora_alpha=3, use_rslora=True, target_modules="all-linear")),
+    ("llama", "DoRA", dict(r=4, lora_alpha=6, use_dora=True, target_modules=["q_proj", "down_proj"])),
+    ("llama", "patterns", dict(r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "up_proj"],
+                               rank_pattern={"layers.1.self_attn.q_proj": 2, "up_proj": 3},
+                               alpha_pattern={"v_proj": 9, r".*\.2\.mlp\.up_proj": 5}, use_rslora=True)),
+    ("llama", "regular expression", dict(r=2, lora_alpha=4, target_modules=r".*\.(0|2)\..*\.(q|gate)_proj")),
+    ("llama", "excluded and layers", dict(r=2, lora_alpha=4, target_modules=["k_proj", "o_proj", "down_proj"],
+                                          exclude_modules=r".*\.1\.mlp.*", layers_to_transform=[0, 1])),
+    ("llama", "modules_to_save", dict(r=2, lora_alpha=4, target_modules=["q_proj"],
+                                      modules_to_save=["lm_head", "input_layernorm", "up_proj"])),
+    ("llama", "bias all", dict(r=2, lora_alpha=4, target_modules=["q_proj"], bias="all")),
+    ("gpt2", "all linear", dict(r=4, lora_alpha=6, target_modules="all-linear")),
+    ("gpt2", "DoRA", dict(r=4, lora_alpha=6, use_dora=True, target_modules=["c_attn", "c_proj"])),
+    ("gpt2", "modules_to_save", dict(r=2, lora_alpha=4, target_modules=["c_attn"], modules_to_save=["c_fc"])),
+    ("gpt2", "what peft targets by itself", dict(r=2, lora_alpha=4)),
+    ("gpt_neox", "fused", dict(r=4, lora_alpha=6, target_modules=["query_key_value", "dense"])),
+    ("gpt_neox", "DoRA", dict(r=4, lora_alpha=6, use_dora=True, target_modules="all-linear")),
+    ("mixtral", "all linear", dict(r=4, lora_alpha=6, target_modules="all-linear")),
+    ("mpt", "fused", dict(r=4, lora_alpha=6, target_modules=["Wqkv", "down_proj"])),
+]
+
+
+def ingot(*arguments):
+    done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"ingot {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
+
+
+def torch_logits(model):
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([IDS])).logits[0].numpy()
+
+
+def ingot_logits(model, work, *more):
+    out = work / "logits.npy"
+    ingot("score", "--model", model, *more, "--ids", ",".join(map(str, IDS)), "--dtype", "fp32", "--logits-out", out)
+    return np.load(out)
+
+
+def distance(found, expected):
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def check(family, what, settings, work):
+    base = work / "base"
+    case = Case(MODELS[family], [], stored=torch.float32)
+    save(randomise(new_model(family, case), torch.Generator().manual_seed(3)), base, family, case)
+    model = get_peft_model(load(base), LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
+    random = torch.Generator().manual_seed(4)
+    with torch.no_grad():  # what is trained gets other values than it starts with
+        for name, weight in model.named_parameters():
+            if weight.requires_grad and "lora_A" not in name and "lora_B" not in name:
+                weight.mul_(1 + 0.3 * torch.randn(weight.shape, generator=random)).add_(
+                    0.05 * torch.randn(weight.shape, generator=random))
+    model.save_pretrained(work / "adapter")
+    expected = torch_logits(model.eval())
+
+    products = 7 * 3 * 43
+    bound = 8 * products**0.5 * 2.0**-24
+    effect = distance(torch_logits(load(base)), expected)
+    if not effect > 1000 * bound:
+        sys.exit(f"{family}, {what}: the adapter does nothing, so nothing was compared")
+    ingot("model", "merge", base, "--adapter", work / "adapter", work / "merged", "--dtype", "fp32")
+    errors = {"beside the base": distance(ingot_logits(base, work, "--adapter", work / "adapter"), expected),
+              "merged, by ingot": distance(ingot_logits(work / "merged", work), expected),
+              "merged, by transformers": distance(torch_logits(load(work / "merged")), expected)}
+    print(f"{family}, {what}: " + ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+          + f"; bound {bound:.1e}; the adapter changes logits by {effect:.1e}")
+    for name, error in errors.items():
+        if not error < bound:
+            sys.exit(f"{family}, {what}, {name}: logits differ by {error:.1e}")
+
+
+def main():
+    for family, what, settings in ADAPTERS:
+        with tempfile.TemporaryDirectory() as work:
+            check(family, what, settings, Path(work))
+
+
+if __name__ == "__main__":
+    main()
