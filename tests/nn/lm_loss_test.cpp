@@ -66,7 +66,7 @@ class Sums : public GradientSink {
 // T tokens, every seventh without a target, and what the loss and its gradients are.
 class LmLoss {
  public:
-  LmLoss(int64_t tokens, std::vector<std::array<int64_t, 2>> segments)
+  LmLoss(int64_t tokens, std::vector<std::array<int64_t, 2>> segments, float scale = 1, float softcap = 0)
       : tokens_(tokens),
         normed_(Matrix::random(3, tokens, H)),
         expected_losses_(tokens, 1),
@@ -77,8 +77,10 @@ class LmLoss {
     for (int64_t t = 0; t < tokens; ++t) {
       targets_.push_back(t % 7 == 5 ? -1 : static_cast<int32_t>(random.below(static_cast<uint64_t>(V))));
     }
-    head_.weight = weight_of(weight_.view(*device_));
-    head_.weight_trainable = 0;
+    head_.linear.weight = weight_of(weight_.view(*device_));
+    head_.linear.weight_trainable = 0;
+    head_.scale = scale;
+    head_.softcap = softcap;
     for (size_t i = 0; i < segments.size(); ++i) {
       const int64_t rank = 2 + static_cast<int64_t>(i);
       adapters_.push_back(
@@ -97,7 +99,8 @@ class LmLoss {
 
   // Training with these units, and without.
   void check(const std::vector<int64_t>& unit_offsets) {
-    const size_t bytes = lm_loss_bytes({.vocab = V, .hidden = H}, tokens_, 8, 4, false, true);
+    const size_t bytes = lm_loss_bytes({.vocab = V, .hidden = H, .final_softcap = static_cast<double>(head_.softcap)},
+                                       {.tokens = tokens_, .adapter_rank = 4}, true);
     Arena scratch(*device_, bytes, "scratch"), saved;
     ops::Context context{*device_, registry_, scratch, &threads_};
     const TokenBatch batch;
@@ -145,7 +148,7 @@ class LmLoss {
     }
     const double factor = adapter ? static_cast<double>(adapter->adapter.factor) : 0;
     const int64_t rank = adapter ? adapter->a.rows : 0;
-    std::vector<double> low(static_cast<size_t>(rank)), dlow(low.size()), gradient(V);
+    std::vector<double> low(static_cast<size_t>(rank)), dlow(low.size()), gradient(V), slope(V);
     for (int64_t r = 0; r < rank; ++r) {
       for (int64_t h = 0; h < H; ++h) low[static_cast<size_t>(r)] += factor * adapter->a.at(r, h) * normed_.at(t, h);
     }
@@ -154,13 +157,21 @@ class LmLoss {
       double logit = 0;
       for (int64_t h = 0; h < H; ++h) logit += weight_.at(v, h) * normed_.at(t, h);
       for (int64_t r = 0; r < rank; ++r) logit += adapter->b.at(v, r) * low[static_cast<size_t>(r)];
+      const double scale = static_cast<double>(head_.scale), cap = static_cast<double>(head_.softcap);
+      slope[static_cast<size_t>(v)] = scale;
+      logit *= scale;
+      if (cap > 0) {
+        const double share = std::tanh(logit / cap);
+        slope[static_cast<size_t>(v)] *= 1 - share * share;
+        logit = cap * share;
+      }
       gradient[static_cast<size_t>(v)] = std::exp(logit);
       sum += std::exp(logit);
     }
     if (target < 0) return;  // no loss and no gradient
     expected_losses_.at(t, 0) = std::log(sum) - std::log(gradient[static_cast<size_t>(target)]);
     for (int64_t v = 0; v < V; ++v) {
-      const double g = gradient[static_cast<size_t>(v)] / sum - (v == target ? 1 : 0);
+      const double g = slope[static_cast<size_t>(v)] * (gradient[static_cast<size_t>(v)] / sum - (v == target ? 1 : 0));
       for (int64_t h = 0; h < H; ++h) {
         expected_dnormed_.at(t, h) += g * weight_.at(v, h);
         expected_dw_.at(v, h) += g * normed_.at(t, h);
@@ -197,12 +208,18 @@ class LmLoss {
   Matrix weight_ = Matrix::random(1, V, H), normed_;
   std::vector<int32_t> targets_;
   std::vector<LowRank> adapters_;
-  Linear head_;
+  Head head_;
   Exact expected_losses_, expected_dnormed_, expected_dw_;
   std::vector<Exact> expected_da_, expected_db_;
 };
 
 TEST(LmLoss, OnePieceHasRowsOfSeveralAdapters) { LmLoss(9, {{0, 4}, {6, 9}}).check({0, 9}); }
+
+TEST(LmLoss, LogitsAreScaledAndCapped) {
+  LmLoss(9, {{0, 4}, {6, 9}}, 0.5F).check({0, 9});
+  LmLoss(9, {{0, 4}, {6, 9}}, 1, 3).check({0, 9});
+  LmLoss(9, {{0, 4}, {6, 9}}, 0.25F, 3).check({0, 5, 9});
+}
 
 TEST(LmLoss, UnitsCutThroughTheAdaptersRows) { LmLoss(9, {{0, 4}, {4, 6}, {7, 9}}).check({0, 3, 8, 9}); }
 
