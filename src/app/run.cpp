@@ -180,8 +180,10 @@ std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, cons
   const std::vector<train::TrainedTensor>& tensors = trained.tensors();
   for (const spec::LoraParam& p : spec::lora_parameters(plan.model, *plan.lora)) {
     const nn::LoraWeights& layer = trained.adapter()->layers[p.base];
-    modules.push_back({p, tensors[static_cast<size_t>(layer.a_trainable)].master,
-                       tensors[static_cast<size_t>(layer.b_trainable)].master});
+    modules.push_back({.param = p,
+                       .factor = static_cast<float>(plan.lora->factor()),
+                       .a = tensors[static_cast<size_t>(layer.a_trainable)].master,
+                       .b = tensors[static_cast<size_t>(layer.b_trainable)].master});
   }
   return modules;
 }

@@ -144,7 +144,7 @@ void describe(Visitor& v, Recipe& r) {
   v.section("optimizer", r.optimizer, "how weights move");
   v.section("schedule", r.schedule, "how the learning rate moves");
   v.field("steps", r.steps, "length of the run in steps (or epochs, or tokens)", {.min = 1, .max = most_tokens});
-  v.field("epochs", r.epochs, "length in passes over the data", {.above = 0, .max = 1e6});
+  v.field("epochs", r.epochs, "length in passes over the data", {.max = 1e6, .above = 0});
   v.field("tokens", r.tokens, "length in tokens", {.min = 1, .max = most_tokens});
   v.section("batch", r.batch, "how much is computed at once");
   v.field("precision", r.precision, "of weights and activations; sums are fp32");
