@@ -71,7 +71,7 @@ TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const t
   text::ChatOptions options;
   options.bos_token = text_of(tokenizer, tokenizer.bos_id());
   options.eos_token = text_of(tokenizer, tokenizer.eos_id());
-  options.now = template_date;
+  options.render.now = template_date;
   text::ChatSpans spans;
   try {
     spans = chat_template.render_spans(messages, tools, options);

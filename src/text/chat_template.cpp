@@ -64,7 +64,6 @@ size_t turn_size(std::string_view turn, const ordered_json& message) {
   if (const auto content = message.find("content"); content != message.end() && content->is_string()) {
     const auto& text = content->get_ref<const std::string&>();
     for (const std::string_view form : {std::string_view(text), trim(text)}) {
-      if (form.empty()) continue;  // a message of tool calls alone
       if (const size_t found = turn.rfind(form); found != std::string_view::npos) {
         keep = found + form.size();
         break;
@@ -82,17 +81,18 @@ jinja::Rendered ChatTemplate::run(const ordered_json& messages, const ordered_js
                                   const ChatOptions& options) const {
   check_messages(messages);
   if (!tools.is_null() && !tools.is_array()) throw_error(ErrorKind::usage, "tools are not a list");
-  ordered_json variables = {{"messages", with_reasoning(messages)}, {"tools", tools},
-                            {"documents", nullptr},           {"add_generation_prompt", options.add_generation_prompt},
-                            {"bos_token", options.bos_token}, {"eos_token", options.eos_token}};
+  ordered_json variables = {{"messages", with_reasoning(messages)},
+                            {"tools", tools},
+                            {"documents", nullptr},
+                            {"add_generation_prompt", options.add_generation_prompt},
+                            {"bos_token", options.bos_token},
+                            {"eos_token", options.eos_token}};
   if (!options.extra_variables.empty()) {
     const ordered_json extra = parse_json(options.extra_variables, "template variables");
     if (!extra.is_object()) throw_error(ErrorKind::usage, "template variables are not an object");
     variables.update(extra);
   }
-  jinja::RenderOptions render_options;
-  render_options.now = options.now;
-  return template_.render(variables, render_options);
+  return template_.render(variables, options.render);
 }
 
 std::string ChatTemplate::render(const ordered_json& messages, const ordered_json& tools,

@@ -19,7 +19,7 @@ struct ChatOptions {
   std::string bos_token;               // as text; "" when the model has none
   std::string eos_token;
   std::string extra_variables;  // the text of a JSON object with further variables, e.g. {"date_string": "..."}; or ""
-  std::optional<int64_t> now;   // seconds since 1970 for strftime_now; unset is the clock's time
+  jinja::RenderOptions render;  // limits, and the clock of strftime_now
 };
 
 // The text, and which of its bytes an assistant wrote: [begin, end) ranges in order, that do not overlap.

@@ -2,8 +2,9 @@
 //
 // Environment: trim_blocks and lstrip_blocks on, keep_trailing_newline and autoescape off, break and continue, the
 // {% generation %} block, and the globals raise_exception, strftime_now, range, namespace and dict. Results are those
-// of Jinja2, with these differences: integers have 64 bits, dict keys are strings, and lazy filters give lists. Nothing
-// outside of the variables can be reached; time, nesting and memory are limited.
+// of Jinja2, with these differences: integers have 64 bits (more is an error), a lazy filter's result can be gone
+// through twice and has a length, list.append works, and a filter forgets what safe said. docs/templates.md lists what
+// is known. Nothing outside of the variables can be reached; time, nesting and memory are limited.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,7 @@ struct Program;
 
 struct RenderOptions {
   size_t max_steps = 10'000'000;
+  size_t max_memory = size_t{1} << 29;  // bytes of all strings and lists that are made
   size_t max_output = size_t{1} << 26;  // bytes
   std::optional<int64_t> now;           // seconds since 1970 for strftime_now; unset is the clock's time
 };

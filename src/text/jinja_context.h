@@ -13,9 +13,8 @@
 
 namespace ingot::text::jinja {
 
-constexpr int max_depth = 500;                 // of evaluation
-constexpr int max_value_depth = 100;           // of containers that are compared, printed or read from JSON
-constexpr size_t max_bytes = size_t{1} << 29;  // of all strings and lists made in one rendering
+constexpr int max_depth = 500;        // of evaluation
+constexpr int max_value_depth = 100;  // of containers that are compared, printed or read from JSON
 
 class Context {
  public:
@@ -40,8 +39,8 @@ class Context {
   void scan(size_t size) { step(size / 64); }
   // Counts bytes of new strings and lists; call before making a large one.
   void charge(size_t bytes) {
-    if (bytes > max_bytes - bytes_) {
-      fail(ErrorKind::resource, "rendering makes more than {} bytes of strings and lists", max_bytes);
+    if (bytes > options_.max_memory - bytes_) {
+      fail(ErrorKind::resource, "rendering makes more than {} bytes of strings and lists", options_.max_memory);
     }
     bytes_ += bytes;
   }

@@ -16,8 +16,8 @@
 namespace ingot::text::jinja {
 
 constexpr size_t max_source = size_t{1} << 20;  // bytes
-constexpr int max_nesting = 150;     // of brackets and blocks
-constexpr int max_tree_depth = 250;  // of one expression
+constexpr int max_nesting = 150;                // of brackets and blocks
+constexpr int max_tree_depth = 250;             // of one expression
 
 class ExpressionParser {
  protected:
@@ -443,7 +443,8 @@ class ExpressionParser {
   size_t next_ = 0;
   int nesting_ = 0;
   int macros_ = 0;  // around the token
-  // Directly in an if block, where filters and tests that are not known are refused when they are reached, as in Jinja2.
+  // Directly in an if block, where filters and tests that are not known are refused when they are reached, as in
+  // Jinja2.
   bool lenient_ = false;
 };
 

@@ -37,14 +37,17 @@ std::string capitalize(const std::string& text) {
 std::string title(const std::string& text) {
   std::string out;
   const auto is_separator = [&](size_t at) {
-    return is_python_space(decode_utf8(text, at).code_point) || std::string_view("-({[<").find(text[at]) != std::string::npos;
+    return is_python_space(decode_utf8(text, at).code_point) ||
+           std::string_view("-({[<").find(text[at]) != std::string::npos;
   };
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
     const bool separator = is_separator(at);
     while (at < text.size() && is_separator(at) == separator) at += decode_utf8(text, at).size;
     const std::string word = text.substr(begin, at - begin);
-    out += separator ? word : upper_case(word.substr(0, decode_utf8(word, 0).size)) + python_lower(word.substr(decode_utf8(word, 0).size));
+    out += separator ? word
+                     : upper_case(word.substr(0, decode_utf8(word, 0).size)) +
+                           python_lower(word.substr(decode_utf8(word, 0).size));
   }
   return out;
 }
@@ -248,7 +251,8 @@ std::optional<double> parse_float(const std::string& text) {
   const std::string body = number_text(text);
   double value = 0;
   const auto [stop, error] = std::from_chars(body.data(), body.data() + body.size(), value);
-  if (error == std::errc::result_out_of_range && stop == body.data() + body.size()) return std::strtod(body.c_str(), nullptr);
+  if (error == std::errc::result_out_of_range && stop == body.data() + body.size())
+    return std::strtod(body.c_str(), nullptr);
   if (error != std::errc() || stop != body.data() + body.size()) return std::nullopt;
   return value;
 }
@@ -263,8 +267,9 @@ Value to_int(const Call& call) {
     const std::string body = number_text(*text);
     int64_t integer = 0;
     const char* begin = body.data();
-    if (body.size() > 2 && body[0] == '0' && ((base == 16 && (body[1] | 32) == 'x') || (base == 8 && (body[1] | 32) == 'o') ||
-                                              (base == 2 && (body[1] | 32) == 'b'))) {
+    if (body.size() > 2 && body[0] == '0' &&
+        ((base == 16 && (body[1] | 32) == 'x') || (base == 8 && (body[1] | 32) == 'o') ||
+         (base == 2 && (body[1] | 32) == 'b'))) {
       begin += 2;
     }
     const auto [stop, error] = std::from_chars(begin, body.data() + body.size(), integer, base);
@@ -480,32 +485,6 @@ Value apply_filter(Context& context, const std::string& name, const Value& value
   const auto found = filters().find(name);
   if (found == filters().end()) context.fail(ErrorKind::unsupported, "the filter {} is not supported", name);
   return found->second(Call{context, name, value, arguments});
-}
-
-std::string format_percent(Context& context, const std::string& format, const Value& arguments) {
-  std::vector<Value> values = {arguments};
-  if (is<List*>(arguments) && std::get<List*>(arguments)->is_tuple()) values = std::get<List*>(arguments)->items;
-  size_t next = 0;
-  std::string out;
-  for (size_t i = 0; i < format.size(); ++i) {
-    if (format[i] != '%') {
-      out += format[i];
-      continue;
-    }
-    const char kind = i + 1 < format.size() ? format[++i] : '\0';
-    if (kind == '%') {
-      out += '%';
-      continue;
-    }
-    if (kind != 's' && kind != 'd') context.fail(ErrorKind::unsupported, "formatting with %{}", kind);
-    if (next >= values.size()) context.fail("a format has more places than values");
-    const Value& value = values[next++];
-    const std::string text = kind == 's' ? to_text(context, value) : std::to_string(to_integer(context, value, "%d"));
-    context.charge(text.size());
-    out += text;
-  }
-  if (next < values.size()) context.fail("a format has fewer places than values");
-  return out;
 }
 
 }  // namespace ingot::text::jinja

@@ -52,7 +52,8 @@ class JsonWriter {
     if (const auto* text = text_of(value)) {
       append_json_string(context_, *text, style_.ensure_ascii, out);
     } else if (const auto* list = std::get_if<List*>(&value)) {
-      if ((*list)->kind == List::Kind::lazy) context_.fail("what map, select, items or range gives has no JSON: put | list before tojson");
+      if ((*list)->kind == List::Kind::lazy)
+        context_.fail("what map, select, items or range gives has no JSON: put | list before tojson");
       write_items((*list)->items.size(), "[]", depth, out, [&](size_t i) { write((*list)->items[i], depth + 1, out); });
     } else if (const auto* dict = std::get_if<Dict*>(&value); dict != nullptr && (*dict)->role == Dict::Role::mapping) {
       write_dict(**dict, depth, out);

@@ -15,12 +15,14 @@ constexpr std::array list_methods = {"append", "copy"};
 constexpr std::array sequence_methods = {"index", "count"};  // of lists and tuples
 constexpr std::array dict_methods = {"items", "keys", "values", "get", "copy"};
 // What values have in Python and not here.
-constexpr std::array other_string_methods = {"casefold", "encode", "expandtabs", "format_map", "isascii", "isdecimal", "isidentifier",
-                                             "isnumeric", "isprintable", "istitle", "maketrans", "swapcase", "translate"};
+constexpr std::array other_string_methods = {"casefold",  "encode",       "expandtabs", "format_map",  "isascii",
+                                             "isdecimal", "isidentifier", "isnumeric",  "isprintable", "istitle",
+                                             "maketrans", "swapcase",     "translate"};
 constexpr std::array other_list_methods = {"clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
 constexpr std::array other_dict_methods = {"clear", "fromkeys", "pop", "popitem", "setdefault", "update"};
 constexpr std::array other_number_methods = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
-                                             "from_bytes", "fromhex", "hex", "imag", "is_integer", "numerator", "real", "to_bytes"};
+                                             "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
+                                             "numerator",        "real",      "to_bytes"};
 constexpr int64_t max_range = 100000;  // as in Jinja2's sandbox
 
 template <size_t n>

@@ -46,7 +46,8 @@ void append_text(Context& context, const Value& value, bool quote, int depth, st
     context.charge(text->size());
     out += quote ? repr_string(context, *text) : *text;
   } else if (const auto* list = std::get_if<List*>(&value)) {
-    if ((*list)->kind == List::Kind::lazy) context.fail("what map, select, items or range gives is printed: put | list behind it");
+    if ((*list)->kind == List::Kind::lazy)
+      context.fail("what map, select, items or range gives is printed: put | list behind it");
     const bool tuple = (*list)->is_tuple();
     out += tuple ? "(" : "[";
     for (size_t i = 0; i < (*list)->items.size(); ++i) {
@@ -125,7 +126,8 @@ std::string escaped(Context& context, const Text& text) {
 Value repeat(Context& context, const Value& value, int64_t count) {
   const size_t times = count < 0 ? 0 : static_cast<size_t>(count);
   if (const auto* text = text_of(value)) {
-    if (!text->empty() && times > max_bytes / text->size()) context.charge(max_bytes + 1);
+    const size_t most = context.options().max_memory;
+    if (!text->empty() && times > most / text->size()) context.charge(most + 1);
     context.charge(text->size() * times);
     std::string out;
     for (size_t i = 0; i < times && !text->empty(); ++i) out += *text;

@@ -55,8 +55,11 @@ class Parser : private ExpressionParser {
     if (keyword == "filter") return parse_filter_block(line);
     if (keyword == "generation") {
       expect_block_end();
+      if (in_generation_) refuse("a generation block inside of another");
+      in_generation_ = true;
       Stmt stmt{.kind = Stmt::Kind::generation, .line = line};
       stmt.body = parse_capture("endgeneration");
+      in_generation_ = false;
       return stmt;
     }
     if (keyword == "break" || keyword == "continue") {
@@ -197,6 +200,7 @@ class Parser : private ExpressionParser {
   // Around the statement.
   int loops_ = 0;
   int scopes_ = 0;  // blocks with names of their own
+  bool in_generation_ = false;
 };
 
 }  // namespace

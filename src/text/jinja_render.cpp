@@ -205,7 +205,8 @@ class Renderer {
       case Expr::Kind::tuple: {
         std::vector<Value> items;
         for (const ExprPtr& item : expr.children) items.push_back(evaluate(*item, scope));
-        return context_.new_list(std::move(items), expr.kind == Expr::Kind::tuple ? List::Kind::tuple : List::Kind::list);
+        return context_.new_list(std::move(items),
+                                 expr.kind == Expr::Kind::tuple ? List::Kind::tuple : List::Kind::list);
       }
       case Expr::Kind::dict: return evaluate_dict(expr, scope);
       case Expr::Kind::attribute: return get_attribute(context_, child(0), expr.text);

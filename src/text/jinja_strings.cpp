@@ -1,4 +1,4 @@
-// Methods of strings.
+// Methods of strings, and what formats them.
 #include <algorithm>
 #include <charconv>
 #include <unordered_map>
@@ -83,8 +83,8 @@ Value partition(const Call& call) {
   const std::string& separator = call.string(0, "the separator of partition");
   if (separator.empty()) call.context.fail("partition by an empty string");
   const bool from_right = call.name == "rpartition";
-  std::vector<std::string> parts = from_right ? cut_from_end(call.context, call.text, separator, 1)
-                                              : cut(call.context, call.text, separator, 1);
+  std::vector<std::string> parts =
+      from_right ? cut_from_end(call.context, call.text, separator, 1) : cut(call.context, call.text, separator, 1);
   if (parts.size() == 2) return to_list(call.context, {parts[0], separator, parts[1]}, List::Kind::tuple);
   if (from_right) return to_list(call.context, {"", "", parts[0]}, List::Kind::tuple);
   return to_list(call.context, {parts[0], "", ""}, List::Kind::tuple);
@@ -176,7 +176,8 @@ Value count(const Call& call) {
   const std::string& part = call.string(0, "what is counted");
   if (part.empty()) return static_cast<int64_t>(count_characters(call.text) + 1);
   int64_t number = 0;
-  for (size_t at = find_text(call.text, part); at != std::string::npos; at = find_text(call.text, part, at + part.size()))
+  for (size_t at = find_text(call.text, part); at != std::string::npos;
+       at = find_text(call.text, part, at + part.size()))
     ++number;
   return number;
 }
@@ -231,7 +232,8 @@ Value pad(const Call& call) {
   const auto size = static_cast<int64_t>(count_characters(call.text));
   if (width <= size) return call.text;
   const int64_t missing = width - size;
-  call.context.charge(static_cast<size_t>(std::min<int64_t>(missing, max_bytes)) * fill.size());
+  const size_t most = call.context.options().max_memory;
+  call.context.charge(std::min(static_cast<size_t>(missing), most) * fill.size());
   const auto filling = [&](int64_t times) {
     std::string out;
     for (int64_t i = 0; i < times; ++i) out += fill;
@@ -262,11 +264,15 @@ const std::unordered_map<std::string_view, Entry>& methods() {
       {"find", {{"sub"}, 1, find}},
       {"index", {{"sub"}, 1, find}},
       {"isalnum",
-       {{}, 0, [](const Call& c) -> Value {
+       {{},
+        0,
+        [](const Call& c) -> Value {
           return all_characters(c, [](uint32_t x) { return (char_class(x) & (char_letter | char_number)) != 0; });
         }}},
       {"isalpha",
-       {{}, 0, [](const Call& c) -> Value {
+       {{},
+        0,
+        [](const Call& c) -> Value {
           return all_characters(c, [](uint32_t x) { return (char_class(x) & char_letter) != 0; });
         }}},
       {"isdigit", {{}, 0, is_digit}},
@@ -307,7 +313,8 @@ Value call_string_method(Context& context, const std::string& text, const std::s
   if (name == "format") return format_braces(context, text, arguments);
   const Entry& entry = methods().at(name);
   context.scan(text.size());
-  return entry.run({context, name, text, bind(context, "str." + name, arguments, entry.parameters, entry.num_required)});
+  return entry.run(
+      {context, name, text, bind(context, "str." + name, arguments, entry.parameters, entry.num_required)});
 }
 
 std::string format_braces(Context& context, const std::string& format, const Arguments& arguments) {
@@ -328,8 +335,8 @@ std::string format_braces(Context& context, const std::string& format, const Arg
     if (c == '}' || end == std::string::npos) context.fail("a format has a single '{}'", c);
     const std::string field = format.substr(i + 1, end - i - 1);
     if (field.find_first_of(".[!:{") != std::string::npos) {
-      context.fail(ErrorKind::unsupported, "the format field {{{}}} is not supported: it may be empty, a number or a name",
-                   field);
+      context.fail(ErrorKind::unsupported,
+                   "the format field {{{}}} is not supported: it may be empty, a number or a name", field);
     }
     const Value* value = nullptr;
     size_t place = 0;
@@ -351,6 +358,32 @@ std::string format_braces(Context& context, const std::string& format, const Arg
     out += to_text(context, *value);
     i = end;
   }
+  return out;
+}
+
+std::string format_percent(Context& context, const std::string& format, const Value& arguments) {
+  std::vector<Value> values = {arguments};
+  if (is<List*>(arguments) && std::get<List*>(arguments)->is_tuple()) values = std::get<List*>(arguments)->items;
+  size_t next = 0;
+  std::string out;
+  for (size_t i = 0; i < format.size(); ++i) {
+    if (format[i] != '%') {
+      out += format[i];
+      continue;
+    }
+    const char kind = i + 1 < format.size() ? format[++i] : '\0';
+    if (kind == '%') {
+      out += '%';
+      continue;
+    }
+    if (kind != 's' && kind != 'd') context.fail(ErrorKind::unsupported, "formatting with %{}", kind);
+    if (next >= values.size()) context.fail("a format has more places than values");
+    const Value& value = values[next++];
+    const std::string text = kind == 's' ? to_text(context, value) : std::to_string(to_integer(context, value, "%d"));
+    context.charge(text.size());
+    out += text;
+  }
+  if (next < values.size()) context.fail("a format has fewer places than values");
   return out;
 }
 

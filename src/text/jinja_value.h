@@ -48,7 +48,8 @@ struct None {};
 using Value = std::variant<None, Undefined, bool, int64_t, double, Text, List*, Dict*, const Callable*>;
 
 struct List {
-  // Lazy ones (what map, select and dict.items() give) have no JSON and are not printed, as in Python, but have all items.
+  // Lazy ones (what map, select and dict.items() give) have no JSON and are not printed, as in Python, but have all
+  // items.
   enum class Kind { list, tuple, lazy };
   std::vector<Value> items;
   Kind kind = Kind::list;
