@@ -63,7 +63,7 @@ TEST(HfConfig, RefusesByName) {
   refused(ErrorKind::unsupported, {"'dynamic'"},
           [](json& c) { c["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2}}; });
   refused(ErrorKind::corrupt, {"low_freq_factor"}, [](json& c) { c["rope_scaling"].erase("low_freq_factor"); });
-  refused(ErrorKind::unsupported, {"gelu"}, [](json& c) { c["hidden_act"] = "gelu"; });
+  refused(ErrorKind::unsupported, {"relu"}, [](json& c) { c["hidden_act"] = "relu"; });
   refused(ErrorKind::unsupported, {"'gptq'"}, [](json& c) { c["quantization_config"] = {{"quant_method", "gptq"}}; });
   refused(ErrorKind::corrupt, {"vocab_size"}, [](json& c) { c["vocab_size"] = "many"; });
   refused(ErrorKind::corrupt, {"config.json", "3"}, [](json& c) { c["num_key_value_heads"] = 3; });

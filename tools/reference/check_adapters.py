@@ -56,7 +56,7 @@ ADAPTERS = [
     ("gpt2", "what peft targets by itself", dict(r=2, lora_alpha=4)),
     ("gpt_neox", "fused", dict(r=4, lora_alpha=6, target_modules=["query_key_value", "dense"])),
     ("gpt_neox", "DoRA", dict(r=4, lora_alpha=6, use_dora=True, target_modules="all-linear")),
-    ("mixtral", "all linear", dict(r=4, lora_alpha=6, target_modules="all-linear")),
+    ("mixtral", "attention", dict(r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "o_proj"])),
     ("mpt", "fused", dict(r=4, lora_alpha=6, target_modules=["Wqkv", "down_proj"])),
 ]
 

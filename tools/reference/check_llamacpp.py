@@ -172,7 +172,7 @@ def torch_logits(model, gguf_file, folder, work):
 
 def check(name, config, work):
     family = name.partition(",")[0]
-    case = Case(config, [], stored=torch.float16)
+    case = Case(config, [], stored=torch.float32)
     model = randomise(new_model(family, case), torch.Generator().manual_seed(7)).eval()
     folder = work / "model"
     save(model, folder, family, case)
