@@ -99,9 +99,11 @@ void Eval::open_models() {
                "--base beside --adapter");
   }
   session_.emplace(options_);
-  if (base_) {
+  // An adapter that replaces weights leaves no base in its session.
+  if (base_ || session_->adapter_merged) {
     ModelOptions options = options_;
-    options.model = *base_;
+    if (base_) options.model = *base_;
+    options.adapter.reset();
     base_session_.emplace(options);
     contestants_.push_back({"base", &*base_session_, nullptr});
   } else if (options_.adapter) {
