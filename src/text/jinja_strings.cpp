@@ -314,7 +314,7 @@ Value call_string_method(Context& context, const std::string& text, const std::s
   const Entry& entry = methods().at(name);
   context.scan(text.size());
   return entry.run(
-      {context, name, text, bind(context, "str." + name, arguments, entry.parameters, entry.num_required)});
+      {context, name, text, jinja::bind(context, "str." + name, arguments, entry.parameters, entry.num_required)});
 }
 
 std::string format_braces(Context& context, const std::string& format, const Arguments& arguments) {

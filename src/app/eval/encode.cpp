@@ -63,7 +63,7 @@ std::vector<int32_t> encode_prompt(const Prompt& prompt, const TextModel& model)
   options.add_generation_prompt = true;
   options.bos_token = model.bos;
   options.eos_token = model.eos;
-  options.now = data::template_date;
+  options.render.now = data::template_date;
   const Json tools = prompt.tools.empty() ? Json() : Json::parse(prompt.tools);
   const std::string text = model.chat->render(Json::parse(prompt.messages), tools, options);
   return model.tokenizer.encode(text, {.add_special_tokens = false, .parse_special = true});
