@@ -90,8 +90,10 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(squares);
 }
 
+double norm(const std::vector<float>& a) { return distance(a, std::vector<float>(a.size())); }
+
 double relative_error(const std::vector<float>& found, const std::vector<float>& expected) {
-  return distance(found, expected) / distance(expected, std::vector<float>(expected.size()));
+  return distance(found, expected) / norm(expected);
 }
 
 Machine::Machine(int count) : device(cpu::make_device()), threads(count) { cpu::register_ops(registry); }

@@ -35,11 +35,12 @@ std::vector<float> of_parameter(const formats::SafetensorsFile& file, const spec
 
 // |a - b| in the Euclidean norm. Infinite when sizes differ.
 double distance(const std::vector<float>& a, const std::vector<float>& b);
+double norm(const std::vector<float>& a);  // Euclidean
 // |found - expected| / |expected|: the whole tensor's error as a share of its size.
 double relative_error(const std::vector<float>& found, const std::vector<float>& expected);
 
-// After ten steps Ingot may be off the exact result by tolerance() and this many times the error that torch's fp32 had
-// in the worst of four draws of its rounding (the largest of four is not the largest there is, and another program
+// Gradients and ten steps may be off the exact result by tolerance() and this many times the error that torch's fp32
+// had in the worst of four draws of its rounding (the largest of four is not the largest there is, and another program
 // rounds in other places: make_model_golden.py says why there is such an error, and how it is measured).
 inline constexpr double error_multiple = 4;
 

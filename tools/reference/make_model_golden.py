@@ -8,13 +8,14 @@ Writes one folder a case of model_families.py, OUT/FAMILY/CASE, each with
   config.json, model.safetensors     a Hugging Face directory, BF16 or F32 (values exact in bf16)
   state.safetensors                  ids, targets [T] i32 (-100: not counted), cu_seqlens [S+1] i32: S packed sequences;
                                      logits [T, V] f32; logits_bf16 [T, V] bf16: the same model run in torch's bf16;
-                                     grad.NAME f32: gradient of the mean loss for every parameter, by checkpoint name
+                                     grad.NAME f32: gradient of the mean loss for every parameter, by checkpoint name;
+                                     grad_error.NAME [1]: see below
   adamw.safetensors                  ten AdamW steps on the same batch. losses, grad_norms [10] (before clipping): step s
                                      uses the weights before its update; clip_grad_norm [1]: what they are clipped to, less
                                      than the first and more than the last; weight.NAME f32: the parameters after them;
                                      losses.error, grad_norms.error [10], error.NAME [1]: see below
   lora/                              a PEFT adapter (adapter_config.json, adapter_model.safetensors), B not zero
-  lora.safetensors                   logits [T, V] with the adapter; grad.NAME; and of ten AdamW steps on the adapter alone
+  lora.safetensors                   logits [T, V] with the adapter; grad.NAME, grad_error.NAME; of ten AdamW steps on the adapter alone
                                      what adamw.safetensors has; names as in adapter_model.safetensors
   golden.json                        loss, lora_loss, counted, the optimizer's numbers, the error of torch's bf16 logits
                                      against the exact ones (max and root mean square), versions
@@ -31,7 +32,8 @@ by chance. No two programs in fp32 agree there, and no bound from dtype and leng
 depends on the data. So it is measured: the same ten steps in torch's fp32, RUNS times from weights moved by at most one
 unit in the last place, which draws every rounding afresh and moves the exact result by less than the bound. error.NAME is
 the largest Euclidean distance of a run's tensor from the exact one, losses.error and grad_norms.error the largest
-differences. tests/parity lets Ingot be off by tolerance() of tensor/tolerance.h plus MULTIPLE times that error
+differences; grad_error.NAME is the same of the first gradient, for a bias whose gradient is zero and which no share of
+zero could bound. tests/parity lets Ingot be off by tolerance() of tensor/tolerance.h plus MULTIPLE times that error
 (tests/parity/golden.h), tensor by tensor: where gradients are not rounding the error is as small as tolerance(), and a
 mistake in the optimizer shows.
 """
@@ -165,15 +167,25 @@ def steps_of(problem, model, gradients, names):
     )
 
 
+def backward(problem, model, names):
+    """Logits, loss and gradients in the model's type."""
+    logits = problem.logits(model)
+    loss = problem.loss(logits)
+    loss.backward()
+    return logits.detach(), loss.item(), names({name: p.grad for name, p in trained(model).items()})
+
+
 def gradients_of(problem, model, names):
-    """Exact logits, loss and gradients."""
-    exact = copy.deepcopy(model).double()
+    """Exact logits, loss and gradients, and the error of torch's fp32 in the gradients."""
     with Exact():
-        logits = problem.logits(exact)
-        loss = problem.loss(logits)
-        loss.backward()
-    gradients = names({name: p.grad for name, p in trained(exact).items()})
-    return logits.detach(), loss.item(), {"grad." + name: gradient.float() for name, gradient in gradients.items()}
+        logits, loss, gradients = backward(problem, copy.deepcopy(model).double(), names)
+    errors = dict.fromkeys(gradients, torch.zeros(1))
+    for run in range(RUNS):
+        for name, gradient in backward(problem, moved(model, run), names)[2].items():
+            off = (gradient.double() - gradients[name]).norm().float()[None]
+            errors[name] = torch.maximum(errors[name], off)
+    tensors = {"grad." + name: gradient.float() for name, gradient in gradients.items()}
+    return logits, loss, tensors, {"grad_error." + name: error for name, error in errors.items()}
 
 
 def make_adapter(base, case, folder, generator):
@@ -230,7 +242,7 @@ def make(family, name, out, seed):
         problem = Problem(case.config["vocab_size"], generator)
 
     model = load(folder)
-    logits, loss, gradients = gradients_of(problem, model, by_checkpoint_name)
+    logits, loss, gradients, errors = gradients_of(problem, model, by_checkpoint_name)
     half = load(folder, torch.bfloat16)
     with torch.no_grad():
         logits_bf16 = problem.logits(half)
@@ -239,17 +251,17 @@ def make(family, name, out, seed):
         {
             "ids": problem.ids.int(), "targets": problem.targets.int(), "cu_seqlens": problem.bounds.int(),
             "logits": logits.float(), "logits_bf16": logits_bf16.contiguous(),
-        } | gradients,
+        } | gradients | errors,
         folder / "state.safetensors",
     )
     save_file(steps_of(problem, model, gradients, by_checkpoint_name), folder / "adamw.safetensors")
 
     tuned = make_adapter(load(folder), case, folder / "lora", generator)
-    tuned_logits, tuned_loss, tuned_gradients = gradients_of(problem, tuned, adapter_names)
+    tuned_logits, tuned_loss, tuned_gradients, errors = gradients_of(problem, tuned, adapter_names)
     steps = steps_of(problem, tuned, tuned_gradients, adapter_names)
     wanted = load_file(folder / "lora/adapter_model.safetensors").keys()
     assert {name.removeprefix("weight.") for name in steps if name.startswith("weight.")} == wanted
-    save_file({"logits": tuned_logits.float()} | tuned_gradients | steps, folder / "lora.safetensors")
+    save_file({"logits": tuned_logits.float()} | tuned_gradients | errors | steps, folder / "lora.safetensors")
 
     facts = {
         "loss": loss,

@@ -86,7 +86,8 @@ FAMILIES = {
         # Block 0 sees a window of 5, block 1 everything; scores and logits large enough for the soft caps to bend them.
         "a": Case(
             tiny(head_dim=12, sliding_window=5, query_pre_attn_scalar=10, attn_logit_softcapping=2.0,
-                 final_logit_softcapping=3.0, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6),
+                 final_logit_softcapping=3.0, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6,
+                 pad_token_id=None),  # torch gives the row of padding no gradient
             LLAMA),
     },
     "mixtral": {
