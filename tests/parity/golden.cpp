@@ -7,14 +7,33 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "base/half.h"
+#include "checkpoint/adapter.h"
 
 namespace ingot::parity {
 
-std::filesystem::path golden_folder(const std::string& shape) {
-  // INGOT_GOLDEN: fresh states in place of the committed ones (tools/reference/check_llama.py).
+namespace {
+
+std::filesystem::path golden_root() {
   const char* fresh = std::getenv("INGOT_GOLDEN");
-  return (fresh ? std::filesystem::path(fresh) : std::filesystem::path(INGOT_TEST_DATA) / "llama") / shape;
+  return fresh ? fresh : INGOT_TEST_DATA;
 }
+
+}  // namespace
+
+std::vector<std::string> golden_models() {
+  std::vector<std::string> models;
+  for (const auto& family : std::filesystem::directory_iterator(golden_root())) {
+    if (!family.is_directory()) continue;
+    for (const auto& model : std::filesystem::directory_iterator(family)) {
+      if (!std::filesystem::exists(model.path() / "adamw.safetensors")) continue;
+      models.push_back((family.path().filename() / model.path().filename()).string());
+    }
+  }
+  std::ranges::sort(models);
+  return models;
+}
+
+std::filesystem::path golden_folder(const std::string& model) { return golden_root() / model; }
 
 std::vector<float> floats(const formats::SafetensorsFile& file, const std::string& name) {
   const formats::TensorEntry& entry = file.at(name);
@@ -47,22 +66,38 @@ std::vector<float> floats(const Tensor& tensor) {
   return values;
 }
 
-double relative_error(const std::vector<float>& found, const std::vector<float>& expected) {
-  if (found.size() != expected.size()) return INFINITY;
-  double error = 0;
-  double size = 0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    const double e = expected[i];
-    error += (found[i] - e) * (found[i] - e);
-    size += e * e;
+std::vector<float> of_parameter(const formats::SafetensorsFile& file, const spec::ModelSpec& model,
+                                const std::string& kind, const std::string& name) {
+  const std::vector<float> stored = floats(file, kind + "." + name);
+  for (const spec::ParamSpec& p : spec::parameters(model)) {
+    if (p.name != name || !p.transposed) continue;
+    std::vector<float> values(stored.size());
+    const auto rows = static_cast<size_t>(p.shape[0]);
+    const auto columns = static_cast<size_t>(p.shape[1]);
+    for (size_t i = 0; i < stored.size(); ++i) values[i] = stored[i % columns * rows + i / columns];
+    return values;
   }
-  return std::sqrt(error / size);
+  return stored;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double squares = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    squares += difference * difference;
+  }
+  return std::sqrt(squares);
+}
+
+double relative_error(const std::vector<float>& found, const std::vector<float>& expected) {
+  return distance(found, expected) / distance(expected, std::vector<float>(expected.size()));
 }
 
 Machine::Machine(int count) : device(cpu::make_device()), threads(count) { cpu::register_ops(registry); }
 
-data::PackedSequence golden_sequence(const std::string& shape) {
-  const formats::SafetensorsFile state(golden_folder(shape) / "state.safetensors");
+data::PackedSequence golden_sequence(const std::string& model) {
+  const formats::SafetensorsFile state(golden_folder(model) / "state.safetensors");
   data::PackedSequence sequence;
   sequence.ids = integers(state, "ids");
   sequence.targets = integers(state, "targets");
@@ -74,23 +109,20 @@ data::PackedSequence golden_sequence(const std::string& shape) {
   return sequence;
 }
 
-std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& shape, BenchSettings settings) {
+std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings) {
   auto bench = std::make_unique<Bench>();
   const checkpoint::LoadOptions options{.device = *machine.device,
                                         .compute = settings.activation,
                                         .as_stored = false,
                                         .writable = !settings.lora,
                                         .pool = &machine.threads};
-  bench->loaded = checkpoint::load_model(checkpoint::open_model(golden_folder(shape).string()), options);
+  bench->loaded = checkpoint::load_model(checkpoint::open_model(golden_folder(model).string()), options);
   bench->model = models::make_model(bench->loaded.spec, bench->loaded.weights, *machine.device);
   if (settings.lora) {
-    spec::LoraSpec lora;
-    lora.rank = 4;
-    lora.alpha = 8;
-    lora.rslora = shape == "b";  // adapter_config.json
-    lora.targets = {"all-linear"};
+    const std::filesystem::path adapter = golden_folder(model) / "lora";
+    const spec::LoraSpec lora = checkpoint::read_adapter(adapter, bench->loaded.spec).lora;
     bench->trained.emplace(*machine.device, bench->loaded.spec, lora, settings.activation, train::OptimizerTypes{}, 1);
-    const formats::SafetensorsFile file(golden_folder(shape) / "lora" / "adapter_model.safetensors");
+    const formats::SafetensorsFile file(adapter / "adapter_model.safetensors");
     for (train::TrainedTensor& t : bench->trained->tensors()) {
       const std::vector<float> values = floats(file, "base_model.model." + t.name);
       machine.device->copy_from_host(t.master.data, values.data(), t.master.bytes());
@@ -102,9 +134,12 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& shape, Be
   train::StepSettings step;
   step.activation = settings.activation;
   step.recompute = settings.recompute;
-  step.sequence_length = static_cast<int64_t>(golden_sequence(shape).ids.size());
+  step.sequence_length = static_cast<int64_t>(golden_sequence(model).ids.size());
   step.micro = settings.micro;
   step.optimizer.weight_decay = 0.1;
+  const formats::SafetensorsFile steps(golden_folder(model) /
+                                       (settings.lora ? "lora.safetensors" : "adamw.safetensors"));
+  step.optimizer.clip_grad_norm = static_cast<double>(floats(steps, "clip_grad_norm").at(0));
   bench->step.emplace(*machine.device, machine.registry, machine.threads, *bench->model, *bench->trained, step, false);
   if (settings.lora) {
     bench->trained->refresh_weights(bench->step->context());
@@ -114,8 +149,8 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& shape, Be
   return bench;
 }
 
-std::vector<float> logits(Machine& machine, Bench& bench, const std::string& shape, DType activation) {
-  const data::PackedSequence sequence = golden_sequence(shape);
+std::vector<float> logits(Machine& machine, Bench& bench, const std::string& model, DType activation) {
+  const data::PackedSequence sequence = golden_sequence(model);
   const std::vector<int32_t> positions = data::positions(sequence);
   const int64_t tokens = static_cast<int64_t>(sequence.ids.size());
   const spec::ModelSpec& spec = bench.loaded.spec;

@@ -1,4 +1,4 @@
-// What the parity tests share: a golden folder opened (tools/reference/make_llama_golden.py), a model run on it.
+// What the parity tests share: a golden folder opened (tools/reference/make_model_golden.py), a model run on it.
 #pragma once
 
 #include <filesystem>
@@ -19,15 +19,29 @@
 
 namespace ingot::parity {
 
-std::filesystem::path golden_folder(const std::string& shape);  // tests/golden/llama/SHAPE
+// The models with golden states, "llama/a", in order: those of the committed folders, or of $INGOT_GOLDEN where that is
+// set (fresh ones, tools/reference/check_models.py).
+std::vector<std::string> golden_models();
+std::filesystem::path golden_folder(const std::string& model);
 
 // A tensor of a golden file as floats, from F32 or BF16.
 std::vector<float> floats(const formats::SafetensorsFile& file, const std::string& name);
 std::vector<int32_t> integers(const formats::SafetensorsFile& file, const std::string& name);
 std::vector<float> floats(const Tensor& tensor);  // f32 or bf16 on the CPU
+// What a golden file has of the parameter `name` under KIND.NAME, in the layout that Ingot trains it in: matrices that
+// checkpoints hold as [in, out] become [out, in].
+std::vector<float> of_parameter(const formats::SafetensorsFile& file, const spec::ModelSpec& model,
+                                const std::string& kind, const std::string& name);
 
-// |a - b| / |b| in the Euclidean norm: the whole tensor's error as a share of its size.
+// |a - b| in the Euclidean norm. Infinite when sizes differ.
+double distance(const std::vector<float>& a, const std::vector<float>& b);
+// |found - expected| / |expected|: the whole tensor's error as a share of its size.
 double relative_error(const std::vector<float>& found, const std::vector<float>& expected);
+
+// After ten steps Ingot may be off the exact result by tolerance() and this many times the error that torch's fp32 had
+// in the worst of four draws of its rounding (the largest of four is not the largest there is, and another program
+// rounds in other places: make_model_golden.py says why there is such an error, and how it is measured).
+inline constexpr double error_multiple = 4;
 
 // The CPU with every op.
 struct Machine {
@@ -38,7 +52,7 @@ struct Machine {
 };
 
 // The packed sequence of state.safetensors as one unit.
-data::PackedSequence golden_sequence(const std::string& shape);
+data::PackedSequence golden_sequence(const std::string& model);
 
 // A model of a golden folder in `type`, with memory for steps on its sequence.
 struct Bench {
@@ -53,10 +67,10 @@ struct BenchSettings {
   spec::Recompute recompute = spec::Recompute::none;
   int64_t micro = 1;
 };
-std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& shape, BenchSettings settings);
+std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings);
 
 // Logits [T * V] of the golden sequence.
-std::vector<float> logits(Machine& machine, Bench& bench, const std::string& shape, DType activation);
+std::vector<float> logits(Machine& machine, Bench& bench, const std::string& model, DType activation);
 
 // Most fp32 terms summed one after another on the way from ids to a gradient: the longest reduction of a layer times
 // how many follow each other. What tolerance() is asked with.

@@ -3,9 +3,10 @@
 
     INGOT_EXECUTABLE=build/release/ingot check_checkpoint.py
 
-For each golden llama model: `ingot model convert` to a Hugging Face folder and to a GGUF file, which transformers loads
-and whose weights must be those of the original; `ingot model inspect --hash` over one file and over shards; the adapter
-merged by `ingot model merge` against PEFT's merge_and_unload. Exit status 1 at the first difference.
+For each golden model of every family: `ingot model convert` to a Hugging Face folder, which transformers loads (for the
+MPT that it cannot run, mpt_torch.py) and whose weights and logits must be those of the original; `ingot model inspect
+--hash` over one file and over shards; the adapter merged by `ingot model merge` against PEFT's merge_and_unload. For llama
+also a GGUF file. Exit status 1 at the first difference.
 """
 import json
 import os
@@ -20,11 +21,12 @@ import torch
 from gguf.quants import dequantize
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+
+from model_families import FAMILIES, load
 
 ROOT = Path(__file__).resolve().parents[2]
 INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
-GOLDEN = ROOT / "tests/golden/llama"
+GOLDEN = ROOT / "tests/golden"
 
 
 def ingot(*arguments):
@@ -34,8 +36,10 @@ def ingot(*arguments):
     return done.stdout
 
 
-def weights(folder, **more):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **more)
+def logits(model, folder):
+    ids = load_file(folder / "state.safetensors")["ids"].long()[None]
+    with torch.no_grad():
+        return {"logits": model(input_ids=ids).logits}
 
 
 def compare(what, wanted, found, tolerance=0.0):
@@ -85,26 +89,35 @@ def check_gguf(path, config, original):
     print(f"{path.name}: q and k rows are where llama.cpp has them")
 
 
+def check(family, name, out):
+    folder = GOLDEN / family / name
+    label = f"{family}-{name}"
+    model = load(folder)
+    original = model.state_dict()
+    ingot("model", "convert", folder, out / f"{label}-hf", "--to", "hf")
+    written = load(out / f"{label}-hf")
+    compare(f"{label} as a folder", original, written.state_dict())
+    compare(f"{label} as a folder, logits", logits(model, folder), logits(written, folder))
+    if family == "llama":
+        ingot("model", "convert", folder, out / f"{label}.gguf", "--to", "gguf")
+        check_gguf(out / f"{label}.gguf", model.config, original)
+    split_in_two(folder, out / f"{label}-shards")
+    if digest(folder) != digest(out / f"{label}-shards"):
+        sys.exit(f"{label}: the hash depends on the sharding")
+    print(f"{label}: one hash for any sharding")
+    ingot("model", "merge", folder, "--adapter", folder / "lora", out / f"{label}-merged")
+    merged = PeftModel.from_pretrained(load(folder), folder / "lora").merge_and_unload().state_dict()
+    config = json.loads((out / f"{label}-merged/config.json").read_text())
+    roundoff = {"float32": 2.0**-22, "bfloat16": 2.0**-8}[config.get("torch_dtype") or config["dtype"]]
+    compare(f"{label} merged", merged, load(out / f"{label}-merged").state_dict(), roundoff)
+
+
 def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
-        for name in ("a", "b", "c"):
-            folder, out = GOLDEN / name, Path(scratch)
-            model = weights(folder)
-            original = model.state_dict()
-            ingot("model", "convert", folder, out / f"{name}-hf", "--to", "hf")
-            compare(f"{name} as a folder", original, weights(out / f"{name}-hf").state_dict())
-            ingot("model", "convert", folder, out / f"{name}.gguf", "--to", "gguf")
-            check_gguf(out / f"{name}.gguf", model.config, original)
-            split_in_two(folder, out / f"{name}-shards")
-            if digest(folder) != digest(out / f"{name}-shards"):
-                sys.exit(f"{name}: the hash depends on the sharding")
-            print(f"{name}: one hash for any sharding")
-            ingot("model", "merge", folder, "--adapter", folder / "lora", out / f"{name}-merged")
-            merged = PeftModel.from_pretrained(weights(folder), folder / "lora").merge_and_unload().state_dict()
-            stored = json.loads((out / f"{name}-merged/config.json").read_text())["torch_dtype"]
-            roundoff = {"float32": 2.0**-22, "bfloat16": 2.0**-8}[stored]
-            compare(f"{name} merged", merged, weights(out / f"{name}-merged").state_dict(), roundoff)
+        for family, cases in FAMILIES.items():
+            for name in cases if (GOLDEN / family).is_dir() else []:
+                check(family, name, Path(scratch))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A real model, SmolLM2-135M-Instruct, against transformers and llama.cpp's own reader. Run by `./run oracles`.
+"""Greedy tokens against transformers: the tiny models of every family, and a real model, SmolLM2-135M-Instruct, which
+is also read by llama.cpp's own reader. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_generate.py [MODEL.gguf]
 
@@ -11,6 +12,9 @@ carries it. `ingot model convert` writes it as a Hugging Face folder in fp32, wh
 * the logits of `ingot score` are those of transformers, within the rounding of fp32 sums;
 * the same 64 tokens come from the GGUF file itself, and from a GGUF file written back from the folder, whose tensors
   the gguf package reads.
+
+Of each golden model: 24 greedy tokens from a prompt of 7 ids, where the best token is ahead of the second by more than
+rounding.
 
 Exit status 1 at the first difference, and when the model cannot be had.
 """
@@ -26,7 +30,10 @@ import gguf
 import numpy as np
 import torch
 from gguf.quants import dequantize
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from model_families import FAMILIES, load
 
 ROOT = Path(__file__).resolve().parents[2]
 INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
@@ -112,7 +119,32 @@ def check_written_back(back, model):
     print(f"GGUF file written back: {len(pairs)} of {len(tensors)} tensors compared, equal")
 
 
+def check_tiny(folder):
+    """Tokens must agree up to the first whose logit is not clearly ahead; at least one must."""
+    model = load(folder)
+    vocab = load_file(folder / "state.safetensors")["logits"].shape[1]
+    prompt = [(5 + 11 * i) % vocab for i in range(7)]
+    ids, clear = list(prompt), True
+    with torch.no_grad():
+        while len(ids) < len(prompt) + 24 and clear:
+            first, second = model(torch.tensor([ids])).logits[0, -1].topk(2)[0].tolist()
+            clear = first - second > 1e-4 * max(1.0, abs(first))
+            if clear:
+                ids.append(model(torch.tensor([ids])).logits[0, -1].argmax().item())
+    wanted = ids[len(prompt):]
+    found = json.loads(ingot("generate", "--model", folder, "--ids", ",".join(map(str, prompt)), "--max-tokens", 24,
+                             "--dtype", "fp32", "--json"))["ids"]
+    stops = [i for i, token in enumerate(wanted) if token == 2]  # eos: Ingot ends before it
+    wanted = wanted[: stops[0]] if stops else wanted
+    if not wanted or found[: len(wanted)] != wanted:
+        sys.exit(f"{folder}: greedy tokens differ:\n{found}\n{wanted}")
+    print(f"{folder.parent.name}/{folder.name}: {len(wanted)} greedy tokens identical")
+
+
 def main():
+    for family, cases in FAMILIES.items():
+        for name in cases if (ROOT / "tests/golden" / family).is_dir() else []:
+            check_tiny(ROOT / "tests/golden" / family / name)
     torch.set_num_threads(os.cpu_count())
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)

@@ -3,15 +3,19 @@
 
     INGOT_EXECUTABLE=build/release/ingot check_peft.py
 
-* An adapter that `ingot finetune` trained loads in peft, and gives the logits of `ingot score --adapter`.
-* An adapter that peft made (random A and B, rsLoRA, some layers only) gives the same logits in Ingot.
+* An adapter that `ingot finetune` trained loads in peft, and gives the logits of `ingot score --adapter`: on a llama that
+  `ingot pretrain` made, and on a random model of every other family.
+* An adapter that peft made (random A and B, rsLoRA, some layers only) gives the same logits in Ingot; so does the one
+  of each golden model of every family.
 * Each of them merged by `ingot model merge`, read by transformers and by `ingot score`, gives the logits of peft's
   merge_and_unload.
 
 Exit status 1 at the first difference.
 """
+import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,21 +24,18 @@ from pathlib import Path
 import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM
+
+from model_families import FAMILIES, load, new_model, randomise, save
 
 ROOT = Path(__file__).resolve().parents[2]
 INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
-IDS = [5, 77, 12, 130, 9, 64, 3, 3, 101, 40, 22, 7]
+IDS = [5, 37, 12, 30, 9, 24, 3, 3, 11, 40, 22, 7]
 
 
 def ingot(*arguments):
     done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
     if done.returncode != 0:
         sys.exit(f"ingot {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
-
-
-def base_model(folder):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def torch_logits(model):
@@ -55,19 +56,22 @@ def distance(found, expected):
 def compare(what, model, folder, adapter, work):
     """Logits of IDS in fp32; the bound is tolerance(f32, length) of src/tensor/tolerance.h over the layers' products."""
     expected = torch_logits(model)
-    config = json.loads((folder / "config.json").read_text())
-    length = 7 * config["num_hidden_layers"] * max(config["vocab_size"], config["hidden_size"], config["intermediate_size"])
+    matrices = [p for p in load(folder).parameters() if p.dim() > 1]
+    layers = json.loads((folder / "config.json").read_text())
+    layers = next(layers[key] for key in ("num_hidden_layers", "n_layer", "n_layers") if key in layers)
+    length = 7 * layers * max(max(p.shape[-2:]) for p in matrices)
     bound = 8 * length**0.5 * 2.0**-24
-    effect = distance(torch_logits(base_model(folder)), expected)
+    effect = distance(torch_logits(load(folder)), expected)
     if not effect > 100 * bound:
         sys.exit(f"{what}: the adapter does nothing, so nothing was compared")
 
+    work.mkdir(parents=True, exist_ok=True)
     merged = work / f"{adapter.name}-merged"
     ingot("model", "merge", folder, "--adapter", adapter, merged, "--dtype", "fp32")
     unloaded = torch_logits(model.merge_and_unload())  # changes the model: after `expected`
     errors = {
         "adapter": distance(ingot_logits(folder, work, "--adapter", adapter), expected),
-        "merged, by transformers": distance(torch_logits(base_model(merged)), unloaded),
+        "merged, by transformers": distance(torch_logits(load(merged)), unloaded),
         "merged, by ingot": distance(ingot_logits(merged, work), unloaded),
     }
     told = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
@@ -75,6 +79,32 @@ def compare(what, model, folder, adapter, work):
     for name, error in errors.items():
         if not error < bound:
             sys.exit(f"{what}, {name}: logits differ")
+
+
+def families():
+    return [family for family in FAMILIES if (ROOT / "tests/golden" / family).is_dir()]
+
+
+def random_base(family, folder):
+    """The family's first golden shape with the vocabulary and the tokenizer of recipes/models/tiny."""
+    tiny = ROOT / "recipes/models/tiny"
+    case = FAMILIES[family]["a"]
+    vocab = json.loads((tiny / "config.json").read_text())["vocab_size"]
+    case = dataclasses.replace(case, config=case.config | {"vocab_size": vocab})
+    model = randomise(new_model(family, case), torch.Generator().manual_seed(4))
+    save(model, folder, family, case)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny / file, folder)
+    return folder
+
+
+def tuned_by_ingot(family, work, recipe, base):
+    targets = ", ".join(FAMILIES[family]["a"].targets)
+    ingot("finetune", recipe, f"model={base}", "init=pretrained", f"name={family}", "steps=20", "optimizer.lr=1e-2",
+          "data.sequence_length=32", "adapter.rank=4", "adapter.alpha=16", "adapter.dropout=0.1",
+          f"adapter.targets=[{targets}]")
+    adapter = work / family / "adapter"
+    compare(f"{family}, trained by ingot", PeftModel.from_pretrained(load(base), adapter).eval(), base, adapter, work)
 
 
 def main():
@@ -93,10 +123,10 @@ def check(work):
     )
     ingot("pretrain", recipe)
     base = work / "base/model"
-    ingot("finetune", recipe, f"model={base}", "init=pretrained", "name=lora", "steps=20", "optimizer.lr=1e-2",
-          "adapter.rank=4", "adapter.alpha=16", "adapter.dropout=0.1")
-    adapter = work / "lora/adapter"
-    compare("trained by ingot", PeftModel.from_pretrained(base_model(base), adapter).eval(), base, adapter, work)
+    tuned_by_ingot("llama", work, recipe, base)
+    for family in families():
+        if family != "llama":
+            tuned_by_ingot(family, work, recipe, random_base(family, work / f"{family}-base"))
 
     torch.manual_seed(3)
     for name, settings in {
@@ -104,10 +134,16 @@ def check(work):
         "peft, rsLoRA on q and down": dict(r=8, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "down_proj"]),
     }.items():
         folder = ROOT / "tests/golden/llama/a"
-        model = get_peft_model(base_model(folder), LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
+        model = get_peft_model(load(folder), LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
         saved = work / name.replace(" ", "-").replace(",", "")
         model.save_pretrained(saved)
         compare(name, model.eval(), folder, saved, work)
+
+    for family in families():
+        for name in FAMILIES[family]:
+            folder = ROOT / "tests/golden" / family / name
+            adapter = PeftModel.from_pretrained(load(folder), folder / "lora").eval()
+            compare(f"{family}/{name}", adapter, folder, folder / "lora", work / family / name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Golden states of tiny random models of every family, by torch, transformers and peft. Run inside the oracle environment.
+
+    make_model_golden.py [--out tests/golden] [--seed 20] [FAMILY ...]
+
+Writes one folder a case of model_families.py, OUT/FAMILY/CASE, each with
+
+  config.json, model.safetensors     a Hugging Face directory, BF16 or F32 (values exact in bf16)
+  state.safetensors                  ids, targets [T] i32 (-100: not counted), cu_seqlens [S+1] i32: S packed sequences;
+                                     logits [T, V] f32; logits_bf16 [T, V] bf16: the same model run in torch's bf16;
+                                     grad.NAME f32: gradient of the mean loss for every parameter, by checkpoint name
+  adamw.safetensors                  ten AdamW steps on the same batch. losses, grad_norms [10] (before clipping): step s
+                                     uses the weights before its update; clip_grad_norm [1]: what they are clipped to, less
+                                     than the first and more than the last; weight.NAME f32: the parameters after them;
+                                     losses.error, grad_norms.error [10], error.NAME [1]: see below
+  lora/                              a PEFT adapter (adapter_config.json, adapter_model.safetensors), B not zero
+  lora.safetensors                   logits [T, V] with the adapter; grad.NAME; and of ten AdamW steps on the adapter alone
+                                     what adamw.safetensors has; names as in adapter_model.safetensors
+  golden.json                        loss, lora_loss, counted, the optimizer's numbers, the error of torch's bf16 logits
+                                     against the exact ones (max and root mean square), versions
+
+Exact means torch in float64, also where transformers asks for float32 in the middle (Exact below), rounded once to f32
+when it is written. The loss is the sum of cross entropy over counted targets divided by their number. Weight decay is on
+matrices (embedding and adapter matrices too), not on norms and biases. Clipping is torch's: gradients times
+min(1, max_norm / (norm + 1e-6)).
+
+Why ten steps need an error of their own. Adam divides a gradient by its own size plus eps, 1e-8. An element whose
+gradient is rounding only gets an update of up to lr whose sign is that of the rounding: the bias of keys has gradient
+zero wherever positions do not rotate it, as softmax does not change when a row of scores is shifted; others are as small
+by chance. No two programs in fp32 agree there, and no bound from dtype and length can say how far they are apart, as it
+depends on the data. So it is measured: the same ten steps in torch's fp32, RUNS times from weights moved by at most one
+unit in the last place, which draws every rounding afresh and moves the exact result by less than the bound. error.NAME is
+the largest Euclidean distance of a run's tensor from the exact one, losses.error and grad_norms.error the largest
+differences. tests/parity lets Ingot be off by tolerance() of tensor/tolerance.h plus MULTIPLE times that error
+(tests/parity/golden.h), tensor by tensor: where gradients are not rounding the error is as small as tolerance(), and a
+mistake in the optimizer shows.
+"""
+import argparse
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import peft
+import torch
+from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
+
+from model_families import FAMILIES, VERSIONS, by_checkpoint_name, load, new_model, randomise, save
+
+LENGTHS = [13, 19]
+STEPS = 10
+RUNS = 4
+OPTIMIZER = dict(lr=1e-3, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.1)
+CLIP = 0.9  # of the first gradient's norm: the first steps are clipped, the last are not
+
+
+class Exact(TorchFunctionMode):
+    """float64 wherever float32 is asked for."""
+
+    def __torch_function__(self, function, types, arguments=(), named=None):
+        def wider(value):
+            return torch.float64 if value is torch.float32 else value
+
+        if function is torch.Tensor.float:
+            return arguments[0].double()
+        return function(*map(wider, arguments), **{name: wider(value) for name, value in (named or {}).items()})
+
+    def __enter__(self):
+        torch.set_default_dtype(torch.float64)
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        torch.set_default_dtype(torch.float32)
+        return super().__exit__(*error)
+
+
+def packed_batch(vocab, generator):
+    """ids, targets [T] and cu_seqlens; the prompt part of each sequence and one place in the middle are not counted."""
+    ids = torch.randint(0, vocab, (sum(LENGTHS),), generator=generator)
+    targets = torch.full_like(ids, -100)
+    bounds = [0]
+    for length in LENGTHS:
+        start, end = bounds[-1], bounds[-1] + length
+        targets[start : end - 1] = ids[start + 1 : end]
+        targets[start : start + 3] = -100
+        targets[start + length // 2] = -100
+        bounds.append(end)
+    return ids, targets, torch.tensor(bounds)
+
+
+class Problem:
+    """A batch and what is computed of it."""
+
+    def __init__(self, vocab, generator):
+        self.ids, self.targets, self.bounds = packed_batch(vocab, generator)
+        sequences = [self.ids[start:end] for start, end in zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist())]
+        # Each sequence on its own, positions from zero; what fills up the short ones comes after them, so that they do
+        # not see it.
+        self.rows = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
+        self.real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(s) for s in sequences], batch_first=True).bool()
+
+    def logits(self, model):
+        """[T, V]"""
+        return model(input_ids=self.rows, use_cache=False).logits[self.real]
+
+    def loss(self, logits):
+        total = torch.nn.functional.cross_entropy(logits.float(), self.targets, ignore_index=-100, reduction="sum")
+        return total / (self.targets != -100).sum()
+
+    def ten_steps(self, model, clip):
+        """Losses and norms [STEPS] in the model's type; the model's trained parameters change."""
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(
+            [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": OPTIMIZER["weight_decay"]},
+             {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
+            lr=OPTIMIZER["lr"], betas=tuple(OPTIMIZER["betas"]), eps=OPTIMIZER["eps"],
+        )
+        losses, norms = [], []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = self.loss(self.logits(model))
+            loss.backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(parameters, clip).item())
+            losses.append(loss.item())
+            optimizer.step()
+        return torch.tensor(losses, dtype=torch.float64), torch.tensor(norms, dtype=torch.float64)
+
+
+def trained(model):
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def moved(model, run):
+    """A copy of the model; but for run 0, its weights are moved by -1, 0 or 1 unit in the last place."""
+    copied = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(run)
+    with torch.no_grad():
+        for weight in copied.parameters() if run else []:
+            weight += weight * (torch.randint(-1, 2, weight.shape, generator=generator) * 2.0**-23)
+    return copied
+
+
+def steps_of(problem, model, gradients, names):
+    """Ten steps from `model` (fp32): the exact result and the error of torch's fp32."""
+    clip = CLIP * torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
+    exact = copy.deepcopy(model).double()
+    with Exact():
+        losses, norms = problem.ten_steps(exact, clip.item())
+    weights = names({name: p for name, p in trained(exact).items()})
+    errors = {name: torch.zeros(1) for name in weights}
+    losses_error, norms_error = torch.zeros(STEPS), torch.zeros(STEPS)
+    for run in range(RUNS):
+        found = moved(model, run)
+        run_losses, run_norms = problem.ten_steps(found, clip.item())
+        losses_error = torch.maximum(losses_error, (run_losses - losses).abs().float())
+        norms_error = torch.maximum(norms_error, (run_norms - norms).abs().float())
+        for name, weight in names(trained(found)).items():
+            errors[name] = torch.maximum(errors[name], (weight.double() - weights[name].double()).norm().float()[None])
+    return (
+        {"clip_grad_norm": clip[None]}
+        | {"losses": losses.float(), "losses.error": losses_error, "grad_norms": norms.float(), "grad_norms.error": norms_error}
+        | {"weight." + name: weight.float() for name, weight in weights.items()}
+        | {"error." + name: error for name, error in errors.items()}
+    )
+
+
+def gradients_of(problem, model, names):
+    """Exact logits, loss and gradients."""
+    exact = copy.deepcopy(model).double()
+    with Exact():
+        logits = problem.logits(exact)
+        loss = problem.loss(logits)
+        loss.backward()
+    gradients = names({name: p.grad for name, p in trained(exact).items()})
+    return logits.detach(), loss.item(), {"grad." + name: gradient.float() for name, gradient in gradients.items()}
+
+
+def make_adapter(base, case, folder, generator):
+    task = None if case.foundry else "CAUSAL_LM"
+    config = peft.LoraConfig(target_modules=case.targets, lora_dropout=0.0, bias="none", task_type=task, **case.lora)
+    tuned = peft.get_peft_model(base, config)
+    with torch.no_grad():
+        for name, parameter in trained(tuned).items():
+            if "lora_B" in name:
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+    tuned.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    config_file = folder / "adapter_config.json"
+    saved = json.loads(config_file.read_text())
+    saved["base_model_name_or_path"] = None
+    saved["target_modules"] = case.targets
+    config_file.write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    return tuned
+
+
+def adapter_names(tensors):
+    return {name.replace(".default", ""): t.detach().clone().contiguous() for name, t in tensors.items()}
+
+
+def smallest_margin(model, problem):
+    """Of a mixture's choices: how far the first expert left out is behind the last one taken, in router logits."""
+    margins = []
+    hooks = []
+    for name, module in model.named_modules():
+        if name.endswith("mlp.gate"):
+            def look(gate, inputs, _):
+                best = torch.nn.functional.linear(inputs[0].flatten(0, -2), gate.weight).sort(descending=True).values
+                count = model.config.num_experts_per_tok
+                margins.append((best[:, count - 1] - best[:, count]).min().item())
+            hooks.append(module.register_forward_hook(look))
+    with torch.no_grad():
+        problem.logits(model)
+    for hook in hooks:
+        hook.remove()
+    return min(margins)
+
+
+def make(family, name, out, seed):
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)  # peft initialises A from the global generator
+    case = FAMILIES[family][name]
+    folder = out / family / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = randomise(new_model(family, case), generator)
+    save(model, folder, family, case)
+    problem = Problem(case.config["vocab_size"], generator)
+    # In bf16 a close choice of experts goes either way, and then logits cannot be compared.
+    while family == "mixtral" and smallest_margin(model, problem) < 0.1:
+        problem = Problem(case.config["vocab_size"], generator)
+
+    model = load(folder)
+    logits, loss, gradients = gradients_of(problem, model, by_checkpoint_name)
+    half = load(folder, torch.bfloat16)
+    with torch.no_grad():
+        logits_bf16 = problem.logits(half)
+    error = (logits_bf16.double() - logits).abs()
+    save_file(
+        {
+            "ids": problem.ids.int(), "targets": problem.targets.int(), "cu_seqlens": problem.bounds.int(),
+            "logits": logits.float(), "logits_bf16": logits_bf16.contiguous(),
+        } | gradients,
+        folder / "state.safetensors",
+    )
+    save_file(steps_of(problem, model, gradients, by_checkpoint_name), folder / "adamw.safetensors")
+
+    tuned = make_adapter(load(folder), case, folder / "lora", generator)
+    tuned_logits, tuned_loss, tuned_gradients = gradients_of(problem, tuned, adapter_names)
+    steps = steps_of(problem, tuned, tuned_gradients, adapter_names)
+    wanted = load_file(folder / "lora/adapter_model.safetensors").keys()
+    assert {name.removeprefix("weight.") for name in steps if name.startswith("weight.")} == wanted
+    save_file({"logits": tuned_logits.float()} | tuned_gradients | steps, folder / "lora.safetensors")
+
+    facts = {
+        "loss": loss,
+        "lora_loss": tuned_loss,
+        "counted": int((problem.targets != -100).sum()),
+        "steps": STEPS,
+        "optimizer": OPTIMIZER,
+        "lora": case.lora,
+        "bf16_max_error": error.max().item(),
+        "bf16_rms_error": error.square().mean().sqrt().item(),
+        "seed": seed,
+        "versions": {n: m.__version__.split("+")[0] for n, m in (VERSIONS | {"peft": peft}).items()},
+    }
+    (folder / "golden.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+    print(
+        f"{family}/{name}: loss {loss:.6f}, lora {tuned_loss:.6f}, logits std {logits.std().item():.3f}, "
+        f"bf16 rms error {facts['bf16_rms_error']:.2e}", flush=True
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[2] / "tests/golden")
+    parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("families", nargs="*", metavar="FAMILY", default=list(FAMILIES))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for family in arguments.families:
+        for name in FAMILIES[family]:
+            make(family, name, arguments.out, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()
