@@ -115,7 +115,7 @@ FAMILIES = {
     "mpt": {
         # By transformers: ALiBi over 6 heads (not a power of two), clipped queries, keys and values, no biases.
         "a": Case(
-            dict(d_model=36, n_heads=6, n_layers=2, expansion_ratio=2, max_seq_len=64, vocab_size=43, no_bias=True,
+            dict(d_model=36, n_heads=6, n_layers=2, expansion_ratio=4, max_seq_len=64, vocab_size=43, no_bias=True,
                  attn_config=dict(clip_qkv=1.5, alibi=True, alibi_bias_max=8)),
             MPT),
         # Learned positions, biases, LayerNorm of queries and keys, grouped queries, a logit scale.
