@@ -124,7 +124,7 @@ class Mpt(nn.Module):
 def load_mpt(folder, dtype):
     model = Mpt(json.loads((folder / "config.json").read_text()))
     tensors = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted(folder.glob("model*.safetensors")):
         tensors |= load_file(file)
     model.load_state_dict(tensors)
     return model.to(dtype)
