@@ -218,9 +218,6 @@ void reference_dequantize(Context&, const Tensor& out, const Weight& weight) {
 
 std::string onednn_declines_matmul(const Context&, const Tensor& c, const Tensor& a, const Tensor&,
                                    ops::MatmulAttributes attributes) {
-  if (a.dtype == DType::bf16 && !attributes.transpose_a && c.shape[1] < 16 && onednn_has_tiles()) {
-    return "with tiles few rows of few columns are summed in another order than many";
-  }
   return onednn_declines(a.dtype, c.dtype, a.shape[attributes.transpose_a ? 0 : 1]);
 }
 std::string onednn_declines_linear(const Context&, const Tensor& result, const Tensor& given, const Weight&,

@@ -120,14 +120,6 @@ std::string onednn_declines(DType in, DType out, int64_t k) {
   return {};
 }
 
-bool onednn_has_tiles() {
-  static const bool has = [] {
-    const auto tiles = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & tiles) == tiles;
-  }();
-  return has;
-}
-
 void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   one_openmp_thread();
   thread_local dnnl::stream stream(engine());

@@ -10,10 +10,6 @@ namespace ingot::cpu {
 // Why oneDNN does not serve this product; empty when it does.
 std::string onednn_declines(DType in, DType out, int64_t k);
 
-// Whether oneDNN multiplies bf16 in AMX tiles. Then a row's sums depend on how many rows there are where these are few:
-// fewer than 33 for products of less than 16 columns, fewer than 17 for others (measured, oneDNN 2.6).
-bool onednn_has_tiles();
-
 // A slice on the calling thread, with primitives cached by shape. ErrorKind::internal when oneDNN fails.
 void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b);
 
