@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <dnnl.hpp>
 #include <map>
 
@@ -91,18 +92,29 @@ void copy_rows(void* to, size_t to_row, const void* from, size_t from_row, int64
   }
 }
 
+// A matrix of this size, stored row by row.
+struct Extent {
+  int64_t rows;
+  int64_t columns;
+};
+
 // A matrix without gaps between its rows: itself, or a copy that lives until the next slice of the same thread.
 // oneDNN computes matrices with gaps by another algorithm, whose order of sums is another one.
 class Dense {
  public:
-  void* of(const void* data, int64_t rows, int64_t columns, int64_t ld, size_t element, bool read) {
-    const size_t row = static_cast<size_t>(columns) * element;
-    if (ld == columns || rows == 1) return const_cast<void*>(data);
-    memory_.resize(static_cast<size_t>(rows) * row + alignment);
+  // `padded` is `own` or larger; what is beyond `own` is anything.
+  void* of(const void* data, Extent own, Extent padded, int64_t ld, size_t element, bool read) {
+    const size_t row = static_cast<size_t>(padded.columns) * element;
+    const bool gaps = ld != own.columns && own.rows != 1;
+    if (!gaps && padded.rows == own.rows && padded.columns == own.columns) return const_cast<void*>(data);
+    memory_.resize(static_cast<size_t>(padded.rows) * row + alignment);
     void* copy = memory_.data();
     size_t space = memory_.size();
     std::align(alignment, memory_.size() - alignment, copy, space);
-    if (read) copy_rows(copy, row, data, static_cast<size_t>(ld) * element, rows, row);
+    if (read) {
+      copy_rows(copy, row, data, static_cast<size_t>(ld) * element, own.rows,
+                static_cast<size_t>(own.columns) * element);
+    }
     return copy;
   }
 
@@ -110,6 +122,14 @@ class Dense {
   static constexpr size_t alignment = 64;
   std::vector<std::byte> memory_;
 };
+
+// On machines with AMX oneDNN computes small bf16 products another way, by AVX-512, whose sums differ. So that a row
+// does not depend on the others, those are computed with as many rows as take the usual way (found by trying: more than
+// 256 results).
+int64_t padded_rows(const Gemm& gemm) {
+  constexpr int64_t most_small_results = 256;
+  return gemm.in == DType::bf16 ? std::max(gemm.m, most_small_results / gemm.n + 1) : gemm.m;
+}
 
 }  // namespace
 
@@ -124,20 +144,22 @@ void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   one_openmp_thread();
   thread_local dnnl::stream stream(engine());
   try {
-    Product& product = product_of(gemm);
+    Gemm padded = gemm;
+    padded.m = padded_rows(gemm);
+    Product& product = product_of(padded);
     thread_local Dense dense_a;
     thread_local Dense dense_b;
     thread_local Dense dense_c;
     const size_t in = size_of(gemm.in);
     const size_t out = size_of(gemm.out);
-    const auto stored = [&](bool transposed, int64_t rows, int64_t columns) {
-      return transposed ? std::pair(columns, rows) : std::pair(rows, columns);
+    const auto stored = [](bool transposed, int64_t rows, int64_t columns) {
+      return transposed ? Extent{columns, rows} : Extent{rows, columns};
     };
-    const auto [a_rows, a_columns] = stored(gemm.transpose_a, gemm.m, gemm.k);
-    const auto [b_rows, b_columns] = stored(gemm.transpose_b, gemm.k, gemm.n);
-    void* own_a = dense_a.of(a, a_rows, a_columns, gemm.lda, in, true);
-    void* own_b = dense_b.of(b, b_rows, b_columns, gemm.ldb, in, true);
-    void* own_c = dense_c.of(c, gemm.m, gemm.n, gemm.ldc, out, gemm.accumulate);
+    const Extent b_extent = stored(gemm.transpose_b, gemm.k, gemm.n);
+    void* own_a = dense_a.of(a, stored(gemm.transpose_a, gemm.m, gemm.k), stored(gemm.transpose_a, padded.m, gemm.k),
+                             gemm.lda, in, true);
+    void* own_b = dense_b.of(b, b_extent, b_extent, gemm.ldb, in, true);
+    void* own_c = dense_c.of(c, {gemm.m, gemm.n}, {padded.m, gemm.n}, gemm.ldc, out, gemm.accumulate);
     product.primitive.execute(stream, {{DNNL_ARG_SRC, memory(product.a, engine(), own_a)},
                                        {DNNL_ARG_WEIGHTS, memory(product.b, engine(), own_b)},
                                        {DNNL_ARG_DST, memory(product.c, engine(), own_c)},
