@@ -64,6 +64,7 @@ size_t turn_size(std::string_view turn, const ordered_json& message) {
   if (const auto content = message.find("content"); content != message.end() && content->is_string()) {
     const auto& text = content->get_ref<const std::string&>();
     for (const std::string_view form : {std::string_view(text), trim(text)}) {
+      if (form.empty()) continue;  // a message of tool calls alone
       if (const size_t found = turn.rfind(form); found != std::string_view::npos) {
         keep = found + form.size();
         break;
