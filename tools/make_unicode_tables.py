@@ -7,7 +7,6 @@ Numbers are decimal and code points are differences to the one before, which kee
     python3 tools/make_unicode_tables.py > src/text/unicode_tables.inc
 """
 import sys
-import textwrap
 
 try:
     import unicodedata2 as data
@@ -50,7 +49,13 @@ def class_of(cp):
 def emit(name, comment, numbers, kind="int32_t"):
     print(f"\n// {comment}")
     print(f"constexpr {kind} {name}[] = {{")
-    print(textwrap.fill(",".join(map(str, numbers)).replace(",", ", "), 118).replace(", ", ","))
+    line = ""
+    for number in numbers:
+        if len(line) + len(str(number)) + 1 > 119:
+            print(line)
+            line = ""
+        line += f"{number},"
+    print(line)
     print("};")
 
 

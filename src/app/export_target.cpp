@@ -51,8 +51,9 @@ uint64_t bytes_under(const fs::path& path) {
 void ExportOptions::declare(Arguments& arguments) {
   arguments.positional("out", out, "the folder or .gguf file to write; it must not exist");
   arguments.option("to", to, "hf (a folder) or gguf; without it by the name of OUT");
-  arguments.option("dtype", dtype,
-                   "fp32, f16, bf16 or, in GGUF, q8_0 or q4_0; without it as stored, and bf16 for block-quantised models");
+  arguments.option(
+      "dtype", dtype,
+      "fp32, f16, bf16 or, in GGUF, q8_0 or q4_0; without it as stored, and bf16 for block-quantised models");
 }
 
 ExportTarget resolve(const ExportOptions& options, const std::string& stored_dtype) {
@@ -61,7 +62,8 @@ ExportTarget resolve(const ExportOptions& options, const std::string& stored_dty
   target.format = format_of(options);
   if (options.dtype) {
     const std::optional<Storage> named = storage_named(*options.dtype);
-    if (!named) throw_hint(ErrorKind::usage, "fp32, f16, bf16, q8_0 or q4_0", "--dtype '{}' is not known", *options.dtype);
+    if (!named)
+      throw_hint(ErrorKind::usage, "fp32, f16, bf16, q8_0 or q4_0", "--dtype '{}' is not known", *options.dtype);
     target.storage = *named;
   } else {
     const std::optional<Storage> stored = storage_named(stored_dtype);

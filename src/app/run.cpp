@@ -336,7 +336,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   std::filesystem::path result;
   if (plan.lora) {
     result = folder.path() / "adapter";
-    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, *trained), *runtime.device);
+    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, *trained),
+                              *runtime.device);
   } else {
     result = folder.path() / "model";
     std::filesystem::remove_all(result);

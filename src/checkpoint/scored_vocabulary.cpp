@@ -1,6 +1,7 @@
 #include "checkpoint/scored_vocabulary.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <tuple>
 #include <unordered_map>
 

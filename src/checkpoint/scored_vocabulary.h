@@ -1,9 +1,9 @@
 // BPE by scores (SentencePiece, GGUF's "llama") and BPE by ranked merges (tokenizer.json), where one can be written as
 // the other: a piece's score then decides for all pairs that make it, so the pairs of better pieces come first and none
-// is missing. For .cpp files only (nlohmann).
+// is missing.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "text/tokenizer.h"
 

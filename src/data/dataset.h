@@ -45,7 +45,8 @@ class Dataset {
   // Reads, tokenizes (in parallel, with a result that does not depend on the number of threads) and packs. An epoch
   // holds each document of a source floor(weight) times, and a share weight - floor(weight) of them, chosen by the
   // seed, once more. `chat_template` may be null; see tokenized.h for what it changes. Errors: usage for no source,
-  // a weight that is not a finite number above 0, and an epoch of more than 2^28 documents; else as DocumentReader, tokenize and plan_packing.
+  // a weight that is not a finite number above 0, and an epoch of more than 2^28 documents; else as DocumentReader,
+  // tokenize and plan_packing.
   static Dataset build(std::span<const Source> sources, const text::Tokenizer& tokenizer,
                        const text::ChatTemplate* chat_template, const DatasetSettings& settings, ThreadPool& pool);
 

@@ -30,7 +30,7 @@ struct BlockCodec {
   Storage storage;
   void (*decode)(const std::byte* blocks, int64_t n, float* values);
   void (*encode)(const float* values, int64_t n, std::byte* blocks);  // null where there is no encoder
-  size_t scales;   // byte of a block where its halves begin: scale, and minimum where there is one
+  size_t scales;  // byte of a block where its halves begin: scale, and minimum where there is one
   int num_scales;
 };
 

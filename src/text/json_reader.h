@@ -1,65 +1,35 @@
-// The parts of a tokenizer.json, with errors that say where they stand. For .cpp files only (nlohmann).
+// The parts of a tokenizer.json, with errors that say where they stand.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-
-#include "base/error.h"
 
 namespace ingot::text {
 
 using nlohmann::json;
 
-// The members of one JSON object, with errors that say where it stands.
+// The members of one JSON object that outlives this. Errors: corrupt, naming the place, for members of another type.
 class Reader {
  public:
-  Reader(const json& value, std::string where) : value_(value), where_(std::move(where)) {
-    if (!value.is_object()) throw_error(ErrorKind::corrupt, "{} is not an object", where_);
-  }
+  Reader(const json& value, std::string where);
 
   const std::string& where() const { return where_; }
 
-  // The member, or null when it is missing.
-  const json& at(const char* key) const {
-    static const json null;
-    const auto found = value_.find(key);
-    return found == value_.end() ? null : *found;
-  }
-  bool boolean(const char* key, bool fallback) const {
-    const json& member = at(key);
-    if (member.is_null()) return fallback;
-    if (!member.is_boolean()) throw_error(ErrorKind::corrupt, "{}: \"{}\" is not true or false", where_, key);
-    return member.get<bool>();
-  }
-  std::string string(const char* key) const {
-    const json& member = at(key);
-    if (!member.is_string()) throw_error(ErrorKind::corrupt, "{}: \"{}\" is missing or not a string", where_, key);
-    return member.get<std::string>();
-  }
-  const json& array(const char* key) const {
-    const json& member = at(key);
-    if (!member.is_array()) throw_error(ErrorKind::corrupt, "{}: \"{}\" is missing or not a list", where_, key);
-    return member;
-  }
-  Reader object(const char* key) const { return Reader(at(key), where_ + "." + key); }
-  int32_t integer(const char* key) const { return integer(at(key), where_ + "." + key); }
+  const json& at(const char* key) const;  // null when it is missing
+  bool boolean(const char* key, bool fallback) const;
+  std::string string(const char* key) const;
+  const json& array(const char* key) const;
+  Reader object(const char* key) const;
+  int32_t integer(const char* key) const;  // from 0 on
 
-  static int32_t integer(const json& value, const std::string& where) {
-    if (!value.is_number_integer() || value.get<double>() < 0 || value.get<double>() > INT32_MAX) {
-      throw_error(ErrorKind::corrupt, "{} is missing or not a number from 0 to {}", where, INT32_MAX);
-    }
-    return value.get<int32_t>();
-  }
+  static int32_t integer(const json& value, const std::string& where);
 
  private:
   const json& value_;
   std::string where_;
 };
 
-[[noreturn]] inline void refuse(const Reader& at, const std::string& what) {
-  throw_hint(ErrorKind::unsupported,
-             "Ingot reads BPE and unigram tokenizers of the GPT-2, Llama, Mistral, Qwen2, SmolLM2 and T5 kinds",
-             "{}: {} is not supported", at.where(), what);
-}
+// ErrorKind::unsupported, naming `what` and where it stands.
+[[noreturn]] void refuse(const Reader& at, const std::string& what);
 
 }  // namespace ingot::text

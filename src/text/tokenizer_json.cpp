@@ -1,4 +1,7 @@
 // Tokenizers from a Hugging Face tokenizer.json (specs/tokenizers.md, section 1).
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer.h"

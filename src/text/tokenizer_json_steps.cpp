@@ -1,5 +1,9 @@
 #include "text/tokenizer_json_steps.h"
 
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
 namespace ingot::text {
 namespace {
 

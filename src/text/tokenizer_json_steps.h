@@ -1,5 +1,5 @@
 // The steps of a tokenizer.json around its model: normalizer, pre-tokenizer, decoder, post-processor.
-// For .cpp files only (nlohmann). Errors of all: corrupt; unsupported, naming the component.
+// Errors of all: corrupt; unsupported, naming the component.
 #pragma once
 
 #include "text/json_reader.h"

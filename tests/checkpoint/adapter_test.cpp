@@ -88,8 +88,7 @@ TEST(Adapter, RefusesWhatItWouldNotApply) {
   refused(ErrorKind::unsupported, {"embed_tokens", "no linear layer"},
           [](json& c) { c["target_modules"] = {"embed_tokens"}; });
   refused(ErrorKind::corrupt, {"bias 'some'"}, [](json& c) { c["bias"] = "some"; });
-  refused(ErrorKind::corrupt, {"target_modules", "does not compile"},
-          [](json& c) { c["target_modules"] = "(q_proj"; });
+  refused(ErrorKind::corrupt, {"target_modules", "does not compile"}, [](json& c) { c["target_modules"] = "(q_proj"; });
   refused(ErrorKind::corrupt, {"rank_pattern", "-1"}, [](json& c) { c["rank_pattern"]["q_proj"] = -1; });
   refused(ErrorKind::corrupt, {"lora_A.weight", "[4, 64]", "[3, 64]"}, [](json& c) { c["r"] = 3; });
   refused(ErrorKind::corrupt, {"q_proj.lora_A.weight", "[4, 64]", "[2, 64]"},
