@@ -20,7 +20,8 @@ inline bool refused(const Error& error) {
 inline bool render_template(std::string_view source) {
   static const auto variables = nlohmann::ordered_json::parse(
       R"({"messages": [{"role": "user", "content": " a b\n"}, {"role": "assistant", "content": "\u00e9c"}], "tools": null,
-          "add_generation_prompt": true, "bos_token": "<s>", "items": [1, 2.5, "x", null], "d": {"a": {"b": 1}}})");
+          "add_generation_prompt": true, "bos_token": "<s>", "items": [1, 2.5, "x", null], "d": {"a": {"b": 1}},
+          "users": [{"name": "Al", "age": 3}, {"name": "Bo"}]})");
   try {
     const jinja::Template parsed(source, "fuzz");
     static_cast<void>(
