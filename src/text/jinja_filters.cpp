@@ -101,9 +101,11 @@ std::string indent(const Call& call) {
   return out;
 }
 
-// The attribute of an item: a name, an index, or several with dots between them.
-Value attribute_of(Context& context, const Value& item, const Value& path) {
-  if (!is<Text>(path)) return get_item(context, item, path);
+// The attribute of an item: a name, an index, or several with dots between them; `missing`, when given, is in the place
+// of each that there is not.
+Value attribute_of(Context& context, const Value& item, const Value& path, const Value* missing = nullptr) {
+  const auto or_missing = [&](Value value) { return is<Undefined>(value) && missing != nullptr ? *missing : value; };
+  if (!is<Text>(path)) return or_missing(get_item(context, item, path));
   Value value = item;
   const std::string& names = *text_of(path);
   for (size_t at = 0; at <= names.size();) {
@@ -112,7 +114,7 @@ Value attribute_of(Context& context, const Value& item, const Value& path) {
     int64_t index = 0;
     const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), index);
     const bool is_index = error == std::errc() && stop == name.data() + name.size();
-    value = is_index ? get_item(context, value, index) : get_item(context, value, name);
+    value = or_missing(is_index ? get_item(context, value, index) : get_item(context, value, name));
     at = end + 1;
   }
   return value;
@@ -161,6 +163,9 @@ Value unique(const Call& call) {
   std::vector<Value> kept, keys;
   for (Value& item : iterate(call.context, call.value)) {
     Value key = sort_key(call.context, item, values[1], flag(values[0], false));
+    if (is<Dict*>(key) || (is<List*>(key) && std::get<List*>(key)->kind == List::Kind::list)) {
+      call.context.fail("unique compares what can be a key; a {} cannot", type_name(key));
+    }
     if (std::any_of(keys.begin(), keys.end(), [&](const Value& old) { return equal(call.context, old, key); }))
       continue;
     keys.push_back(std::move(key));
@@ -176,9 +181,7 @@ Value map(const Call& call) {
   if (rest.positional.empty()) {
     const auto values = call.bind({"attribute", "default"}, 1);
     for (const Value& item : iterate(call.context, call.value)) {
-      Value value = attribute_of(call.context, item, values[0]);
-      if (is<Undefined>(value) && given(values[1])) value = values[1];
-      out.push_back(std::move(value));
+      out.push_back(attribute_of(call.context, item, values[0], given(values[1]) ? &values[1] : nullptr));
     }
     return call.context.new_list(std::move(out), List::Kind::lazy);
   }
@@ -257,8 +260,14 @@ std::optional<double> parse_float(const std::string& text) {
   return value;
 }
 
+// Also with a default: that is for what is no number.
+void refuse_undefined(const Call& call) {
+  if (is<Undefined>(call.value)) call.context.fail("{}", *std::get<Undefined>(call.value).what);
+}
+
 Value to_int(const Call& call) {
   const auto values = call.bind({"default", "base"});
+  refuse_undefined(call);
   Value fallback = given(values[0]) ? values[0] : Value(int64_t{0});
   const int base =
       given(values[1]) ? static_cast<int>(std::clamp<int64_t>(to_integer(call.context, values[1], "base"), 2, 36)) : 10;
@@ -294,6 +303,7 @@ Value to_int(const Call& call) {
 
 Value to_float(const Call& call) {
   const auto values = call.bind({"default"});
+  refuse_undefined(call);
   if (is<double>(call.value)) return call.value;
   if (is<int64_t>(call.value) || is<bool>(call.value)) {
     return static_cast<double>(to_integer(call.context, call.value, "float"));

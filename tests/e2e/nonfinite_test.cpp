@@ -1,4 +1,5 @@
-// A model with a number in it that is not finite: the run goes on, changes nothing, and says where it came from.
+// A model with numbers in it that are too large to compute with: the run goes on, changes nothing, and says where it
+// went wrong. (What is not finite itself is refused when the model is loaded: tests/checkpoint.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,14 +13,14 @@
 namespace ingot::e2e {
 namespace {
 
-// Sets one bf16 element of a tensor in a file.
-void set_bf16(const std::filesystem::path& file, const std::string& tensor, size_t element, uint16_t bits) {
+// Sets every bf16 element of a tensor in a file.
+void set_bf16(const std::filesystem::path& file, const std::string& tensor, uint16_t bits) {
   std::string bytes = read(file);
   const formats::SafetensorsFile parsed(std::as_bytes(std::span(bytes.data(), bytes.size())), file.string());
   const formats::TensorEntry& entry = parsed.at(tensor);
   ASSERT_EQ(entry.dtype, "BF16");
   const auto at = static_cast<size_t>(entry.bytes.data() - reinterpret_cast<const std::byte*>(bytes.data()));
-  std::memcpy(bytes.data() + at + 2 * element, &bits, sizeof bits);
+  for (size_t i = 0; i < entry.bytes.size(); i += sizeof bits) std::memcpy(bytes.data() + at + i, &bits, sizeof bits);
   write(file, bytes);
 }
 
@@ -27,7 +28,7 @@ TEST(NonFinite, TheLayerAndTheOpAreNamed) {
   const Program program;
   const std::filesystem::path model = make_text_model(program, false);
   const std::string culprit = "model.layers.1.mlp.up_proj.weight";
-  set_bf16(model / "model.safetensors", culprit, 77, 0x7F80);
+  set_bf16(model / "model.safetensors", culprit, 0x7F7F);  // the largest number
   std::string text;
   for (int i = 0; i < 100; ++i) text += "{\"text\": \"A line that says something.\"}\n";
   write(program / "train.jsonl", text);
@@ -46,7 +47,7 @@ TEST(NonFinite, TheLayerAndTheOpAreNamed) {
     const std::string message = event.at("message");
     if (message.find("not finite") == std::string::npos) continue;
     ++warnings;
-    EXPECT_NE(message.find("linear with " + culprit + ", which is not finite itself"), std::string::npos) << message;
+    EXPECT_NE(message.find("linear with " + culprit), std::string::npos) << message;
   }
   EXPECT_EQ(skipped, 2);
   EXPECT_EQ(warnings, 2);

@@ -62,7 +62,7 @@ TEST(TokenizeSpecial, AddsWhatTheTokenizerPutsAround) {
 TEST(TokenizeErrors, OneLineEach) {
   const Program program;
   const std::string folder = tokenizer_folder(program, "smollm2");
-  program.refuses({"tokenize", "--model", folder}, 2, "exactly one of --text, --file and --decode");
+  program.refuses({"tokenize", "--model", folder}, 2, "exactly one of --text, --file, --texts and --decode");
   program.refuses({"tokenize", "--model", folder, "--decode", "1,-2"}, 2, "'-2' is not a token id");
   program.refuses({"tokenize", "--model", folder, "--file", (program / "gone.txt").string()}, 3, "gone.txt");
   write(program / "latin1.txt", "caf\xe9");

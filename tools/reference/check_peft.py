@@ -66,7 +66,7 @@ def compare(what, model, folder, adapter, work):
         sys.exit(f"{what}: the adapter does nothing, so nothing was compared")
 
     work.mkdir(parents=True, exist_ok=True)
-    merged = work / f"{adapter.name}-merged"
+    merged = work / f"{folder.name}-{adapter.name}-merged"
     ingot("model", "merge", folder, "--adapter", adapter, merged, "--dtype", "fp32")
     unloaded = torch_logits(model.merge_and_unload())  # changes the model: after `expected`
     errors = {
