@@ -104,7 +104,9 @@ std::string indent(const Call& call) {
 // The attribute of an item: a name, an index, or several with dots between them; `missing`, when given, is in the place
 // of each that there is not.
 Value attribute_of(Context& context, const Value& item, const Value& path, const Value* missing = nullptr) {
-  const auto or_missing = [&](Value value) { return is<Undefined>(value) && missing != nullptr ? *missing : value; };
+  const auto or_missing = [&](const Value& value) {
+    return is<Undefined>(value) && missing != nullptr ? *missing : value;
+  };
   if (!is<Text>(path)) return or_missing(get_item(context, item, path));
   Value value = item;
   const std::string& names = *text_of(path);
