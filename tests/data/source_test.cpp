@@ -309,18 +309,22 @@ TEST(Source, zstandard_that_needs_what_is_not_there_is_an_error) {
 
 TEST(Source, files_of_another_kind_are_named_with_what_to_do) {
   const TempFolder folder;
-  const std::pair<std::string, std::initializer_list<const char*>> files[] = {
-      {"BZh91AY", {"bzip2", "bunzip2"}},
-      {"\xfd"
-       "7zXZ",
-       {"xz", "unxz"}},
-      {"PK\x03\x04", {"zip archive", "unzip"}},
-      {"ARROW1", {"Arrow", "read_feather"}},
-      {std::string("\xff\xfe{\0", 4), {"UTF-16", "iconv"}},
-      {gzip("PAR1"), {"Parquet", "to_json"}}};
-  for (const auto& [bytes, words] : files) {
+  struct File {
+    std::string bytes;
+    const char* kind;
+    const char* command;
+  };
+  const File files[] = {{"BZh91AY", "bzip2", "bunzip2"},
+                        {"\xfd"
+                         "7zXZ",
+                         "xz", "unxz"},
+                        {"PK\x03\x04", "zip archive", "unzip"},
+                        {"ARROW1", "Arrow", "read_feather"},
+                        {std::string("\xff\xfe{\0", 4), "UTF-16", "iconv"},
+                        {gzip("PAR1"), "Parquet", "to_json"}};
+  for (const auto& [bytes, kind, command] : files) {
     const auto path = folder.file("data.jsonl", bytes);
-    expect_error(error_of([&] { read_all(path); }), ErrorKind::unsupported, words);
+    expect_error(error_of([&] { read_all(path); }), ErrorKind::unsupported, {kind, command});
   }
 }
 
