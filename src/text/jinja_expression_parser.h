@@ -427,10 +427,10 @@ class ExpressionParser {
       parse_arguments(*test);
       return test;
     }
+    if (is_name("is")) fail("a test follows a test: put the first in parentheses");
     const bool starts_value = peek().kind == Token::string || peek().kind == Token::integer ||
                               peek().kind == Token::real || is_op("[") || is_op("{") ||
-                              (peek().kind == Token::name && !is_name("else") && !is_name("or") && !is_name("and") &&
-                               !is_name("if") && !is_name("is"));
+                              (peek().kind == Token::name && !is_name("else") && !is_name("or") && !is_name("and"));
     if (starts_value) {
       ExprPtr argument = parse_primary();
       adopt(*test, parse_postfix(std::move(argument)));

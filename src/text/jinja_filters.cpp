@@ -27,12 +27,6 @@ struct Call {
 bool given(const Value& value) { return !is<Undefined>(value); }
 bool flag(const Value& value, bool fallback) { return given(value) ? truth(value) : fallback; }
 
-std::string capitalize(const std::string& text) {
-  if (text.empty()) return {};
-  const size_t first = decode_utf8(text, 0).size;
-  return title_case(std::string_view(text).substr(0, first)) + python_lower(std::string_view(text).substr(first));
-}
-
 // Words begin after white space, '-', and opening brackets.
 std::string title(const std::string& text) {
   std::string out;
@@ -86,7 +80,7 @@ std::string indent(const Call& call) {
                             given(values[0]) ? to_integer(call.context, values[0], "width") : 4, 0, 1000)),
                         ' ');
   const bool first = flag(values[1], false), blank = flag(values[2], false);
-  const std::string text = call.text();
+  const std::string text = to_string(call.context, call.value, "the value of indent");
   std::string out = first ? margin : "";
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -134,9 +128,8 @@ std::vector<Value> sort_by(Context& context, std::vector<Value> items, const std
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (less(context, keys[a], keys[b])) return !reverse;
-    if (less(context, keys[b], keys[a])) return reverse;
-    return a < b;
+    if (equal(context, keys[a], keys[b])) return a < b;  // equal ones need no order of their own
+    return less(context, keys[a], keys[b]) != reverse;
   });
   std::vector<Value> sorted;
   for (const size_t i : order) sorted.push_back(std::move(items[i]));
@@ -160,14 +153,22 @@ Value dict_sort(const Call& call) {
   return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[2], false)));
 }
 
+// Errors: usage for what Python cannot hash.
+void check_hashable(Context& context, const Value& value) {
+  const Context::Depth depth(context);
+  const auto* list = std::get_if<List*>(&value);
+  if (is<Dict*>(value) || (list != nullptr && !(*list)->is_tuple()))
+    context.fail("a {} cannot be hashed", type_name(value));
+  if (list == nullptr) return;
+  for (const Value& item : (*list)->items) check_hashable(context, item);
+}
+
 Value unique(const Call& call) {
   const auto values = call.bind({"case_sensitive", "attribute"});
   std::vector<Value> kept, keys;
   for (Value& item : iterate(call.context, call.value)) {
     Value key = sort_key(call.context, item, values[1], flag(values[0], false));
-    if (is<Dict*>(key) || (is<List*>(key) && std::get<List*>(key)->kind == List::Kind::list)) {
-      call.context.fail("unique compares what can be a key; a {} cannot", type_name(key));
-    }
+    check_hashable(call.context, key);
     if (std::any_of(keys.begin(), keys.end(), [&](const Value& old) { return equal(call.context, old, key); }))
       continue;
     keys.push_back(std::move(key));
@@ -323,7 +324,7 @@ Value round(const Call& call) {
   }
   const int64_t precision = given(values[0]) ? to_integer(call.context, values[0], "precision") : 0;
   if (precision < 0 || precision > 20) call.context.fail(ErrorKind::unsupported, "round to {} digits", precision);
-  if (is<int64_t>(call.value)) return call.value;
+  if (is<int64_t>(call.value) || is<bool>(call.value)) return to_integer(call.context, call.value, "round");
   if (!is<double>(call.value)) call.context.fail("a {} cannot be rounded", type_name(call.value));
   return *parse_float(fmt::format("{:.{}f}", std::get<double>(call.value), precision));
 }
@@ -405,7 +406,11 @@ Value fall_back(const Call& call) {
   const auto values = call.bind({"default_value", "boolean"});
   const bool missing = is<Undefined>(call.value) || (flag(values[1], false) && !truth(call.value));
   if (!missing) return call.value;
-  return given(values[0]) ? values[0] : Value(std::string());
+  const auto& named = call.arguments.named;
+  const bool has_default =
+      !call.arguments.positional.empty() ||
+      std::any_of(named.begin(), named.end(), [](const auto& pair) { return pair.first == "default_value"; });
+  return has_default ? values[0] : Value(std::string());
 }
 
 Value items(const Call& call) {
@@ -446,7 +451,7 @@ const std::unordered_map<std::string_view, Filter>& filters() {
   };
   static const std::unordered_map<std::string_view, Filter> table = {
       {"abs", absolute},
-      {"capitalize", [](const Call& c) -> Value { return c.bind({}), capitalize(c.text()); }},
+      {"capitalize", [](const Call& c) -> Value { return c.bind({}), python_capitalize(c.text()); }},
       {"count", count},
       {"d", fall_back},
       {"default", fall_back},

@@ -205,7 +205,11 @@ Value float_arithmetic(Context& context, std::string_view op, double a, double b
     remainder += b;
     quotient -= 1;
   }
-  if (op == "//") return quotient == 0 ? std::copysign(0.0, a / b) : std::round(quotient);
+  if (op == "//") {
+    if (quotient == 0) return std::copysign(0.0, a / b);
+    const double below = std::floor(quotient);
+    return quotient - below > 0.5 ? below + 1 : below;
+  }
   return remainder == 0 ? std::copysign(0.0, b) : remainder;
 }
 

@@ -191,13 +191,13 @@ Value replace(const Call& call) {
 
 std::string title(const std::string& text) {
   std::string out;
-  bool after_cased = false;
+  const auto is_cased = [&](size_t at) { return (char_class(decode_utf8(text, at).code_point) & char_cased) != 0; };
   for (size_t at = 0; at < text.size();) {
-    const Utf8Char c = decode_utf8(text, at);
-    const std::string_view character = std::string_view(text).substr(at, c.size);
-    out += after_cased ? python_lower(character) : title_case(character);
-    after_cased = (char_class(c.code_point) & char_cased) != 0;
-    at += c.size;
+    const size_t begin = at;
+    const bool cased = is_cased(at);
+    while (at < text.size() && is_cased(at) == cased) at += decode_utf8(text, at).size;
+    const std::string_view run = std::string_view(text).substr(begin, at - begin);
+    out += cased ? python_capitalize(run) : lower_case(run);
   }
   return out;
 }

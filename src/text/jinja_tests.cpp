@@ -49,7 +49,7 @@ const std::unordered_map<std::string_view, Entry>& tests() {
       {"boolean", {[](C&, const V& a, const V&) { return is<bool>(a); }}},
       {"true", {[](C&, const V& a, const V&) { return is<bool>(a) && std::get<bool>(a); }}},
       {"false", {[](C&, const V& a, const V&) { return is<bool>(a) && !std::get<bool>(a); }}},
-      {"callable", {[](C&, const V& a, const V&) { return is<const Callable*>(a); }}},
+      {"callable", {[](C&, const V& a, const V&) { return is<const Callable*>(a) || is<Undefined>(a); }}},
       {"lower", {[](C& c, const V& a, const V&) { return is_cased(c, a, false); }}},
       {"upper", {[](C& c, const V& a, const V&) { return is_cased(c, a, true); }}},
       {"odd", {[](C& c, const V& a, const V&) { return to_integer(c, a, "the value of odd") % 2 != 0; }}},

@@ -143,6 +143,12 @@ std::string python_lower(std::string_view text) {
   return out;
 }
 
+std::string python_capitalize(std::string_view text) {
+  if (text.empty()) return {};
+  const std::string_view first = text.substr(0, decode_utf8(text, 0).size);
+  return title_case(first) + python_lower(text).substr(python_lower(first).size());
+}
+
 size_t count_characters(std::string_view text) {
   size_t count = 0;
   for (size_t at = 0; at < text.size(); at += decode_utf8(text, at).size) ++count;

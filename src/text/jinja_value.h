@@ -118,6 +118,9 @@ bool is_python_space(uint32_t code_point);
 // str.lower: as lower_case, with the Greek sigma that ends a word.
 std::string python_lower(std::string_view text);
 
+// str.capitalize: the first character in title case, the others in lower case.
+std::string python_capitalize(std::string_view text);
+
 // Characters of `text`; invalid bytes are characters of their own.
 size_t count_characters(std::string_view text);
 

@@ -428,7 +428,7 @@ FEATURES += [
     "{{ 'ab1'.isalnum() }} {{ 'ab'.isalpha() }} {{ '12'.isdigit() }} {{ ' '.isspace() }} {{ 'ab'.islower() }} {{ 'AB'.isupper() }} {{ ''.isalpha() }} {{ '\u00e9'.isalpha() }}",
     # text as Python has it
     "{{ ['\u00a0\u00ad\u200b\u2028\u00e9\U0001F600\x7f\ufeff\U000e0001', '\U0010ffff'] }} {{ {'\u200b': '\x85'} }}",
-    "{{ '\u0391\u03a3'.lower() }} {{ '\u0391\u03a3\u0391' | lower }} {{ '\u03a3'.lower() }} {{ '\u01c6x'.title() }} {{ '\ufb01x'.capitalize() }} {{ '\u00dfx' | title }} {{ '\u0130'.lower() | length }} {{ '\ufb01'.upper() }}",
+    "{{ '\u0391\u03a3'.title() }}{{ '\u0391\u03a3 \u03a3x'.capitalize() }} {{ '\u0391\u03a3' | title }} {{ '\u0391\u03a3'.lower() }} {{ '\u0391\u03a3\u0391' | lower }} {{ '\u03a3'.lower() }} {{ '\u01c6x'.title() }} {{ '\ufb01x'.capitalize() }} {{ '\u00dfx' | title }} {{ '\u0130'.lower() | length }} {{ '\ufb01'.upper() }}",
     "{{ ' \u00a0\u2003\x1c x \x85'.strip() }}|{{ '\u00e9\u00e9a\u00e9'.strip('\u00e9') }}|{{ '\ufeffx'.strip() | length }}",
     # numbers as Python has them
     "{{ 1e16 }} {{ 123456789012345680.0 }} {{ 1e-5 }} {{ 0.0001 }} {{ -0.0 }} {{ 5e-324 }} {{ 1.7976931348623157e308 }} {{ 100.0 }} {{ 1e15 }} {{ 3.0 * 2 }} {{ 7 // 2.0 }} {{ -7.5 // 2 }} {{ -7.5 % 2 }} {{ 7.5 % -2 }} {{ 6.0 % -2 }}",
@@ -446,7 +446,7 @@ FEATURES += [
     "{% set ns = namespace({'a': 1}, b=2) %}{{ ns.a }}{{ ns['b'] }}{{ ns.c }}|{{ ns }}", "{{ none.x }}|{{ none['x'] }}|{{ 5 .x }}|{{ 'abc'['x'] }}|{{ [1]['x'] }}",
     "{{ 'abc'[5:] }}|{{ 'abc'[-9:2] }}|{{ [1, 2, 3][2:0:-1] }}|{{ 'h\u00e9llo'[1:3] }}|{{ 'h\u00e9llo'[-3:] }}|{{ 'h\u00e9llo'[::2] }}|{{ [1, 2, 3][:none] }}",
     "{{ [1, none, 'a', undefined_name] }} {{ undefined_name in [1] }} {{ 'a' in undefined_name }} {{ undefined_name | list }} {{ undefined_name ~ 'x' }} {{ undefined_name | tojson if undefined_name else '-' }}",
-    "{{ d.copy() }} {{ [1, 2].copy() }} {{ (1, 2).index(2) }} {{ [1, 1].count(1) }} {{ d.get('zz', undefined_name) }}|",
+    "{{ d.copy() }} {{ [1, 2].copy() }} {{ (1, 2).index(2) }} {{ [1, 1].count(1) }} {{ d.get('zz', undefined_name) }}|{{ [undefined_name | default(other_name)] }} {{ undefined_name is callable }} {{ 1e16 // 3 }} {{ true | round(1) }}",
     "{{ [2, 10, 1] | sort | join(',') }} {{ [(2, 'b'), (1, 'z')] | sort }} {{ {'b': 1, 'A': 3} | dictsort }} {{ {'b': 1, 'A': 3} | dictsort(false, 'value', true) }} {{ users | map('length') | list }} {{ 'a' is in ['a'] }} {{ 1 is sameas 1 }}",
     "{{ '%s-%s' % ('a', 1) }} {{ '%d%%' % 5 }} {{ '%s' % [1] }} {{ 'x' if none is none and not none is defined else 'y' }} {{ (flag and 'a') or 'b' }} {{ 1 if flag }}{{ 2 if not flag }}",
     "{%- set a = 1 -%}\n {%- set b = 2 %}\n{{ a }}\n\n{%- if a %}\n  x\n{%- endif %}\n  {{- b }} y \n", "  {# c #}  \n  {% set x = 1 %}  \nx\n\t{%- if x +%}\n  y\n  {%+ endif -%}\n z", "\n\n{% raw -%}\n  {{ a }} {%- endraw %}\n", "{{ '{{' }} {{ '}}' }} {% if '%}' %}x{% endif %} {{ {'a': {'b': 1}} }}",
@@ -465,7 +465,7 @@ FAILURES += [
     "{{ cycler.__init__.__globals__.os }}", "{{ namespace.__init__.__globals__.os }}", "{{ raise_exception.__globals__.x }}", "{{ d.update({'a': 2}) }}", "{{ d.pop('a') }}", "{{ items.clear() }}",
     "{{ 'x' | attr('__class__') | attr('__mro__') | first | upper | nope }}", "{{ dict(**5) }}", "{{ range(**{'a': 1}) }}", "{% macro m(a) %}{% endmacro %}{{ m(1, a=2) }}", "{% macro m(a) %}{% endmacro %}{{ m(b=1) }}", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}",
     "{% for a, b in [[1]] %}{% endfor %}", "{{ [1, 2] | join(attribute='x') | nope }}", "{{ {'a': 1}[[]].x }}", "{{ [1] in d }}", "{{ 0 ** -1 }}", "{{ 0.0 ** -1 }}", "{{ '{}'.format() }}", "{{ '{'.format() }}", "{{ '{} {0}'.format(1) }}",
-    "{{ 'a'.index('b') }}", "{{ [1].index(2) }}", "{{ 'x'.center() }}", "{{ ''.join([1]) }}", "{% break %}", "{% for i in [1] %}{% generation %}{% break %}{% endgeneration %}{% endfor %}", "{{ 5 | length }}", "{{ loop.index }}",
+    "{{ 'a'.index('b') }}", "{{ [[1]] | unique | list }}", "{{ d.items() | unique | list | length if false else [{}] | unique | list }}", "{{ missing | indent }}", "{{ 5 | indent }}", "{{ 1 is none is string }}", "{{ 1 is none if true else 2 }}", "{{ [1].index(2) }}", "{{ 'x'.center() }}", "{{ ''.join([1]) }}", "{% break %}", "{% for i in [1] %}{% generation %}{% break %}{% endgeneration %}{% endfor %}", "{{ 5 | length }}", "{{ loop.index }}",
     "{% set ns = namespace(a=1) %}{{ ns.b.c }}", "{{ f(*1) }}", "{{ [1] | map('upper') | tojson }}", "{{ d.items() | tojson }}", "{{ range(3) | tojson }}", "{{ {[1]: 2} }}", "{% if true %}{{ 1 | unknown_filter }}{% endif %}", "{% if true %}{% for i in [] %}{{ 1 | unknown_filter }}{% endfor %}{% endif %}", "{{ d[1:] }}", "{{ 'a' * 'b' }}", "{{ none + 1 }}", "{{ d + d }}", "{{ -'a' }}", "{{ [] < 1 }}", "{{ [1, 'a'] | sort }}", "{{ 'x' % 1 }}", "{{ '%d' % 'x' }}", "{{ range('a') }}", "{{ range(1, 2, 0) }}", "{{ 3 | tojson(9, 9, 9, 9, 9) }}", "{{ range | tojson }}", "{{ undefined_name | tojson }}",
 ]
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Today's weather & <more>", "parameters": {
