@@ -49,7 +49,7 @@ class WordCache {
       if (entry == nullptr) {
         if (!made) made = std::make_unique<Entry>(hash, word, ids, num_ids);
         if (slot.compare_exchange_strong(entry, made.get(), std::memory_order_acq_rel)) {
-          made.release();
+          static_cast<void>(made.release());  // the slot owns it now
           return;
         }
       }

@@ -68,7 +68,7 @@ std::vector<float> floats(const Tensor& tensor) {
 
 std::vector<float> of_parameter(const formats::SafetensorsFile& file, const spec::ModelSpec& model,
                                 const std::string& kind, const std::string& name) {
-  const std::vector<float> stored = floats(file, kind + "." + name);
+  std::vector<float> stored = floats(file, kind + "." + name);
   for (const spec::ParamSpec& p : spec::parameters(model)) {
     if (p.name != name || !p.transposed) continue;
     std::vector<float> values(stored.size());

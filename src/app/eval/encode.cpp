@@ -40,7 +40,8 @@ void encode_behind_text(const ChoiceItem& item, const TextModel& model, EncodedC
                 "the context is empty, and the tokenizer has neither BOS nor EOS to begin with");
   }
   for (const std::string& choice : item.choices) {
-    const std::string continuation = space + item.delimiter + choice;
+    std::string continuation = space;
+    continuation.append(item.delimiter).append(choice);
     if (context.empty()) {
       encoded.choices.push_back(model.tokenizer.encode(continuation, plain));
       continue;
