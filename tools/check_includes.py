@@ -58,7 +58,7 @@ class Table:
 
 
 def folder_of(path):
-    """backend/cpu/x.cpp -> backend/cpu; models/llama/x.cpp -> models; ops/x.h -> ops."""
+    """backend/cpu/x.cpp -> backend/cpu; models/decoder/x.cpp -> models; ops/x.h -> ops."""
     return "/".join(path.parts[:2]) if path.parts[0] == "backend" else path.parts[0]
 
 

@@ -17,7 +17,7 @@ namespace ingot::nn {
 struct Block {
   Norm attention_norm;
   Attention attention;
-  Norm post_attention_norm;  // with the next but one may be absent
+  Norm post_attention_norm;  // this and post_mlp_norm: absent where results are added as they are
   Norm mlp_norm;
   Mlp mlp;          // or:
   Experts experts;  // where there are any

@@ -5,6 +5,7 @@
 
 #include "text/normalizer.h"
 #include "text/split.h"
+#include "text/split_patterns.h"
 #include "text/unicode.h"
 
 namespace ingot::text {
@@ -99,16 +100,6 @@ void split_pattern(const PreTokenizerStep& step, std::string_view text, std::vec
   }
   for (const Range& range : joined) out.push_back(text.substr(range.begin, range.end - range.begin));
 }
-
-constexpr std::string_view gpt2_pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// GPT-2's own spelling of the same pattern with groups shared, as other tools write it.
-constexpr std::string_view gpt2_pattern_grouped =
-    R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view llama3_pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view qwen2_pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 }  // namespace
 

@@ -4,30 +4,36 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include "base/file.h"
 
 namespace ingot::fuzz {
 
+// What a corpus must be: seeds smaller than `size` bytes, and at least so many of each kind.
+struct Corpus {
+  size_t size = 8192;
+  int num_valid = 2;
+  int num_bad = 3;
+};
+
 // `read` takes a std::string and returns whether it was accepted.
 template <class Read>
-void replay(const std::string& target, Read read) {
+void replay(const std::string& target, Read read, Corpus least = {}) {
   const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA).parent_path() / "fuzz/corpus" / target;
   int num_valid = 0;
   int num_bad = 0;
   for (const auto& seed : std::filesystem::directory_iterator(folder)) {
     const std::string name = seed.path().filename().string();
-    std::ifstream file(seed.path(), std::ios::binary);
-    const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::string bytes = read_file(seed.path());
     const bool is_valid = name.starts_with("valid_");
     ASSERT_TRUE(is_valid || name.starts_with("bad_")) << name;
-    EXPECT_LT(bytes.size(), 8192U) << name;
+    EXPECT_LT(bytes.size(), least.size) << name;
     EXPECT_EQ(read(bytes), is_valid) << target << "/" << name;
     ++(is_valid ? num_valid : num_bad);
   }
-  EXPECT_GE(num_valid, 2);
-  EXPECT_GE(num_bad, 3);
+  EXPECT_GE(num_valid, least.num_valid);
+  EXPECT_GE(num_bad, least.num_bad);
 }
 
 }  // namespace ingot::fuzz

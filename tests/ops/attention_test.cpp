@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "ops/attention_bytes.h"
 #include "ops/registry.h"
+#include "tests/ops/expect_internal.h"
 
 namespace ingot {
 namespace {
@@ -194,17 +195,6 @@ INSTANTIATE_TEST_SUITE_P(Cpu, AttentionBits, testing::ValuesIn(choices()),
 class AttentionErrors : public testing::Test {
  protected:
   AttentionErrors() { cpu::register_ops(registry_); }
-
-  template <class Body>
-  static void expect_internal(Body body, const char* text) {
-    try {
-      body();
-      ADD_FAILURE() << "accepted: " << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::internal);
-      EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
-    }
-  }
 
   std::unique_ptr<Device> device_ = cpu::make_device();
   ops::Registry registry_;

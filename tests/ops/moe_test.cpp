@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "ops/registry.h"
+#include "tests/ops/expect_internal.h"
 
 namespace ingot {
 namespace {
@@ -23,17 +24,6 @@ class Moe : public testing::Test {
   }
   Tensor tensor(std::vector<int32_t>& values, const Shape& shape) {
     return {values.data(), DType::i32, shape, &*device_};
-  }
-
-  template <class Body>
-  static void expect_internal(Body body, const char* text) {
-    try {
-      body();
-      ADD_FAILURE() << "accepted: " << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::internal);
-      EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
-    }
   }
 
   std::unique_ptr<Device> device_ = cpu::make_device();

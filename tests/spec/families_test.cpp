@@ -4,23 +4,12 @@
 #include "base/error.h"
 #include "spec/flops.h"
 #include "spec/sizes.h"
+#include "tests/spec/small_model.h"
 
 namespace ingot::spec {
 namespace {
 
-ModelSpec small() {
-  ModelSpec m;
-  m.family = "mistral";
-  m.vocab = 100;
-  m.hidden = 32;
-  m.layers = 4;
-  m.heads = 4;
-  m.kv_heads = 2;
-  m.head_dim = 8;
-  m.ffn = 48;
-  m.context = 64;
-  return m;
-}
+ModelSpec small() { return small_model("mistral", 4); }
 
 TEST(AlibiSlopes, CheckValues) {  // hf_models.md, "ALiBi"
   ModelSpec m = small();

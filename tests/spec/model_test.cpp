@@ -4,23 +4,12 @@
 
 #include "base/error.h"
 #include "spec/lora.h"
+#include "tests/spec/small_model.h"
 
 namespace ingot::spec {
 namespace {
 
-ModelSpec small() {
-  ModelSpec m;
-  m.family = "llama";
-  m.vocab = 100;
-  m.hidden = 32;
-  m.layers = 2;
-  m.heads = 4;
-  m.kv_heads = 2;
-  m.head_dim = 8;
-  m.ffn = 48;
-  m.context = 64;
-  return m;
-}
+ModelSpec small() { return small_model("llama", 2); }
 
 TEST(RopeFrequencies, Llama31CheckValues) {  // hf_models.md, "Check"
   ModelSpec m = small();

@@ -8,20 +8,16 @@ targets by regular expression, excluded modules, some layers only, modules_to_sa
 `ingot score --adapter` must give peft's logits, and so must the model that `ingot model merge` writes, in transformers.
 Exit status 1 at the first difference.
 """
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 
+from compare_logits import distance, ingot, ingot_logits, torch_logits
 from model_families import Case, load, new_model, randomise, rope, save
 
-ROOT = Path(__file__).resolve().parents[2]
-INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
 IDS = [5, 31, 12, 40, 9, 24, 3, 3, 41, 40, 22, 7]
 
 LLAMA = dict(vocab_size=43, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
@@ -61,27 +57,6 @@ ADAPTERS = [
 ]
 
 
-def ingot(*arguments):
-    done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"ingot {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
-
-
-def torch_logits(model):
-    with torch.no_grad():
-        return model(input_ids=torch.tensor([IDS])).logits[0].numpy()
-
-
-def ingot_logits(model, work, *more):
-    out = work / "logits.npy"
-    ingot("score", "--model", model, *more, "--ids", ",".join(map(str, IDS)), "--dtype", "fp32", "--logits-out", out)
-    return np.load(out)
-
-
-def distance(found, expected):
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
-
-
 def check(family, what, settings, work):
     base = work / "base"
     case = Case(MODELS[family], [], stored=torch.float32)
@@ -94,17 +69,17 @@ def check(family, what, settings, work):
                 weight.mul_(1 + 0.3 * torch.randn(weight.shape, generator=random)).add_(
                     0.05 * torch.randn(weight.shape, generator=random))
     model.save_pretrained(work / "adapter")
-    expected = torch_logits(model.eval())
+    expected = torch_logits(model.eval(), IDS)
 
     products = 7 * 3 * 43
     bound = 8 * products**0.5 * 2.0**-24
-    effect = distance(torch_logits(load(base)), expected)
+    effect = distance(torch_logits(load(base), IDS), expected)
     if not effect > 1000 * bound:
         sys.exit(f"{family}, {what}: the adapter does nothing, so nothing was compared")
     ingot("model", "merge", base, "--adapter", work / "adapter", work / "merged", "--dtype", "fp32")
-    errors = {"beside the base": distance(ingot_logits(base, work, "--adapter", work / "adapter"), expected),
+    errors = {"beside the base": distance(ingot_logits(base, IDS, work, "--adapter", work / "adapter"), expected),
               "merged, by ingot": distance(ingot_logits(work / "merged", work), expected),
-              "merged, by transformers": distance(torch_logits(load(work / "merged")), expected)}
+              "merged, by transformers": distance(torch_logits(load(work / "merged"), IDS), expected)}
     print(f"{family}, {what}: " + ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
           + f"; bound {bound:.1e}; the adapter changes logits by {effect:.1e}")
     for name, error in errors.items():

@@ -14,65 +14,40 @@ Exit status 1 at the first difference.
 """
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
+from compare_logits import ROOT, distance, ingot, ingot_logits, torch_logits
 from model_families import FAMILIES, load, new_model, randomise, save
 
-ROOT = Path(__file__).resolve().parents[2]
-INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
 IDS = [5, 37, 12, 30, 9, 24, 3, 3, 11, 40, 22, 7]
-
-
-def ingot(*arguments):
-    done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
-    if done.returncode != 0:
-        sys.exit(f"ingot {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
-
-
-def torch_logits(model):
-    with torch.no_grad():
-        return model(input_ids=torch.tensor([IDS])).logits[0].numpy()
-
-
-def ingot_logits(folder, work, *more):
-    out = work / "logits.npy"
-    ingot("score", "--model", folder, *more, "--ids", ",".join(map(str, IDS)), "--dtype", "fp32", "--logits-out", out)
-    return np.load(out)
-
-
-def distance(found, expected):
-    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
 def compare(what, model, folder, adapter, work):
     """Logits of IDS in fp32; the bound is tolerance(f32, length) of src/tensor/tolerance.h over the layers' products."""
-    expected = torch_logits(model)
+    expected = torch_logits(model, IDS)
     matrices = [p for p in load(folder).parameters() if p.dim() > 1]
     layers = json.loads((folder / "config.json").read_text())
     layers = next(layers[key] for key in ("num_hidden_layers", "n_layer", "n_layers") if key in layers)
     length = 7 * layers * max(max(p.shape[-2:]) for p in matrices)
     bound = 8 * length**0.5 * 2.0**-24
-    effect = distance(torch_logits(load(folder)), expected)
+    effect = distance(torch_logits(load(folder), IDS), expected)
     if not effect > 100 * bound:
         sys.exit(f"{what}: the adapter does nothing, so nothing was compared")
 
     work.mkdir(parents=True, exist_ok=True)
     merged = work / f"{folder.name}-{adapter.name}-merged"
     ingot("model", "merge", folder, "--adapter", adapter, merged, "--dtype", "fp32")
-    unloaded = torch_logits(model.merge_and_unload())  # changes the model: after `expected`
+    unloaded = torch_logits(model.merge_and_unload(), IDS)  # changes the model: after `expected`
     errors = {
-        "adapter": distance(ingot_logits(folder, work, "--adapter", adapter), expected),
-        "merged, by transformers": distance(torch_logits(load(merged)), unloaded),
-        "merged, by ingot": distance(ingot_logits(merged, work), unloaded),
+        "adapter": distance(ingot_logits(folder, IDS, work, "--adapter", adapter), expected),
+        "merged, by transformers": distance(torch_logits(load(merged), IDS), unloaded),
+        "merged, by ingot": distance(ingot_logits(merged, IDS, work), unloaded),
     }
     told = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
     print(f"{what}: errors: {told}; bound {bound:.1e}; the adapter changes logits by {effect:.1e}")

@@ -123,14 +123,6 @@ class Dense {
   std::vector<std::byte> memory_;
 };
 
-// On machines with AMX oneDNN computes small bf16 products another way, by AVX-512, whose sums differ. So that a row
-// does not depend on the others, those are computed with as many rows as take the usual way (found by trying: more than
-// 256 results).
-int64_t padded_rows(const Gemm& gemm) {
-  constexpr int64_t most_small_results = 256;
-  return gemm.in == DType::bf16 ? std::max(gemm.m, most_small_results / gemm.n + 1) : gemm.m;
-}
-
 // Whether oneDNN multiplies bf16 in AMX tiles.
 bool has_tiles() {
   static const bool has = [] {
@@ -138,6 +130,15 @@ bool has_tiles() {
     return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & tiles) == tiles;
   }();
   return has;
+}
+
+// On machines with AMX oneDNN computes small bf16 products another way, by AVX-512, whose sums differ. So that a row
+// does not depend on the others, those are computed with as many rows as take the usual way (found by trying: more than
+// 256 results).
+int64_t padded_rows(const Gemm& gemm) {
+  constexpr int64_t most_small_results = 256;
+  const bool may_be_small = gemm.in == DType::bf16 && has_tiles();
+  return may_be_small ? std::max(gemm.m, most_small_results / gemm.n + 1) : gemm.m;
 }
 
 // In AMX tiles a sum of 32,992 terms is cut by how many columns there are (measured, oneDNN 2.6); shorter ones, up to
