@@ -129,7 +129,7 @@ TEST(Score, lengths_decide_which_choice_wins) {
   // 3 characters of 9 bytes; 4 of 4; 6 of 6.
   item.choices = {"\xe4\xb8\xad\xe5\x9b\xbd\xe4\xba\xba", "four", "longer"};
   item.answer = 0;
-  const auto values = [&](std::vector<double> logprobs, std::vector<int64_t> tokens) {
+  const auto values = [&](const std::vector<double>& logprobs, const std::vector<int64_t>& tokens) {
     std::string text;
     for (const Score& score : score_choices(item, logprobs, tokens)) {
       text += fmt::format("{} {} ", score.metric, score.value);
