@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs every tools/reference/check_*.py against the built executable, in name order, in a virtual environment that holds
-# the other programs (torch, transformers, peft). Each makes fresh states and compares. Called by `./run oracles`.
+# the other programs (torch, transformers, peft, rouge-score). Each makes fresh states and compares. Called by `./run oracles`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
-wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy)
+wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy rouge-score)
 
 # The environment is made once; its list of packages is written last, so a broken one is made again.
 if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]}" ]; then
@@ -13,7 +13,7 @@ if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]}" ]; then
   "$environment/bin/pip" install --quiet "${wanted[@]}"
   echo "${wanted[*]}" >"$environment/wanted"
 fi
-"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy) '
+"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy|rouge.score) '
 
 tools/llamacpp.sh  # llama.cpp's converter, for check_llamacpp.py
 
