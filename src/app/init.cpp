@@ -215,7 +215,7 @@ class Init : public Command {
   HeldOut hold_out() const {
     HeldOut held_out;
     if (eval_) {
-      data::DocumentReader(*eval_, data::Format::automatic, data::OnError::stop);  // refuses what is no data file
+      const data::DocumentReader refuses_what_is_no_data(*eval_, data::Format::automatic, data::OnError::stop);
       held_out.path = *eval_;
       held_out.text = fmt::format("Held out: {}.", *eval_);
     } else if (const std::optional<fs::path> beside = held_out_beside(data_)) {

@@ -78,7 +78,7 @@ def check(family, what, settings, work):
         sys.exit(f"{family}, {what}: the adapter does nothing, so nothing was compared")
     ingot("model", "merge", base, "--adapter", work / "adapter", work / "merged", "--dtype", "fp32")
     errors = {"beside the base": distance(ingot_logits(base, IDS, work, "--adapter", work / "adapter"), expected),
-              "merged, by ingot": distance(ingot_logits(work / "merged", work), expected),
+              "merged, by ingot": distance(ingot_logits(work / "merged", IDS, work), expected),
               "merged, by transformers": distance(torch_logits(load(work / "merged"), IDS), expected)}
     print(f"{family}, {what}: " + ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
           + f"; bound {bound:.1e}; the adapter changes logits by {effect:.1e}")

@@ -135,7 +135,8 @@ OpCase group_case(Sizes s) {
     std::sort(order.begin(), order.end(),
               [&](size_t a, size_t b) { return v[3][a] < v[3][b] || (v[3][a] == v[3][b] && a < b); });
     for (size_t n = 0; n < order.size(); ++n) {
-      v[0][n] = static_cast<double>(order[n] / static_cast<size_t>(s.chosen));
+      const size_t token = order[n] / static_cast<size_t>(s.chosen);
+      v[0][n] = static_cast<double>(token);
       v[1][order[n]] = static_cast<double>(n);
     }
     for (size_t e = 0; e < v[2].size(); ++e) {
