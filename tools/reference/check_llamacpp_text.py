@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Tokenizers that `ingot model convert` writes into GGUF files, in llama.cpp. Run by `./run oracles`.
+
+    INGOT_EXECUTABLE=build/release/ingot check_llamacpp_text.py
+
+Tokenizers of every kind that a GGUF file can describe, those of tests/golden/text, on its texts: `ingot tokenize` gives the
+same ids from Ingot's GGUF file as from the folder, and llama.cpp gives them too, but for what GAPS says of the file format
+and LIMITS of llama.cpp, which must be so. Needs llama.cpp itself (tools/llamacpp.sh --build); without it that part is left
+out, and said. Exit status 1 at the first difference.
+"""
+import json
+import shutil
+import sys
+import tempfile
+import unicodedata
+from pathlib import Path
+
+import torch
+
+import llamacpp
+from compare_logits import ROOT, ingot
+from model_families import Case, new_model, rope, save
+from tokenizer_kinds import proto_of
+
+GOLDEN = ROOT / "tests/golden/text"
+KINDS = {
+    "gpt2": "byte-level BPE, split as GPT-2's", "llama3": "byte-level BPE, split as Llama 3's, ignore_merges",
+    "qwen2": "byte-level BPE, split as Qwen2's, NFC", "smollm2": "byte-level BPE, split as SmolLM2's",
+    "cased": "byte-level BPE, split as GPT-4o's", "llama": "BPE with byte fallback, as of Llama 2",
+    "mistral": "BPE with byte fallback, as of Mistral, a space in front of a text without one",
+    "spm_llama": "BPE model of SentencePiece", "spm_unigram": "unigram model of SentencePiece",
+}
+SPECIAL = ("<s>", "</s>", "<unk>")
+
+# Texts that a GGUF file cannot have tokenized as the folder does: its space in front has no condition.
+GAPS = {"mistral": lambda text: text.startswith((" ", "\u2581")) or any(token in text for token in SPECIAL)}
+# Texts that llama.cpp tokenizes otherwise: it does not normalise to form C; it takes a mark of a space for no space.
+LIMITS = {"qwen2": lambda text: unicodedata.normalize("NFC", text) != text,
+          "spm_unigram": lambda text: text != "" and text.strip(" \u2581") == "" and "\u2581" in text}
+
+
+def make_folder(kind, folder):
+    """A model of that vocabulary, without the added tokens that take white space or are whole words: GGUF has none."""
+    folder.mkdir()
+    original = GOLDEN / f"{kind}.tokenizer.json"
+    if original.exists():
+        tokenizer = json.loads(original.read_text())
+        added = tokenizer["added_tokens"]
+        added[:] = [token for token in added if not (token["single_word"] or token["lstrip"] or token["rstrip"])]
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        vocab = 1 + max([*tokenizer["model"]["vocab"].values(), *(token["id"] for token in added)])
+    else:
+        shutil.copy(GOLDEN / f"{kind}.model", folder / "tokenizer.model")
+        vocab = len(proto_of((folder / "tokenizer.model").read_bytes()).pieces)
+    case = Case(dict(vocab_size=vocab, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=1,
+                     num_key_value_heads=1, head_dim=32, max_position_embeddings=64, rope_parameters=rope()),
+                [], stored=torch.float32)
+    save(new_model("llama", case), folder, "llama", case)
+
+
+def ingot_ids(model, texts, work):
+    """Of each text as it is, then with what the tokenizer adds in front and behind."""
+    file = work / "texts.jsonl"
+    file.write_text("".join(json.dumps(text) + "\n" for text in texts))
+    command = ["tokenize", "--json", "--model", model, "--texts", file]
+    return [row["ids"] for more in ([], ["--special"]) for row in json.loads(ingot(*command, *more))["rows"]]
+
+
+def llamacpp_ids(model, texts, work):
+    return [ids for special in (False, True) for ids in llamacpp.tokenize(model, texts, special, work)]
+
+
+def compare(what, texts, found, wanted, excused=None):
+    """A text may differ only if it is excused; an excuse under which none differs is out of date."""
+    assert 2 * len(texts) == len(found) == len(wanted)
+    different = set()
+    for i, text in enumerate(2 * texts):
+        if found[i] == wanted[i]:
+            continue
+        if excused is None or not excused(text):
+            sys.exit(f"{what}: {text!a}: {found[i]}, not {wanted[i]}")
+        different.add(text)
+    if excused is not None and not different:
+        sys.exit(f"{what}: nothing differs any more, so the excuse for it can go")
+    return f"{len(texts) - len(different)} of {len(texts)} texts the same" if different else f"{len(texts)} texts the same"
+
+
+def check(kind, texts, work):
+    folder, file = work / "model", work / "model.gguf"
+    make_folder(kind, folder)
+    ingot("model", "convert", folder, file, "--dtype", "f16")
+    own = ingot_ids(file, texts, work)
+    told = ["Ingot " + compare(f"{kind}, Ingot", texts, own, ingot_ids(folder, texts, work), GAPS.get(kind))]
+    if llamacpp.PROGRAM.exists():
+        found = llamacpp_ids(file, texts, work)
+        told.append("llama.cpp " + compare(f"{kind}, llama.cpp", texts, found, own, LIMITS.get(kind)))
+        if kind == "qwen2":  # the same but for the normalisation
+            texts = [unicodedata.normalize("NFC", text) for text in texts]
+            told.append("of normalised ones " + compare(f"{kind}, normalised", texts, llamacpp_ids(file, texts, work),
+                                                        ingot_ids(file, texts, work)))
+    print(f"{kind} ({KINDS[kind]}): " + "; ".join(told))
+
+
+def main():
+    if llamacpp.is_built():
+        print(f"with {llamacpp.VERSION}")
+    texts = json.loads((GOLDEN / "texts.json").read_text())
+    for kind in KINDS:
+        with tempfile.TemporaryDirectory() as work:
+            check(kind, texts["plain"] + texts["special"], Path(work))
+
+
+if __name__ == "__main__":
+    main()
