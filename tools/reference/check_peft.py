@@ -25,6 +25,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from compare_logits import ROOT, distance, ingot, ingot_logits, torch_logits
 from model_families import FAMILIES, load, new_model, randomise, save
 
+# Layers of transformers 4's Mixtral; peft turns an adapter of them into one of the stacked parameters of transformers 5,
+# where it has no dropout.
+EXPERTS = ["q_proj", "w1", "w2", "w3"]
+
 IDS = [5, 37, 12, 30, 9, 24, 3, 3, 11, 40, 22, 7]
 
 
@@ -73,13 +77,13 @@ def random_base(family, folder):
     return folder
 
 
-def tuned_by_ingot(family, work, recipe, base):
-    targets = ", ".join(FAMILIES[family]["a"].targets)
-    ingot("finetune", recipe, f"model={base}", "init=pretrained", f"name={family}", "steps=20", "optimizer.lr=1e-2",
-          "data.sequence_length=32", "adapter.rank=4", "adapter.alpha=16", "adapter.dropout=0.1",
-          f"adapter.targets=[{targets}]")
-    adapter = work / family / "adapter"
-    compare(f"{family}, trained by ingot", PeftModel.from_pretrained(load(base), adapter).eval(), base, adapter, work)
+def tuned_by_ingot(name, targets, work, recipe, base, dropout=0.1):
+    ingot("finetune", recipe, f"model={base}", "init=pretrained", f"name={name}", "steps=20", "optimizer.lr=1e-2",
+          "data.sequence_length=32", "adapter.rank=4", "adapter.alpha=16", f"adapter.dropout={dropout}",
+          f"adapter.targets=[{', '.join(targets)}]")
+    run = work / name
+    model = PeftModel.from_pretrained(load(base), run / "adapter").eval()
+    compare(f"{name}, trained by ingot", model, base, run / "adapter", run)
 
 
 def main():
@@ -98,10 +102,11 @@ def check(work):
     )
     ingot("pretrain", recipe)
     base = work / "base/model"
-    tuned_by_ingot("llama", work, recipe, base)
+    tuned_by_ingot("llama", FAMILIES["llama"]["a"].targets, work, recipe, base)
     for family in families():
         if family != "llama":
-            tuned_by_ingot(family, work, recipe, random_base(family, work / f"{family}-base"))
+            tuned_by_ingot(family, FAMILIES[family]["a"].targets, work, recipe, random_base(family, work / f"{family}-base"))
+    tuned_by_ingot("mixtral-experts", EXPERTS, work, recipe, work / "mixtral-base", dropout=0)
 
     torch.manual_seed(3)
     for name, settings in {
