@@ -1,39 +1,26 @@
 #!/usr/bin/env python3
-"""Exports of the built program, read by transformers and the gguf package. Run by `./run oracles`.
+"""Exports of the built program, read by transformers. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_checkpoint.py
 
 For each golden model of every family: `ingot model convert` to a Hugging Face folder, which transformers loads (for the
 MPT that it cannot run, mpt_torch.py) and whose weights and logits must be those of the original; `ingot model inspect
---hash` over one file and over shards; the adapter merged by `ingot model merge` against PEFT's merge_and_unload. For llama
-also a GGUF file. Exit status 1 at the first difference.
+--hash` over one file and over shards; the adapter merged by `ingot model merge` against PEFT's merge_and_unload. GGUF
+files are check_llamacpp.py's. Exit status 1 at the first difference.
 """
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import gguf
-import numpy as np
 import torch
-from gguf.quants import dequantize
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
+from compare_logits import ROOT, ingot
 from model_families import FAMILIES, load
 
-ROOT = Path(__file__).resolve().parents[2]
-INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
 GOLDEN = ROOT / "tests/golden"
-
-
-def ingot(*arguments):
-    done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"ingot {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
-    return done.stdout
 
 
 def logits(model, folder):
@@ -71,24 +58,6 @@ def split_in_two(folder, out):
     (out / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def separate(array, heads):
-    rows = array.shape[0]
-    return array.reshape(heads, rows // heads // 2, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
-
-
-def check_gguf(path, config, original):
-    """The gguf package's values of q and k with their rows put back."""
-    tensors = {t.name: dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
-    for layer in range(config.num_hidden_layers):
-        for ours, theirs, heads in (("q", "attn_q", config.num_attention_heads),
-                                    ("k", "attn_k", config.num_key_value_heads)):
-            wanted = original[f"model.layers.{layer}.self_attn.{ours}_proj.weight"].numpy()
-            found = separate(tensors[f"blk.{layer}.{theirs}.weight"], heads)
-            if np.abs(found - wanted).max() > 2.0**-11 * np.abs(wanted).max():  # at most a rounding to f16
-                sys.exit(f"{path}: blk.{layer}.{theirs}.weight differs")
-    print(f"{path.name}: q and k rows are where llama.cpp has them")
-
-
 def check(family, name, out):
     folder = GOLDEN / family / name
     label = f"{family}-{name}"
@@ -98,9 +67,6 @@ def check(family, name, out):
     written = load(out / f"{label}-hf")
     compare(f"{label} as a folder", original, written.state_dict())
     compare(f"{label} as a folder, logits", logits(model, folder), logits(written, folder))
-    if family == "llama":
-        ingot("model", "convert", folder, out / f"{label}.gguf", "--to", "gguf")
-        check_gguf(out / f"{label}.gguf", model.config, original)
     split_in_two(folder, out / f"{label}-shards")
     if digest(folder) != digest(out / f"{label}-shards"):
         sys.exit(f"{label}: the hash depends on the sharding")

@@ -8,8 +8,8 @@ Q4_0, by way of a folder, so that the vocabulary is written anew too. For each f
 greedy tokens behind it are the same, in F32 all of them, otherwise up to a step where llama.cpp's logits of the two tokens
 are closer together than twice what logits differ by; both give the same ids to the texts of tests/golden/text.
 
-Needs llama.cpp and the file (tools/llamacpp.sh --build fetches both); without them it is left out, and says so. Exit status
-1 at the first difference.
+Needs llama.cpp and the file (tools/llamacpp.sh --build fetches both). Exit status 1 at the first difference, 77 without
+them.
 """
 import json
 import sys
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import llamacpp
-from check_llamacpp_text import GOLDEN, compare, ingot_ids, llamacpp_ids
+from check_llamacpp_text import compare, golden_texts, ingot_ids, llamacpp_ids
 from compare_logits import distance, ingot, ingot_logits
 
 PROMPT = "The history of the steam engine begins"
@@ -54,10 +54,9 @@ def main():
     if file is None:
         print("LEFT OUT: SmolLM2's GGUF file is not in build/llamacpp (tools/llamacpp.sh --build)")
     if not llamacpp.is_built() or file is None:
-        return
+        return 77
     print(f"with {llamacpp.VERSION}")
-    texts = json.loads((GOLDEN / "texts.json").read_text())
-    texts = texts["plain"] + texts["special"]
+    texts = golden_texts()
     with tempfile.TemporaryDirectory() as work:
         work = Path(work)
         check("SmolLM2 in Q4_1, the file itself", file, "q4_1", texts, work)
@@ -67,7 +66,8 @@ def main():
             ingot("model", "convert", work / "folder", out, "--dtype", dtype)
             check(f"SmolLM2 in {dtype}, by Ingot", out, dtype, texts, work)
             out.unlink()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -22,6 +22,8 @@ from compare_logits import ROOT, ingot
 from model_families import Case, new_model, rope, save
 from tokenizer_kinds import proto_of
 
+import gguf  # of llama.cpp's package
+
 GOLDEN = ROOT / "tests/golden/text"
 KINDS = {
     "gpt2": "byte-level BPE, split as GPT-2's", "llama3": "byte-level BPE, split as Llama 3's, ignore_merges",
@@ -30,6 +32,10 @@ KINDS = {
     "mistral": "BPE with byte fallback, as of Mistral, a space in front of a text without one",
     "spm_llama": "BPE model of SentencePiece", "spm_unigram": "unigram model of SentencePiece",
 }
+# Other names of splittings that Ingot reads (tokenizer.ggml.pre). "default" is none: Ingot takes it as GPT-2's, llama.cpp
+# as a splitting of its own that it warns of.
+NAMES = {"gpt2": ("gpt-2", "mpt", "phi-2", "smollm", "starcoder", "refact"),
+         "llama3": ("llama-bpe", "llama3", "llama-v3", "falcon3", "dbrx"), "cased": ("gpt-4o", "tekken")}
 SPECIAL = ("<s>", "</s>", "<unk>")
 
 # Texts that a GGUF file cannot have tokenized as the folder does: its space in front has no condition.
@@ -37,6 +43,11 @@ GAPS = {"mistral": lambda text: text.startswith((" ", "\u2581")) or any(token in
 # Texts that llama.cpp tokenizes otherwise: it does not normalise to form C; it takes a mark of a space for no space.
 LIMITS = {"qwen2": lambda text: unicodedata.normalize("NFC", text) != text,
           "spm_unigram": lambda text: text != "" and text.strip(" \u2581") == "" and "\u2581" in text}
+
+
+def golden_texts():
+    texts = json.loads((GOLDEN / "texts.json").read_text())
+    return texts["plain"] + texts["special"]
 
 
 def make_folder(kind, folder):
@@ -101,13 +112,39 @@ def check(kind, texts, work):
     print(f"{kind} ({KINDS[kind]}): " + "; ".join(told))
 
 
+def with_splitting(file, out, name):
+    """The vocabulary of a GGUF file under another name of its splitting."""
+    writer = gguf.GGUFWriter(out, "llama")
+    for field in gguf.GGUFReader(file).fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        value = name if field.name == "tokenizer.ggml.pre" else field.contents()
+        writer.add_key_value(field.name, value, field.types[0], field.types[-1] if len(field.types) > 1 else None)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+def check_names(kind, texts, work):
+    make_folder(kind, work / "model")
+    ingot("model", "convert", work / "model", work / "model.gguf", "--dtype", "f16")
+    for name in NAMES[kind]:
+        file = work / f"{name}.gguf"
+        with_splitting(work / "model.gguf", file, name)
+        told = compare(f"splitting {name}", texts, llamacpp_ids(file, texts, work), ingot_ids(file, texts, work))
+        print(f"splitting {name}: llama.cpp {told}")
+
+
 def main():
     if llamacpp.is_built():
         print(f"with {llamacpp.VERSION}")
-    texts = json.loads((GOLDEN / "texts.json").read_text())
+    texts = golden_texts()
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as work:
-            check(kind, texts["plain"] + texts["special"], Path(work))
+            check(kind, texts, Path(work))
+    for kind in NAMES if llamacpp.PROGRAM.exists() else []:
+        with tempfile.TemporaryDirectory() as work:
+            check_names(kind, texts, Path(work))
 
 
 if __name__ == "__main__":
