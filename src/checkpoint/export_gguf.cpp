@@ -61,15 +61,19 @@ void add_vocabulary(GgufMetadata& metadata, text::VocabularySpec vocabulary, con
                  GgufArray{std::vector<uint8_t>(vocabulary.charsmap.begin(), vocabulary.charsmap.end())});
   }
   id("tokenizer.ggml.bos_token_id", vocabulary.bos_id);
-  // The tokenizer's end of text, else what generation stops at; a second stop is the end of a turn.
-  const std::optional<int32_t> eos =
-      vocabulary.eos_id || assets.eos.empty() ? vocabulary.eos_id : std::optional<int32_t>(assets.eos.front());
-  id("tokenizer.ggml.eos_token_id", eos);
+  // The tokenizer's end of text, then what else generation stops at: the ends of a turn and of a message.
+  std::vector<int32_t> stops;
+  if (vocabulary.eos_id) stops.push_back(*vocabulary.eos_id);
   for (int32_t other : assets.eos) {
-    if (other == eos) continue;
-    id("tokenizer.ggml.eot_token_id", other);
-    break;
+    if (other != vocabulary.eos_id) stops.push_back(other);
   }
+  constexpr const char* stop_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+  if (stops.size() > std::size(stop_keys)) {
+    throw_hint(ErrorKind::unsupported, "leave three in \"eos_token_id\" of generation_config.json",
+               "{}: generation stops at {} tokens, and GGUF has words for three", vocabulary.name, stops.size());
+  }
+  for (size_t i = 0; i < stops.size(); ++i) id(stop_keys[i], stops[i]);
   id("tokenizer.ggml.unknown_token_id", vocabulary.unk_id);
   id("tokenizer.ggml.padding_token_id", vocabulary.pad_id);
   if (vocabulary.add_bos) metadata.add("tokenizer.ggml.add_bos_token", *vocabulary.add_bos);

