@@ -37,6 +37,7 @@ constexpr std::array foreign_files = {
     Foreign{"ARROW1", "an Arrow file",
             "convert it to JSON lines, for instance with Python: import pandas; "
             "pandas.read_feather('in.arrow').to_json('out.jsonl', orient='records', lines=True)"},
+    Foreign{"\x93NUMPY", "a NumPy array", "if it holds token ids, name it .npy, uncompressed"},
     Foreign{"BZh", "compressed with bzip2", "decompress it (bunzip2), or compress it with gzip or zstd"},
     Foreign{"\xfd"
             "7zXZ",

@@ -1,21 +1,19 @@
 #include "formats/npy.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
 #include "formats/byte_reader.h"
+#include "formats/npy_dtype.h"
 #include "formats/printable.h"
 
 namespace ingot::formats {
 namespace {
 
 constexpr std::string_view magic = "\x93NUMPY";
-constexpr size_t max_dims = 64;  // NumPy's own limit
 
 struct Header {
   std::string dtype;  // without the byte order
-  size_t item_size = 0;
   std::vector<int64_t> shape;
 };
 
@@ -82,19 +80,11 @@ class HeaderParser {
     skip_blanks();
     if (!text_.empty() && text_.front() == '[') throw_error(ErrorKind::unsupported, "{}: an array of records", source_);
     const std::string_view text = quoted();
-    if (text.find('O') != std::string_view::npos) {
-      throw_hint(ErrorKind::unsupported, "save it again as a numeric array",
-                 "{}: an object array, which is a pickle; it is not executed", source_);
-    }
-    static constexpr std::array<std::string_view, 12> known = {"b1", "i1", "i2", "i4", "i8", "u1",
-                                                               "u2", "u4", "u8", "f2", "f4", "f8"};
     const std::string_view kind = text.empty() ? text : text.substr(1);
-    if (std::find(known.begin(), known.end(), kind) == known.end()) {
+    if (text != "|O" && !is_npy_dtype(kind))
       throw_error(ErrorKind::unsupported, "{}: dtype {}", source_, printable(text));
-    }
     header_.dtype = kind;
-    header_.item_size = static_cast<size_t>(kind[1] - '0');
-    if (text[0] != '<' && !(text[0] == '|' && header_.item_size == 1)) {
+    if (text[0] != '<' && !(text[0] == '|' && (kind == "O" || npy_item_size(kind) == 1))) {
       throw_hint(ErrorKind::unsupported, "save it again in little-endian order", "{}: byte order of dtype {}", source_,
                  printable(text));
     }
@@ -120,7 +110,7 @@ class HeaderParser {
       const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), dim);
       if (error != std::errc() || !std::in_range<int64_t>(dim)) bad("a bad dimension");
       text_.remove_prefix(static_cast<size_t>(end - text_.data()));
-      if (header_.shape.size() == max_dims) bad("more than 64 dimensions");
+      if (header_.shape.size() == npy_max_dims) bad("more than 64 dimensions");
       header_.shape.push_back(static_cast<int64_t>(dim));
       comma = accept(',');
     }
@@ -164,14 +154,31 @@ void NpyFile::parse(std::span<const std::byte> bytes) {
       major == 1 ? reader.number<uint16_t>("the header size") : reader.number<uint32_t>("the header size");
   const std::span<const std::byte> text = reader.take(header_size, "the header");
   Header header = HeaderParser({reinterpret_cast<const char*>(text.data()), text.size()}, source_).parse();
-  const uint64_t size = size_of(header.shape, header.item_size, ErrorKind::corrupt, source_);
+  dtype_ = std::move(header.dtype);
+  shape_ = std::move(header.shape);
+  const uint64_t size = size_of(shape_, dtype_ == "O" ? 1 : npy_item_size(dtype_), ErrorKind::corrupt, source_);
+  if (dtype_ == "O") {
+    read_objects(reader.take(reader.remaining(), "the objects"), size);
+    return;
+  }
   if (size != reader.remaining()) {
     throw_error(ErrorKind::corrupt, "{}: dtype and shape need {} bytes of data, the file has {}", source_, size,
                 reader.remaining());
   }
-  dtype_ = std::move(header.dtype);
-  shape_ = std::move(header.shape);
   data_ = reader.take(size, "the data");
+}
+
+void NpyFile::read_objects(std::span<const std::byte> bytes, uint64_t number) {
+  pickle_ = Pickle(bytes, source_);
+  const PickleValue root = pickle_.root();
+  if (root.kind() != PickleValue::Kind::array || pickle_.array(root).dtype != "O") {
+    throw_error(ErrorKind::corrupt, "{}: the pickle of an object array holds another kind of value", source_);
+  }
+  objects_ = pickle_.items(pickle_.array(root).objects);
+  if (objects_.size() != number) {
+    throw_error(ErrorKind::corrupt, "{}: the shape needs {} objects, the file has {}", source_, number,
+                objects_.size());
+  }
 }
 
 NpyWriter::NpyWriter(std::filesystem::path path, std::span<const int64_t> shape)

@@ -1,4 +1,4 @@
-// NumPy's .npy files: numeric arrays, versions 1 and 2, C order, little-endian.
+// NumPy's .npy files: arrays of numbers and of objects, versions 1 and 2, C order, little-endian.
 // Format: numpy.org, "A simple file format for NumPy arrays" (NEP 1).
 #pragma once
 
@@ -10,30 +10,36 @@
 #include <vector>
 
 #include "base/file.h"
+#include "formats/pickle.h"
 
 namespace ingot::formats {
 
 // Opened read-only and checked as a whole: the data is exactly as long as dtype and shape say.
-// Errors: `unsupported` for object arrays (they are pickles, which are programs), records, text, other byte orders,
-// Fortran order and other versions; `corrupt` for anything else that is wrong; those of MappedFile.
+// Errors: `unsupported` for records, text, other byte orders, Fortran order and other versions; `corrupt` for anything
+// else that is wrong; those of Pickle, as which the items of an object array are stored; those of MappedFile.
 class NpyFile {
  public:
   explicit NpyFile(const std::filesystem::path& path);
   // Reads bytes in memory, which must outlive this; `source` stands for the path in messages.
   NpyFile(std::span<const std::byte> bytes, std::string source);
 
-  const std::string& dtype() const { return dtype_; }  // "f2" "f4" "f8" "i1".."i8" "u1".."u8" "b1"
+  const std::string& dtype() const { return dtype_; }  // "f2" "f4" "f8" "i1".."i8" "u1".."u8" "b1", "O": objects
   const std::vector<int64_t>& shape() const { return shape_; }
-  std::span<const std::byte> bytes() const { return data_; }  // row-major, into the file
+  std::span<const std::byte> bytes() const { return data_; }         // row-major, into the file; empty for "O"
+  std::span<const PickleValue> objects() const { return objects_; }  // "O": row-major
+  const Pickle& pickle() const { return pickle_; }                   // what the objects are part of
 
  private:
   void parse(std::span<const std::byte> bytes);
+  void read_objects(std::span<const std::byte> bytes, uint64_t number);
 
   MappedFile file_;
   std::string source_;
   std::string dtype_;
   std::vector<int64_t> shape_;
   std::span<const std::byte> data_;
+  Pickle pickle_;
+  std::span<const PickleValue> objects_;
 };
 
 // Writes fp32 values as NumPy itself does (version 1, data 64-byte aligned), complete or absent.

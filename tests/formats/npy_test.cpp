@@ -1,5 +1,6 @@
 #include "formats/npy.h"
 
+#include "formats/npy_dtype.h"
 #include "tests/formats/bytes.h"
 
 namespace ingot::formats {
@@ -57,10 +58,63 @@ TEST(Npy, RefusesWhatItDoesNotRead) {
   const auto refused = [](const std::string& name, const std::string& part) {
     expect_error(ErrorKind::unsupported, part, [&] { NpyFile(golden("npy/" + name + ".npy")); });
   };
-  refused("object", "an object array, which is a pickle; it is not executed");
   refused("fortran", "Fortran order");
   refused("big_endian", "byte order of dtype '>f4'");
   refused("record", "an array of records");
+}
+
+TEST(Npy, ReadsObjectArrays) {
+  const NpyFile report(golden("npy/govreport.npy"));
+  const NpyFile arrays(golden("npy/govreport_arrays.npy"));
+  EXPECT_EQ(report.dtype(), "O");
+  EXPECT_EQ(report.shape(), std::vector<int64_t>{3});
+  EXPECT_TRUE(report.bytes().empty());
+  ASSERT_EQ(report.objects().size(), 3U);
+  ASSERT_EQ(arrays.objects().size(), 3U);
+  for (int64_t r = 0; r < 3; ++r) {
+    const auto items = [&](const char* key) {
+      const PickleValue* list = report.pickle().find(report.objects()[static_cast<size_t>(r)], key);
+      const PickleValue* array = arrays.pickle().find(arrays.objects()[static_cast<size_t>(r)], key);
+      std::vector<int64_t> values, array_values;
+      for (const PickleValue value : report.pickle().items(*list)) values.push_back(value.integer());
+      const PickleArray& numbers = arrays.pickle().array(*array);
+      const size_t size = npy_item_size(numbers.dtype);
+      for (size_t i = 0; i < numbers.data.size(); i += size) {
+        array_values.push_back(npy_integer(numbers.dtype, numbers.data.substr(i)).value());
+      }
+      EXPECT_EQ(values, array_values) << key;
+      return values;
+    };
+    std::vector<int64_t> ids = {1}, mask;
+    for (int64_t i = 0; i < 38; ++i) ids.push_back((r * 7919 + i * 104729) % 32000);
+    ids.push_back(2);
+    for (int64_t i = 0; i < 40; ++i) mask.push_back(i >= 10 + r ? 1 : 0);
+    EXPECT_EQ(items("input_ids"), ids);
+    EXPECT_EQ(items("loss_mask"), mask);
+    EXPECT_EQ(items("seq_start_id"), std::vector<int64_t>{0});
+    EXPECT_EQ(report.pickle().find(report.objects()[0], "labels"), nullptr);
+  }
+  const NpyFile ragged(golden("npy/ragged.npy"));
+  EXPECT_EQ(ragged.pickle().items(ragged.objects()[1]).size(), 1500U);
+  EXPECT_EQ(ragged.pickle().items(ragged.objects()[1])[1499].integer(), 1499);
+  EXPECT_EQ(NpyFile(golden("npy/object_2d.npy")).shape(), (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(NpyFile(golden("npy/object_2d.npy")).objects().size(), 4U);
+  EXPECT_TRUE(NpyFile(golden("npy/object_empty.npy")).objects().empty());
+}
+
+TEST(Npy, ObjectArraysThatAreWrongAreRefused) {
+  const auto with_pickle = [](const std::string& shape, const std::string& pickle) {
+    return file_of("{'descr': '|O', 'fortran_order': False, 'shape': " + shape + "}", "\x80\4" + pickle + ".");
+  };
+  expect_corrupt(with_pickle("(1,)", "]Na"), "holds another kind of value");
+  expect_kind(ErrorKind::unsupported, with_pickle("(1,)", "cos\nsystem\n"), "f: the pickle has the name 'os.system'");
+  const std::string object = read_file(golden("npy/object.npy"));
+  const std::string pickle = object.substr(object.find("\x80\4") + 2);
+  expect_corrupt(with_pickle("(3,)", pickle.substr(0, pickle.size() - 1)), "the shape needs 3 objects, the file has 2");
+  for (size_t size = 0; size < object.size(); ++size) {
+    const std::string cut = object.substr(0, size);
+    EXPECT_THROW(NpyFile(as_span(cut), "f"), Error) << size << " bytes";
+  }
 }
 
 TEST(Npy, WritesAsNumpyDoes) {
@@ -120,7 +174,7 @@ TEST(Npy, HostileHeaders) {
   std::string many = "(";
   for (int i = 0; i < 65; ++i) many += "0,";
   expect_corrupt(with_shape(many + ")"), "more than 64 dimensions");
-  for (const std::string dtype : {"|O", "<O8", "|V8", "<U4", "<M8[ns]", "<c8", "<f16", "=f4", "|f4", "f4", ""}) {
+  for (const std::string dtype : {"<O", "<O8", "|V8", "<U4", "<M8[ns]", "<c8", "<f16", "=f4", "|f4", "f4", ""}) {
     expect_kind(ErrorKind::unsupported, file_of("{'descr': '" + dtype + "', 'fortran_order': False, 'shape': ()}"),
                 "f: ");
   }

@@ -3,6 +3,7 @@
 
 tests/formats/ knows what they hold. `--check` makes them in a temporary folder and compares instead of writing."""
 import argparse
+import pickle
 import sys
 import tempfile
 from pathlib import Path
@@ -78,10 +79,46 @@ def make_npy(folder):
     np.save(folder / "empty.npy", np.zeros((0, 3), "<f4"))
     np.save(folder / "fortran.npy", np.asfortranarray(np.arange(6, dtype="<f4").reshape(2, 3)))
     np.save(folder / "big_endian.npy", np.arange(3).astype(">f4"))
-    np.save(folder / "object.npy", np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
     np.save(folder / "record.npy", np.zeros(2, dtype=[("a", "<i4"), ("b", "<f4")]))
     with open(folder / "version2.npy", "wb") as file:
         np.lib.format.write_array(file, np.arange(4, dtype="<i4"), version=(2, 0))
+
+
+def govreport_rows():
+    """As MLPerf's submitters write GovReport: packed tokens, 1 where the next token counts, where documents begin."""
+    rows = []
+    for r in range(3):
+        ids = [1] + [(r * 7919 + i * 104729) % 32000 for i in range(38)] + [2]
+        rows.append({"input_ids": ids, "loss_mask": [int(i >= 10 + r) for i in range(40)], "seq_start_id": [0]})
+    return rows
+
+
+def objects(items):
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array
+
+
+def make_object_npy(folder):
+    np.save(folder / "object.npy", np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+    np.save(folder / "object_2d.npy", np.array([[1, "b"], [None, 2.5]], dtype=object), allow_pickle=True)
+    np.save(folder / "object_empty.npy", objects([]), allow_pickle=True)
+    rows = govreport_rows()
+    np.save(folder / "govreport.npy", objects(rows), allow_pickle=True)
+    arrays = [{key: np.array(value, "<i8" if key == "input_ids" else "<u1") for key, value in row.items()} for row in rows]
+    np.save(folder / "govreport_arrays.npy", objects(arrays), allow_pickle=True)
+    np.save(folder / "ragged.npy", objects([[5, 6, 7], list(range(1500)), [300000]]), allow_pickle=True)
+
+
+def make_pickles(folder):
+    row = [1, 2]
+    plain = [None, True, False, 0, 255, 256, 65535, 65536, -1, 2**31 - 1, -(2**31), 2**31, 2**62, -(2**63), 1.5, -0.0, "text", "d\u00e9j\u00e0",
+             "x" * 300, b"by\xff\x00", b"", b"y" * 300, (), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], [3], {}, {"a": row, "b": {"c": row}}]
+    arrays = {"i8": np.arange(3), "f4": np.array([[0.5, -1]], "<f4"), "bool": np.array([True, False]), "none": np.zeros((2, 0), "<i2"), "zero": np.array(7, "<u2"),
+              "objects": objects(["a", [1]]), "scalars": [np.int64(-7), np.float32(1.5), np.float16(0.25), np.uint8(200), np.bool_(True)]}
+    for protocol in range(2, 6):
+        (folder / f"plain{protocol}.pkl").write_bytes(pickle.dumps(plain, protocol))
+        (folder / f"arrays{protocol}.pkl").write_bytes(pickle.dumps(arrays, protocol))
 
 
 def make(folder):
@@ -89,6 +126,9 @@ def make(folder):
     make_gguf(folder)
     (folder / "npy").mkdir(exist_ok=True)
     make_npy(folder / "npy")
+    make_object_npy(folder / "npy")
+    (folder / "pickle").mkdir(exist_ok=True)
+    make_pickles(folder / "pickle")
 
 
 def main():
