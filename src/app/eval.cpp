@@ -45,7 +45,8 @@ class Eval : public Command {
   void declare(Arguments& arguments) override {
     options_.declare(arguments);
     arguments.option("data", data_, "a .jsonl or text file, as recipes take it: loss and perplexity");
-    arguments.option("format", format_, "of --data: auto (default), chat, sharegpt, instruction, completion or text");
+    arguments.option("format", format_,
+                     "of --data: auto (default), chat, sharegpt, instruction, completion, text or tokens");
     arguments.option(
         "sequence-length", sequence_length_,
         "of --data: tokens of a packed sequence; without it 1024, or the model's context when that is less");

@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array formats = {Format::automatic,   Format::chat,       Format::sharegpt,
-                                Format::instruction, Format::completion, Format::text};
+constexpr std::array formats = {Format::automatic,  Format::chat, Format::sharegpt, Format::instruction,
+                                Format::completion, Format::text, Format::tokens};
 
 std::string keys_of(const Json& record) {
   std::string keys;
@@ -200,6 +200,7 @@ const char* name(Format format) {
     case Format::instruction: return "instruction";
     case Format::completion: return "completion";
     case Format::text: return "text";
+    case Format::tokens: return "tokens";
   }
   throw_error(ErrorKind::internal, "data format {} has no name", static_cast<int>(format));
 }
@@ -209,7 +210,8 @@ Format parse_format(std::string_view word) {
     if (word == name(format)) return format;
   }
   throw_error(ErrorKind::usage,
-              "data format '{}' is not known; it may be auto, chat, sharegpt, instruction, completion or text", word);
+              "data format '{}' is not known; it may be auto, chat, sharegpt, instruction, completion, text or tokens",
+              word);
 }
 
 void normalise_messages(Json& messages) {
@@ -241,6 +243,8 @@ Document parse_record(std::string_view json, Format& format) {
   } else if (kind == Format::completion) {
     document.prompt = string_at(record, "prompt", kind);
     document.answer = filled(string_at(record, "completion", kind), "completion");
+  } else if (kind == Format::tokens) {
+    throw_error(ErrorKind::usage, "format tokens is for .npy files, not for JSON");
   } else {
     document.text = filled(string_at(record, "text", kind), "text");
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ingot::data {
 
@@ -15,9 +16,10 @@ enum class Format {
   instruction,  // {"instruction", "input"?, "output"}
   completion,   // {"prompt", "completion"}
   text,         // {"text"}, or a plain text file
+  tokens,       // a row of a .npy file (token_rows.h)
 };
 
-// The word a recipe uses: auto, chat, sharegpt, instruction, completion, text.
+// The word a recipe uses: auto, chat, sharegpt, instruction, completion, text, tokens.
 const char* name(Format format);
 // Errors: usage, listing the words.
 Format parse_format(std::string_view word);
@@ -30,7 +32,10 @@ struct Document {
   std::string answer;            // completion and instruction
   std::string messages;          // chat: a JSON array of objects with a string "role" and a string "content"
   std::string tools;             // chat: a JSON array, or empty
-  int64_t line = 0;              // in its file, from 1; 0 for a whole file of plain text
+  std::vector<int32_t> ids;      // tokens
+  std::vector<uint8_t> counted;  // tokens: of each, 1 when predicting it counts
+  bool splittable = false;       // tokens: may be cut anywhere
+  int64_t line = 0;              // in its file, from 1 (tokens: row); 0 for a whole file of plain text
 };
 
 // Reads one JSON object. `format` automatic is replaced by what the record is; otherwise the record must be of it.

@@ -9,10 +9,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-enum class Kind { lines, text, unknown };
+enum class Kind { lines, text, rows, unknown };
 
 Kind kind_by_name(const fs::path& path) {
   fs::path bare = path.filename();
+  if (bare.extension() == ".npy") return Kind::rows;
   if (bare.extension() == ".gz" || bare.extension() == ".zst") bare = bare.stem();
   const std::string suffix = bare.extension().string();
   if (suffix == ".jsonl" || suffix == ".ndjson" || suffix == ".json") return Kind::lines;
@@ -29,9 +30,22 @@ OnError parse_on_error(std::string_view word) {
 }
 
 DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_error)
-    : lines_(ByteStream(path)), format_(format), on_error_(on_error) {
+    : path_(path), format_(format), on_error_(on_error) {
   Kind kind = kind_by_name(path);
-  const char first = lines_.peek();
+  if (kind == Kind::rows) {
+    if (format != Format::automatic && format != Format::tokens) {
+      throw_hint(ErrorKind::usage, "give the format auto or tokens",
+                 "{}: is an array of tokens, but the format asked for is {}", path.string(), name(format));
+    }
+    rows_.emplace(path);
+    return;
+  }
+  if (format == Format::tokens) {
+    throw_hint(ErrorKind::usage, "give a .npy file", "{}: is no array of tokens, which is the format asked for",
+               path.string());
+  }
+  lines_.emplace(ByteStream(path));
+  const char first = lines_->peek();
   if (kind == Kind::unknown && first == '{') kind = Kind::lines;
   if (kind == Kind::unknown && format == Format::text) kind = Kind::text;
   if (kind == Kind::unknown && first != '\0') {
@@ -50,18 +64,18 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
 }
 
 bool DocumentReader::next(Document& document) {
-  const bool found = plain_ ? next_text(document) : next_record(document);
+  const bool found = plain_ ? next_text(document) : rows_ ? next_row(document) : next_record(document);
   if (found) ++num_documents_;
   if (!found && num_documents_ == 0) throw_empty();
   return found;
 }
 
 bool DocumentReader::next_text(Document& document) {
-  std::string text = lines_.rest();
+  std::string text = lines_->rest();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return false;
   if (!text::is_valid_utf8(text)) {
     throw_hint(ErrorKind::corrupt, "convert it: iconv -f ISO-8859-1 -t UTF-8 in.txt > out.txt",
-               "{}: the text is not UTF-8", lines_.path().string());
+               "{}: the text is not UTF-8", path_.string());
   }
   format_ = Format::text;
   document = Document{};
@@ -70,35 +84,49 @@ bool DocumentReader::next_text(Document& document) {
 }
 
 bool DocumentReader::next_record(Document& document) {
-  while (lines_.next(line_)) {
-    if (!lines_.too_long() && line_.find_first_not_of(" \t\r") == std::string::npos) continue;
+  while (lines_->next(line_)) {
+    if (!lines_->too_long() && line_.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      if (lines_.too_long()) {
+      if (lines_->too_long()) {
         throw_error(ErrorKind::corrupt, "is longer than {} MiB", LineReader::max_line_bytes >> 20);
       }
       document = parse_record(line_, format_);
-      document.line = lines_.line_number();
+      document.line = lines_->line_number();
       return true;
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::corrupt) throw;
-      const std::string where =
-          fmt::format("{} line {}: {}", lines_.path().string(), lines_.line_number(), error.message());
-      if (on_error_ == OnError::stop) {
-        throw Error(ErrorKind::corrupt, where,
-                    error.hint().empty() ? "mend the line, or leave bad lines out with on_error: skip" : error.hint());
-      }
-      if (num_skipped_++ == 0) first_skipped_ = where;
+      refuse(error, "line", lines_->line_number());
     }
   }
   return false;
 }
 
+bool DocumentReader::next_row(Document& document) {
+  format_ = Format::tokens;
+  for (;;) {
+    try {
+      return rows_->next(document);
+    } catch (const Error& error) {
+      refuse(error, "row", rows_->row());
+    }
+  }
+}
+
+// What is wrong with a line or a row stops the reading, or is kept in mind.
+void DocumentReader::refuse(const Error& error, const char* part, int64_t number) {
+  if (error.kind() != ErrorKind::corrupt) throw Error(error);
+  const std::string where = fmt::format("{} {} {}: {}", path_.string(), part, number, error.message());
+  if (on_error_ == OnError::stop) {
+    const std::string hint = fmt::format("mend the {0}, or leave bad {0}s out with on_error: skip", part);
+    throw Error(ErrorKind::corrupt, where, error.hint().empty() ? hint : error.hint());
+  }
+  if (num_skipped_++ == 0) first_skipped_ = where;
+}
+
 void DocumentReader::throw_empty() const {
   const std::string hint = "give a file with at least one document";
-  if (num_skipped_ == 0)
-    throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: it is empty", lines_.path().string());
-  throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: all {} lines are bad, the first: {}",
-             lines_.path().string(), num_skipped_, first_skipped_);
+  if (num_skipped_ == 0) throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: it is empty", path_.string());
+  throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: all {} {} are bad, the first: {}", path_.string(),
+             num_skipped_, rows_ ? "rows" : "lines", first_skipped_);
 }
 
 }  // namespace ingot::data

@@ -1,13 +1,16 @@
-// Reading documents from data files: JSON lines and plain text, compressed or not.
+// Reading documents from data files: JSON lines and plain text, compressed or not, and arrays of tokens.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "data/byte_stream.h"
 #include "data/document.h"
+#include "data/token_rows.h"
 
 namespace ingot::data {
 
@@ -22,19 +25,21 @@ enum class OnError { stop, skip };
 OnError parse_on_error(std::string_view word);
 
 // The documents of one file, in its order. By name (without .gz or .zst): .jsonl, .ndjson and .json are JSON lines,
-// .txt and .md are one document of plain text. Under any other name a file is JSON lines when its first byte that is
-// not white space is '{', and else plain text if `format` says text. Blank lines of JSON lines are passed over.
+// .txt and .md are one document of plain text, and .npy is rows of tokens (token_rows.h). Under any other name a file
+// is JSON lines when its first byte that is not white space is '{', and else plain text if `format` says text. Blank
+// lines of JSON lines are passed over.
 class DocumentReader {
  public:
   // Errors: as ByteStream; usage when the file's kind and `format` do not go together.
   DocumentReader(const std::filesystem::path& path, Format format, OnError on_error);
 
-  // False at the end. Errors: corrupt, naming file and line and what is wrong with it (on_error stop); corrupt for a
-  // file without any document, and for a plain text that is not UTF-8.
+  // False at the end. Errors: corrupt, naming file and line (or row) and what is wrong with it (on_error stop); corrupt
+  // for a file without any document, and for a plain text that is not UTF-8.
   bool next(Document& document);
 
-  const std::filesystem::path& path() const { return lines_.path(); }
-  bool plain() const { return plain_; }                                // one document of plain text, no JSON lines
+  const std::filesystem::path& path() const { return path_; }
+  bool plain() const { return plain_; }                                // one document of plain text
+  bool tokens() const { return rows_.has_value(); }                    // rows of tokens
   Format format() const { return format_; }                            // automatic until the first document was given
   int64_t num_documents() const { return num_documents_; }             // given so far
   int64_t num_skipped() const { return num_skipped_; }                 // bad lines left out (on_error skip)
@@ -43,9 +48,13 @@ class DocumentReader {
  private:
   bool next_record(Document& document);
   bool next_text(Document& document);
+  bool next_row(Document& document);
+  void refuse(const Error& error, const char* part, int64_t number);
   [[noreturn]] void throw_empty() const;
 
-  LineReader lines_;
+  std::filesystem::path path_;
+  std::optional<LineReader> lines_;  // one of these two
+  std::optional<TokenRows> rows_;
   Format format_;
   OnError on_error_;
   bool plain_ = false;

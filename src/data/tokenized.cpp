@@ -101,6 +101,15 @@ TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const t
   return result;
 }
 
+TokenizedDocument check_tokens(const Document& document, const text::Tokenizer& tokenizer) {
+  const auto largest = std::max_element(document.ids.begin(), document.ids.end());
+  if (largest != document.ids.end() && *largest >= tokenizer.size()) {
+    throw_error(ErrorKind::corrupt, "token {} is not in the vocabulary, which ends at {}", *largest,
+                tokenizer.size() - 1);
+  }
+  return {document.ids, document.counted, document.splittable};
+}
+
 Json as_chat(const Document& document) {
   const std::string question = document.input.empty() ? document.prompt : document.prompt + "\n\n" + document.input;
   return Json::array({Json::object({{"role", "user"}, {"content", question}}),
@@ -108,8 +117,10 @@ Json as_chat(const Document& document) {
 }
 
 // "data.jsonl line 7: what is wrong".
-Error placed(const Error& error, const std::filesystem::path& path, int64_t line) {
-  const std::string where = line > 0 ? fmt::format("{} line {}", path.string(), line) : path.string();
+Error placed(const Error& error, const std::filesystem::path& path, const Document& document) {
+  const char* part = document.format == Format::tokens ? "row" : "line";
+  const std::string where =
+      document.line > 0 ? fmt::format("{} {} {}", path.string(), part, document.line) : path.string();
   return {error.kind(), fmt::format("{}: {}", where, error.message()), error.hint()};
 }
 
@@ -138,6 +149,7 @@ TokenizedDocument tokenize(const Document& document, const text::Tokenizer& toke
                                     : tokenize_answer(alpaca_prompt(document), document.answer, tokenizer);
   }
   if (document.format == Format::completion) return tokenize_answer(document.prompt, document.answer, tokenizer);
+  if (document.format == Format::tokens) return check_tokens(document, tokenizer);
   TokenizedDocument result;
   append(result, encode_start(document.text, tokenizer), true);
   append(result, std::array{end_token(tokenizer)}, true);
@@ -163,7 +175,7 @@ TokenizeReport tokenize_all(Corpus& corpus, DocumentReader& reader, const text::
         try {
           results[i] = tokenize(documents[i], tokenizer, chat_template);
         } catch (const Error& error) {
-          results[i] = placed(error, reader.path(), documents[i].line);
+          results[i] = placed(error, reader.path(), documents[i]);
         }
       }
     });

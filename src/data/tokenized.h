@@ -5,6 +5,7 @@
 //   instruction  with a chat template: a chat of one user message (the instruction, and the input below it after an
 //                empty line) and one assistant message; without: Alpaca's prompt (the input's section only when there
 //                is one), masked; then the output and EOS, which count
+//   tokens       as the file has them; none is added
 //   chat         the chat template's output; what assistants say, their tool calls included, and the token that ends
 //                their turn count, in every turn but those with "weight": 0; what tools answer does not
 //
@@ -37,7 +38,8 @@ constexpr int64_t template_date = 1721952000;
 std::vector<int32_t> encode_start(std::string_view text, const text::Tokenizer& tokenizer);
 
 // Errors: usage for a chat without a chat template; unsupported when the tokenizer has no EOS and one is needed;
-// corrupt when the template refuses the messages; else as ChatTemplate::render_spans.
+// corrupt for tokens that are not in the vocabulary and when the template refuses the messages; else as
+// ChatTemplate::render_spans.
 TokenizedDocument tokenize(const Document& document, const text::Tokenizer& tokenizer,
                            const text::ChatTemplate* chat_template);
 

@@ -38,7 +38,8 @@ struct ingot::EnumNames<ingot::data::Format> {
   static constexpr std::pair<data::Format, const char*> names[] = {
       {data::Format::automatic, "auto"},        {data::Format::chat, "chat"},
       {data::Format::sharegpt, "sharegpt"},     {data::Format::instruction, "instruction"},
-      {data::Format::completion, "completion"}, {data::Format::text, "text"}};
+      {data::Format::completion, "completion"}, {data::Format::text, "text"},
+      {data::Format::tokens, "tokens"}};
 };
 template <>
 struct ingot::EnumNames<ingot::data::OnError> {
