@@ -179,68 +179,41 @@ void differentiate(Values& v, const std::vector<int64_t>& lengths, const Heads& 
   });
 }
 
-// q, k, v of a backward case and what the forward pass saved of them belong together. They are made when first asked
-// for: every test program holds all cases and runs few.
-class Drawn : public std::enable_shared_from_this<Drawn> {
- public:
-  // Without `attended`, out and lse are of the right sizes and mean nothing: enough for timing.
-  Drawn(DType dtype, std::vector<int64_t> lengths, Heads heads, bool attended)
-      : dtype_(dtype), lengths_(std::move(lengths)), heads_(heads), attended_(attended) {}
-
-  std::vector<double> q, k, v, out, lse;
-
-  Fill fill(std::vector<double> Drawn::* which) {
-    return [self = shared_from_this(), which](std::vector<double>& values, RandomStream&) {
-      if (!self->made_) self->make();
-      values = (*self).*which;
-    };
-  }
-
- private:
-  void make() {
-    const int64_t tokens = sum_of(lengths_);
-    RandomStream random(9, tokens, heads_.q, heads_.d);
-    const auto draw = [&](int64_t heads) {
-      std::vector<double> values(static_cast<size_t>(tokens * heads * heads_.d));
-      for (double& x : values) {
-        const auto rounded = static_cast<float>(random.normal());
-        x = static_cast<double>(dtype_ == DType::bf16 ? bf16_to_float(float_to_bf16(rounded)) : rounded);
-      }
-      return values;
-    };
-    q = draw(heads_.q);
-    k = draw(heads_.kv);
-    v = draw(heads_.kv);
-    Result saved = attended_ ? attend(q, k, v, lengths_, heads_)
-                             : Result{q, std::vector<double>(q.size() / static_cast<size_t>(heads_.d))};
-    out = std::move(saved.out);
-    lse = std::move(saved.lse);
-    made_ = true;
-  }
-
-  DType dtype_;
-  std::vector<int64_t> lengths_;
-  Heads heads_;
-  bool attended_;
-  bool made_ = false;
-};
-
 OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads heads, bool with_gradients) {
   const int64_t tokens = sum_of(lengths);
   OpCase c{.op = "attention_backward",
            .name = fmt::format("{} {} sequences T={} {}", name(dtype), lengths.size(), tokens, heads.text())};
-  const auto drawn = std::make_shared<Drawn>(dtype, lengths, heads, with_gradients || tokens < 1000);
+  // q, k, v and what the forward pass saved of them belong together. Without the forward pass, out and lse have the
+  // right sizes and mean nothing: enough for timing.
+  const bool attended = with_gradients || tokens < 1000;
+  const Drawn drawn([=] {
+    RandomStream random(9, tokens, heads.q, heads.d);
+    const auto draw = [&](int64_t heads_of) {
+      std::vector<double> values(static_cast<size_t>(tokens * heads_of * heads.d));
+      for (double& x : values) {
+        const auto rounded = static_cast<float>(random.normal());
+        x = static_cast<double>(dtype == DType::bf16 ? bf16_to_float(float_to_bf16(rounded)) : rounded);
+      }
+      return values;
+    };
+    const auto q = draw(heads.q);
+    const auto k = draw(heads.kv);
+    const auto v = draw(heads.kv);
+    const Result saved = attended ? attend(q, k, v, lengths, heads)
+                                  : Result{q, std::vector<double>(q.size() / static_cast<size_t>(heads.d))};
+    return Values{saved.out, saved.lse, q, k, v};
+  });
   const Shape q_shape{tokens, heads.q * heads.d};
   const Shape kv_shape{tokens, heads.kv * heads.d};
   c.operands = {{"dq", dtype, q_shape, Role::output},
                 {"dk", dtype, kv_shape, Role::output},
                 {"dv", dtype, kv_shape, Role::output},
                 {"dout", dtype, q_shape},
-                {"out", dtype, q_shape, Role::input, drawn->fill(&Drawn::out)},
-                {"lse", DType::f32, {heads.q, tokens}, Role::input, drawn->fill(&Drawn::lse)},
-                {"q", dtype, q_shape, Role::input, drawn->fill(&Drawn::q)},
-                {"k", dtype, kv_shape, Role::input, drawn->fill(&Drawn::k)},
-                {"v", dtype, kv_shape, Role::input, drawn->fill(&Drawn::v)},
+                {"out", dtype, q_shape, Role::input, drawn[0]},
+                {"lse", DType::f32, {heads.q, tokens}, Role::input, drawn[1]},
+                {"q", dtype, q_shape, Role::input, drawn[2]},
+                {"k", dtype, kv_shape, Role::input, drawn[3]},
+                {"v", dtype, kv_shape, Role::input, drawn[4]},
                 {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))},
                 heads.slopes()};
   c.run = [heads](ops::Context& context, const Arguments& a) {

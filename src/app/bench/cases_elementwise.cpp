@@ -63,14 +63,17 @@ OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int
   const char* shared = alias < 0 ? "" : alias == 1 ? " dx is dy" : " dx is the other input";
   OpCase c{.op = soft ? "softcap_backward" : "clamp_backward",
            .name = fmt::format("{} n={} to {}{}", name(dtype), n, most, shared)};
-  // x is drawn here, because softcap's gradient is given softcap(x). `input` is what the op is given.
+  // x is drawn here, because softcap's gradient is given softcap(x).
   const auto cap = static_cast<double>(most);
-  std::vector<double> x(static_cast<size_t>(n));
-  RandomStream random(11, n);
-  for (double& value : x) value = (soft ? 0.7 : 2.0) * random.normal();  // no y that rounds to the cap
-  c.operands = {{"dx", dtype, {n}, Role::output},
-                {"dy", dtype, {n}},
-                {soft ? "y" : "x", dtype, {n}, Role::input, fixed(soft ? bounded(x, true, most) : x)}};
+  const auto draw = [soft](int64_t count) {
+    std::vector<double> x(static_cast<size_t>(count));
+    RandomStream random(11, count);
+    for (double& value : x) value = (soft ? 0.7 : 2.0) * random.normal();  // no y that rounds to the cap
+    return x;
+  };
+  const Drawn input([=] { return Values{soft ? bounded(draw(n), true, most) : draw(n)}; });
+  c.operands = {
+      {"dx", dtype, {n}, Role::output}, {"dy", dtype, {n}}, {soft ? "y" : "x", dtype, {n}, Role::input, input[0]}};
   c.operands[0].alias = alias;
   c.run = [soft, most](ops::Context& context, const Arguments& a) {
     soft ? ops::softcap_backward(context, a[0], a[1], a[2], most)
@@ -84,6 +87,7 @@ OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int
     }
   };
   // By moving x, which the rounded y of softcap is turned back into. At clamp's kinks there is no gradient.
+  const std::vector<double> x = soft || n > 1000 ? std::vector<double>() : draw(n);  // long ones are for timing alone
   const bool kink = std::any_of(x.begin(), x.end(), [=](double value) {
     const auto rounded = static_cast<float>(value);
     return std::abs(dtype == DType::bf16 ? bf16_to_float(float_to_bf16(rounded)) : rounded) == most;

@@ -97,25 +97,28 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::LayerNormBackwar
                with_dbias ? "" : " without dbias", in_place ? " dx is dy" : "")};
   // x and its statistics belong together, so they are drawn here.
   const auto width = static_cast<size_t>(n);
-  std::vector<double> x(static_cast<size_t>(rows * n));
-  std::vector<double> means(static_cast<size_t>(rows));
-  std::vector<double> rstds(static_cast<size_t>(rows));
-  RandomStream random(5, rows, n);
-  for (double& value : x) value = as_stored(dtype, 0.5 + 1.5 * random.normal());
-  for (size_t t = 0; t < rstds.size(); ++t) {
-    const auto [mean, rstd] = statistics(&x[t * width], width);
-    means[t] = as_stored(DType::f32, mean);
-    rstds[t] = as_stored(DType::f32, rstd);
-  }
+  const Drawn drawn([=] {
+    std::vector<double> x(static_cast<size_t>(rows * n));
+    std::vector<double> means(static_cast<size_t>(rows));
+    std::vector<double> rstds(static_cast<size_t>(rows));
+    RandomStream random(5, rows, n);
+    for (double& value : x) value = as_stored(dtype, 0.5 + 1.5 * random.normal());
+    for (size_t t = 0; t < rstds.size(); ++t) {
+      const auto [mean, rstd] = statistics(&x[t * width], width);
+      means[t] = as_stored(DType::f32, mean);
+      rstds[t] = as_stored(DType::f32, rstd);
+    }
+    return Values{x, means, rstds};
+  });
   const Role gradient_role = attributes.accumulate_dweight ? Role::inout : Role::output;
   c.operands = {{"dx", dtype, {rows, n}, attributes.accumulate_dx ? Role::inout : Role::output},
                 {"dweight", DType::f32, {n}, gradient_role},
                 {"dbias", DType::f32, {n}, gradient_role},
                 {"dy", dtype, {rows, n}},
-                {"x", dtype, {rows, n}, Role::input, fixed(x)},
+                {"x", dtype, {rows, n}, Role::input, drawn[0]},
                 {"weight", DType::f32, {n}, Role::input, normal(0.3, 1.0)},
-                {"mean", DType::f32, {rows}, Role::input, fixed(means)},
-                {"rstd", DType::f32, {rows}, Role::input, fixed(rstds)}};
+                {"mean", DType::f32, {rows}, Role::input, drawn[1]},
+                {"rstd", DType::f32, {rows}, Role::input, drawn[2]}};
   c.operands[0].alias = in_place ? 3 : -1;
   c.operands[1].absent = !with_dweight;
   c.operands[2].absent = !with_dbias;

@@ -81,20 +81,23 @@ OpCase route_case(DType dtype, Sizes s, bool with_ties) {
 OpCase route_backward_case(DType dtype, Sizes s) {
   OpCase c{.op = "moe_route_backward", .name = fmt::format("{} {}", name(dtype), s.text())};
   // Logits, the experts that they choose and their weights belong together; the op is not given the logits.
-  RandomStream random(3, s.tokens, s.experts);
-  std::vector<double> logits(static_cast<size_t>(s.tokens * s.experts));
-  for (double& x : logits) x = random.normal();
-  std::vector<double> experts;
-  for (size_t t = 0; t < static_cast<size_t>(s.tokens); ++t) {
-    for (const size_t e : best_of(&logits[t * static_cast<size_t>(s.experts)], s)) {
-      experts.push_back(static_cast<double>(e));
+  const Drawn drawn([s] {
+    RandomStream random(3, s.tokens, s.experts);
+    std::vector<double> logits(static_cast<size_t>(s.tokens * s.experts));
+    for (double& x : logits) x = random.normal();
+    std::vector<double> experts;
+    for (size_t t = 0; t < static_cast<size_t>(s.tokens); ++t) {
+      for (const size_t e : best_of(&logits[t * static_cast<size_t>(s.experts)], s)) {
+        experts.push_back(static_cast<double>(e));
+      }
     }
-  }
+    return Values{experts, weights_of(logits, experts, s), logits};
+  });
   c.operands = {{"dlogits", dtype, {s.tokens, s.experts}, Role::output},
                 {"dweights", DType::f32, {s.tokens, s.chosen}},
-                {"experts", DType::i32, {s.tokens, s.chosen}, Role::input, fixed(experts)},
-                {"weights", DType::f32, {s.tokens, s.chosen}, Role::input, fixed(weights_of(logits, experts, s))},
-                {"logits", DType::f32, {s.tokens, s.experts}, Role::input, fixed(logits)}};
+                {"experts", DType::i32, {s.tokens, s.chosen}, Role::input, drawn[0]},
+                {"weights", DType::f32, {s.tokens, s.chosen}, Role::input, drawn[1]},
+                {"logits", DType::f32, {s.tokens, s.experts}, Role::input, drawn[2]}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::moe_route_backward(context, a[0], a[1], a[2], a[3]); };
   // By every pair of choices: d w_i / d logit_j = w_i (1[i = j] - w_j).
   c.reference = [s](Values& v, std::vector<double>& scale) {

@@ -65,17 +65,20 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::RmsNormBackwardA
                           with_dweight ? "" : " without dweight", attributes.weight_offset == 0 ? "" : " offset")};
   // x and its rstd belong together, so both are drawn here.
   const auto width = static_cast<size_t>(n);
-  std::vector<double> x(static_cast<size_t>(rows * n));
-  std::vector<double> rstd(static_cast<size_t>(rows));
-  RandomStream random(5, rows, n);
-  for (double& value : x) value = as_stored(dtype, 1.5 * random.normal());
-  for (size_t t = 0; t < rstd.size(); ++t) rstd[t] = as_stored(DType::f32, rstd_of(&x[t * width], width));
+  const Drawn drawn([=] {
+    std::vector<double> x(static_cast<size_t>(rows * n));
+    std::vector<double> rstd(static_cast<size_t>(rows));
+    RandomStream random(5, rows, n);
+    for (double& value : x) value = as_stored(dtype, 1.5 * random.normal());
+    for (size_t t = 0; t < rstd.size(); ++t) rstd[t] = as_stored(DType::f32, rstd_of(&x[t * width], width));
+    return Values{x, rstd};
+  });
   c.operands = {{"dx", dtype, {rows, n}, attributes.accumulate_dx ? Role::inout : Role::output},
                 {"dweight", DType::f32, {n}, attributes.accumulate_dweight ? Role::inout : Role::output},
                 {"dy", dtype, {rows, n}},
-                {"x", dtype, {rows, n}, Role::input, fixed(x)},
+                {"x", dtype, {rows, n}, Role::input, drawn[0]},
                 {"weight", DType::f32, {n}, Role::input, normal(0.3, 1.0)},
-                {"rstd", DType::f32, {rows}, Role::input, fixed(rstd)}};
+                {"rstd", DType::f32, {rows}, Role::input, drawn[1]}};
   c.operands[1].absent = !with_dweight;
   c.run = [attributes](ops::Context& context, const Arguments& a) {
     ops::rms_norm_backward(context, a[0], a[1], a[2], a[3], a[4], a[5], attributes);

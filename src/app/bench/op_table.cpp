@@ -30,6 +30,20 @@ Fill fixed(std::vector<double> wanted) {
   return [wanted = std::move(wanted)](std::vector<double>& values, RandomStream&) { values = wanted; };
 }
 
+struct Drawn::State {
+  std::function<Values()> make;
+  Values values = {};
+};
+
+Drawn::Drawn(std::function<Values()> make) : state_(std::make_shared<State>(State{std::move(make)})) {}
+
+Fill Drawn::operator[](size_t i) const {
+  return [state = state_, i](std::vector<double>& values, RandomStream&) {
+    if (state->values.empty()) state->values = state->make();
+    values = state->values.at(i);
+  };
+}
+
 OpCase timing(OpCase c) {
   c.timing_only = true;
   c.reference = {};

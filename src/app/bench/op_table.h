@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,18 @@ using Fill = std::function<void(std::vector<double>& values, RandomStream& rando
 Fill normal(double scale = 1.0, double mean = 0.0);
 Fill integers(int64_t low, int64_t high);  // uniform in [low, high]
 Fill fixed(std::vector<double> values);
+
+// Values of several operands that belong together, made when the first of them is asked for: a program that holds every
+// case and runs few should not pay for all.
+class Drawn {
+ public:
+  explicit Drawn(std::function<Values()> make);
+  Fill operator[](size_t i) const;  // fills with the i-th
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
 
 // output: handed over filled with NaN (largest integers), to be assigned. inout: handed over with its fill.
 enum class Role { input, output, inout };
