@@ -192,11 +192,7 @@ std::string common_storage(const std::vector<Move>& moves) {
 
 spec::ModelSpec read_hf_spec(const ModelSource& source) {
   const std::filesystem::path path = source.path / "config.json";
-  spec::ModelSpec model = parse_hf_config(read_file(path, uint64_t{1} << 26), path.string()).model;
-  // Old GPT-2 folders say that the head is not tied and have none.
-  if (model.family == "gpt2" && !model.tied_head)
-    model.tied_head = TensorStore(source).find("lm_head.weight") == nullptr;
-  return model;
+  return parse_hf_config(read_file(path, uint64_t{1} << 26), path.string()).model;
 }
 
 }  // namespace

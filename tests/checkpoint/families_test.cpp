@@ -227,15 +227,22 @@ TEST(HfNames, WithoutTheBaseModelsPrefixAndWithMasks) {
   }
 }
 
-TEST(HfNames, Gpt2WithoutAHeadHasATiedOne) {
+// A head that is missing is an error, not the embedding: the configuration alone says which it is.
+TEST(HfNames, AMissingHeadIsAnError) {
   const Scratch scratch;
   HostDevice device;
-  const RandomModel model(spec_of_config(tiny("gpt2").dump().c_str()));
-  write_hf(scratch.path / "m", {model.spec, model.weights, device, "m", {}, nullptr}, DType::f32);
-  edit_json(scratch.path / "m/config.json", [](json& c) { c["tie_word_embeddings"] = false; });
-  const LoadedModel back = load(scratch.path / "m", device);
-  EXPECT_TRUE(back.spec.tied_head);
-  expect_same_weights(back.weights, model.weights, model.spec);
+  for (const TinyFamily& family : tiny_families()) {
+    SCOPED_TRACE(family.name);
+    const RandomModel model(spec_of_config(family.config));
+    const fs::path folder = scratch.path / family.name;
+    write_hf(folder, {model.spec, model.weights, device, "m", {}, nullptr}, DType::f32);
+    edit_json(folder / "config.json", [](json& c) { c["tie_word_embeddings"] = false; });
+    const std::string head = model.spec.family == "gpt_neox" ? "embed_out.weight" : "lm_head.weight";
+    rewrite_tensors(folder, [&](std::vector<EditedTensor>& tensors) {
+      std::erase_if(tensors, [&](const EditedTensor& tensor) { return tensor.declaration.name == head; });
+    });
+    expect_error(ErrorKind::corrupt, {head, "missing", "tie_word_embeddings"}, [&] { load(folder, device); });
+  }
 }
 
 // Mixtral's experts in one tensor a block, as transformers 5 has them in memory.
