@@ -51,8 +51,13 @@ std::string list(const std::vector<int>& values) {
 
 std::string dict(const std::vector<std::pair<std::string, std::string>>& items) {
   std::string out = "}(";
-  for (const auto& [key, value] : items)
-    out += 'X' + std::string(1, static_cast<char>(key.size())) + "\0\0\0"s + key + value;
+  for (const auto& [key, value] : items) {
+    out += 'X';
+    out += static_cast<char>(key.size());
+    out += "\0\0\0"s;
+    out += key;
+    out += value;
+  }
   return out + "u";
 }
 
