@@ -25,7 +25,7 @@ curve() {
     cmake --preset release -DCMAKE_CXX_COMPILER=clang++-19 -DINGOT_TESTS=OFF
     cmake --build build/release --target ingot
     rm -rf runs/loss_compare
-    build/release/ingot pretrain "$recipe" steps="$steps" schedule.warmup_steps=$((steps / 4)) run_dir=runs/loss_compare
+    build/release/ingot pretrain "$recipe" steps="$steps" schedule.warmup_steps=$((steps / 4)) name=loss_compare run_dir=runs
   ) >"$work/$commit.log" 2>&1 || { tail -n 20 "$work/$commit.log" >&2; return 1; }
   python3 - "$tree/runs/loss_compare/events.jsonl" <<'PYTHON'
 import json, sys
