@@ -1,67 +1,101 @@
-// ingot bench tokenizer: text to ids on one thread, in MB a second.
+// ingot bench tokenizer: texts to ids on one thread, in MB a second.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "app/command.h"
 #include "app/json_text.h"
 #include "app/text_input.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "checkpoint/text_assets.h"
 
 namespace ingot::app {
 
 namespace {
 
+struct Seconds {
+  double wall = 0;
+  double cpu = 0;  // of this process, user and system
+
+  static Seconds now() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    };
+    return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
+            seconds(usage.ru_utime) + seconds(usage.ru_stime)};
+  }
+  Seconds operator-(const Seconds& other) const { return {wall - other.wall, cpu - other.cpu}; }
+};
+
 class BenchTokenizer : public Command {
  public:
   const char* name() const override { return "tokenizer"; }
-  const char* summary() const override { return "time text to ids on one thread, after decoding them back"; }
+  const char* summary() const override { return "time texts to ids on one thread, after decoding them back"; }
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
     arguments.option("model", model_, "a model, or only its tokenizer: a folder or a .gguf file", true);
-    arguments.option("file", file_, "a file with the text (UTF-8)", true);
-    arguments.option("repeats", repeats_, "of the whole text; the fastest counts");
+    arguments.option("file", file_, "a file with one text (UTF-8)");
+    arguments.option("texts", texts_, "a file with one JSON string a line, each encoded by itself");
+    arguments.option("repeats", repeats_, "of all texts; the fastest counts");
     arguments.example("ingot bench tokenizer --model SmolLM2-135M-Instruct --file book.txt");
   }
 
   int run(const Output& output) override {
     if (repeats_ < 1) throw_error(ErrorKind::usage, "--repeats {}; at least 1", repeats_);
+    if (file_.has_value() == texts_.has_value())
+      throw_error(ErrorKind::usage, "give exactly one of --file and --texts");
     const checkpoint::TextAssets assets = checkpoint::load_text(checkpoint::open_model(model_));
     if (!assets.tokenizer) throw_error(ErrorKind::not_found, "the model {} has no tokenizer", model_);
-    const std::string text = read_text(file_);
-    if (text.empty()) throw_error(ErrorKind::usage, "{} is empty", file_);
-    const auto encode = [&] { return assets.tokenizer->encode(text, {.add_special_tokens = false}); };
+    const text::Tokenizer& tokenizer = *assets.tokenizer;
+    const std::vector<std::string> texts = file_ ? std::vector<std::string>{read_text(*file_)} : read_texts(*texts_);
+    size_t num_bytes = 0;
+    for (const std::string& text : texts) num_bytes += text.size();
+    if (num_bytes == 0) throw_error(ErrorKind::usage, "{} is empty", file_ ? *file_ : *texts_);
 
-    using Clock = std::chrono::steady_clock;
-    double first = 0, best = 0;  // seconds
-    size_t num_tokens = 0;
-    bool same = false;
+    std::vector<int32_t> all;  // the ids of all texts, one after the other
+    bool same = true;
+    Seconds first, best;
+    std::vector<std::vector<int32_t>> ids(texts.size());
     for (int64_t i = 0; i < repeats_; ++i) {
-      const auto start = Clock::now();
-      const std::vector<int32_t> ids = encode();
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      if (i == 0) {
-        first = best = seconds;
-        num_tokens = ids.size();
-        same = assets.tokenizer->decode(ids) == text;
-      }
-      best = std::min(best, seconds);
+      for (std::vector<int32_t>& list : ids) list = {};
+      const Seconds start = Seconds::now();
+      for (size_t t = 0; t < texts.size(); ++t) ids[t] = tokenizer.encode(texts[t], {.add_special_tokens = false});
+      const Seconds taken = Seconds::now() - start;
+      if (i == 0) first = best = taken;
+      best = {std::min(best.wall, taken.wall), std::min(best.cpu, taken.cpu)};
     }
-    const double megabytes = static_cast<double>(text.size()) / 1e6;
-    output.print(fmt::format("{:.1f} MB, {} tokens, decoded back {}\nfirst time {:.1f} MB/s, best of {} {:.1f} MB/s\n",
-                             megabytes, num_tokens, same ? "to the same text" : "to another text", megabytes / first,
-                             repeats_, megabytes / best));
-    output.print_json(json_line({{"bytes", text.size()},
-                                 {"tokens", num_tokens},
+    for (size_t t = 0; t < texts.size(); ++t) {
+      all.insert(all.end(), ids[t].begin(), ids[t].end());
+      same = same && tokenizer.decode(ids[t]) == texts[t];
+    }
+    const double megabytes = static_cast<double>(num_bytes) / 1e6;
+    output.print(fmt::format(
+        "{:.1f} MB in {} texts, {} tokens, decoded back {}\nfirst time {:.1f} MB/s, best of {} {:.1f} MB/s; by CPU "
+        "time "
+        "{:.1f} and {:.1f} MB/s\n",
+        megabytes, texts.size(), all.size(), same ? "to the same text" : "to another text", megabytes / first.wall,
+        repeats_, megabytes / best.wall, megabytes / first.cpu, megabytes / best.cpu));
+    output.print_json(json_line({{"bytes", num_bytes},
+                                 {"texts", texts.size()},
+                                 {"tokens", all.size()},
+                                 {"ids_sha256", sha256_hex(std::as_bytes(std::span(all)))},
                                  {"same_text", same},
-                                 {"first_mb_s", megabytes / first},
-                                 {"mb_s", megabytes / best}}));
+                                 {"first_mb_s", megabytes / first.wall},
+                                 {"mb_s", megabytes / best.wall},
+                                 {"first_cpu_mb_s", megabytes / first.cpu},
+                                 {"cpu_mb_s", megabytes / best.cpu}}));
     return 0;
   }
 
  private:
-  std::string model_, file_;
+  std::string model_;
+  std::optional<std::string> file_, texts_;
   int64_t repeats_ = 5;
 };
 

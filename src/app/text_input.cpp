@@ -1,6 +1,8 @@
 #include "app/text_input.h"
 
+#include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -27,6 +29,22 @@ std::string read_text(const std::string& path) {
   std::string text = read_file(path);
   if (!is_utf8(text)) throw_hint(ErrorKind::corrupt, "convert it to UTF-8", "{} is not UTF-8 text", path);
   return text;
+}
+
+std::vector<std::string> read_texts(const std::string& path) {
+  const std::string lines = read_text(path);
+  std::vector<std::string> texts;
+  for (size_t at = 0; at < lines.size();) {
+    const size_t end = std::min(lines.find('\n', at), lines.size());
+    const auto line = nlohmann::json::parse(lines.begin() + static_cast<ptrdiff_t>(at),
+                                            lines.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    at = end + 1;
+    if (!line.is_string()) {
+      throw_error(ErrorKind::corrupt, "{}, line {}: this is not a JSON string", path, texts.size() + 1);
+    }
+    texts.push_back(line.get<std::string>());
+  }
+  return texts;
 }
 
 void TextInput::declare(Arguments& arguments, const char* name) {

@@ -18,6 +18,9 @@ std::vector<int32_t> parse_ids(std::string_view text);
 // A file's contents as text. Errors: those of read_file; corrupt when it is not UTF-8.
 std::string read_text(const std::string& path);
 
+// The texts of a file with one JSON string a line. Errors: as read_text; corrupt, naming the line, for anything else.
+std::vector<std::string> read_texts(const std::string& path);
+
 struct TextInput {
   std::optional<std::string> text;
   std::optional<std::string> file;

@@ -63,17 +63,8 @@ class Tokenize : public Command {
  private:
   int tokenize_lines(const Output& output, const text::Tokenizer& tokenizer) const {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    const std::string lines = read_text(*texts_);
-    size_t number = 0;
-    for (size_t at = 0; at < lines.size();) {
-      const size_t end = std::min(lines.find('\n', at), lines.size());
-      const auto line = nlohmann::json::parse(lines.begin() + static_cast<ptrdiff_t>(at),
-                                              lines.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
-      at = end + 1;
-      ++number;
-      if (!line.is_string()) throw_error(ErrorKind::corrupt, "{}, line {}: this is not a JSON string", *texts_, number);
-      const std::vector<int32_t> ids =
-          tokenizer.encode(line.get_ref<const std::string&>(), {.add_special_tokens = special_});
+    for (const std::string& text : read_texts(*texts_)) {
+      const std::vector<int32_t> ids = tokenizer.encode(text, {.add_special_tokens = special_});
       output.print(fmt::format("{}\n", fmt::join(ids, ",")));
       rows.push_back({{"ids", ids}, {"text", tokenizer.decode(ids)}});
     }
