@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <queue>
 
 #include "base/error.h"
@@ -9,6 +10,8 @@
 
 namespace ingot::text {
 namespace {
+
+constexpr size_t max_few = 192;  // symbols; up to here looking at every pair is faster than a queue
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -43,6 +46,8 @@ BpeModel::BpeModel(std::vector<std::pair<std::string, int32_t>> tokens, const st
     const std::string piece =
         options_.byte_level ? std::string(1, static_cast<char>(byte)) : fmt::format("<0x{:02X}>", byte);
     byte_ids_[byte] = find(piece).value_or(-1);
+    const auto c = static_cast<char>(byte);
+    if (byte < ascii_ids_.size()) ascii_ids_[byte] = find({&c, 1}).value_or(-1);
   }
 
   merge_table_.resize(std::bit_ceil(std::max<size_t>(merges.size() * 2, 16)), MergeTarget{0, -1, 0});
@@ -59,6 +64,31 @@ BpeModel::BpeModel(std::vector<std::pair<std::string, int32_t>> tokens, const st
     }
     insert_merge(*left_id, *right_id, static_cast<int32_t>(rank), *id);
   }
+  find_borders(merges);
+}
+
+void BpeModel::find_borders(const std::vector<Merge>& merges) {
+  const bool all_bytes =
+      options_.byte_fallback && std::none_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id < 0; });
+  // Where characters may be dropped, their neighbours meet.
+  if (options_.byte_level || options_.ignore_merges || !(all_bytes || options_.unk_id)) return;
+  const auto stands_for_other = [&](const std::string& piece) {  // the piece is not the text that it was made from
+    const std::optional<int32_t> id = find(piece);
+    return piece.empty() || id == options_.unk_id ||
+           std::find(byte_ids_.begin(), byte_ids_.end(), id) != byte_ids_.end();
+  };
+  for (const auto& [left, right] : merges) {
+    if (stands_for_other(left) || stands_for_other(right)) return;
+    borders_.join(left, right);
+  }
+  if (!all_bytes) {  // unknown characters in a row may be one
+    borders_.join_to_all("\u00e9");
+    if (!find("\u2581")) borders_.join_to_all("\u2581");
+    for (size_t c = 0; c < ascii_ids_.size(); ++c) {
+      if (ascii_ids_[c] < 0) borders_.join_to_all(std::string(1, static_cast<char>(c)));
+    }
+  }
+  cuts_ = true;
 }
 
 std::optional<int32_t> BpeModel::find(std::string_view piece) const {
@@ -85,38 +115,93 @@ void BpeModel::insert_merge(int32_t left, int32_t right, int32_t rank, int32_t i
   merge_table_[slot] = {pair, rank, id};
 }
 
-std::vector<int32_t> BpeModel::start_symbols(std::string_view piece) const {
-  std::vector<int32_t> symbols;
-  symbols.reserve(piece.size());
+void BpeModel::append_start_symbols(std::string_view piece, std::vector<int32_t>& out) const {
+  if (options_.byte_level) {
+    bool all_known = true;
+    for (const char c : piece) {
+      const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
+      all_known &= id >= 0;
+      out.push_back(id);
+    }
+    if (all_known) return;
+    out.resize(out.size() - piece.size());
+  }
   bool after_unk = false;
   for (size_t at = 0; at < piece.size();) {
     const size_t size = options_.byte_level ? 1 : decode_utf8(piece, at).size;
     const std::string_view character = piece.substr(at, size);
     at += size;
-    const std::optional<int32_t> id =
-        options_.byte_level ? std::optional(byte_ids_[static_cast<uint8_t>(character[0])]) : find(character);
-    if (id && *id >= 0) {
-      symbols.push_back(*id);
-      after_unk = false;
-      continue;
-    }
     const auto byte_id = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
-    if (options_.byte_fallback && !options_.byte_level &&
-        std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; })) {
-      for (const char c : character) symbols.push_back(byte_id(c));
+    int32_t id = -1;
+    if (options_.byte_level) {
+      id = byte_id(character[0]);
+    } else if (const auto lead = static_cast<uint8_t>(character[0]); lead < ascii_ids_.size()) {
+      id = ascii_ids_[lead];
+    } else {
+      id = find(character).value_or(-1);
+    }
+    if (id >= 0) {
+      out.push_back(id);
+      after_unk = false;
+    } else if (options_.byte_fallback && !options_.byte_level &&
+               std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; })) {
+      for (const char c : character) out.push_back(byte_id(c));
       after_unk = false;
     } else if (options_.unk_id && !(options_.fuse_unk && after_unk)) {
-      symbols.push_back(*options_.unk_id);
+      out.push_back(*options_.unk_id);
       after_unk = true;
     }
   }
-  return symbols;
 }
 
-void BpeModel::merge(const std::vector<int32_t>& start, std::vector<int32_t>& out) const {
-  const auto count = static_cast<int32_t>(start.size());
-  std::vector<Symbol> symbols(start.size());
-  for (int32_t i = 0; i < count; ++i) symbols[static_cast<size_t>(i)] = {start[static_cast<size_t>(i)], i - 1, i + 1};
+void BpeModel::merge_few(std::vector<int32_t>& ids, size_t begin) const {
+  constexpr int32_t no_rank = std::numeric_limits<int32_t>::max();
+  const auto count = static_cast<int32_t>(ids.size() - begin);
+  int32_t* symbols = ids.data() + begin;
+  // By the place of a pair's left symbol; places whose symbol went into its left neighbour have no rank.
+  std::array<int32_t, max_few> ranks, made, previous, next;  // NOLINT: filled as far as they are read
+  const auto consider = [&](int32_t left) {
+    const auto at = static_cast<size_t>(left);
+    ranks[at] = no_rank;
+    if (next[at] >= count) return;
+    if (const MergeTarget* target = find_merge(symbols[left], symbols[next[at]])) {
+      ranks[at] = target->rank;
+      made[at] = target->id;
+    }
+  };
+  for (int32_t i = 0; i < count; ++i) {
+    previous[static_cast<size_t>(i)] = i - 1;
+    next[static_cast<size_t>(i)] = i + 1;
+    consider(i);
+  }
+  for (;;) {
+    int32_t best = no_rank;
+    for (int32_t i = 0; i < count; ++i) best = std::min(best, ranks[static_cast<size_t>(i)]);
+    if (best == no_rank) break;
+    const auto left = static_cast<size_t>(std::find(ranks.begin(), ranks.begin() + count, best) - ranks.begin());
+    const auto right = static_cast<size_t>(next[left]);
+    symbols[left] = made[left];
+    ranks[right] = no_rank;
+    next[left] = next[right];
+    if (next[left] < count) previous[static_cast<size_t>(next[left])] = static_cast<int32_t>(left);
+    consider(static_cast<int32_t>(left));
+    if (previous[left] >= 0) consider(previous[left]);
+  }
+  size_t kept = begin;
+  for (int32_t i = 0; i < count; i = next[static_cast<size_t>(i)]) ids[kept++] = symbols[i];
+  ids.resize(kept);
+}
+
+void BpeModel::merge_many(std::vector<int32_t>& ids, size_t begin) const {
+  struct Symbol {
+    int32_t id;  // -1 once merged into its left neighbour
+    int32_t previous;
+    int32_t next;
+  };
+  const auto count = static_cast<int32_t>(ids.size() - begin);
+  std::vector<Symbol> symbols;
+  symbols.reserve(ids.size() - begin);
+  for (int32_t i = 0; i < count; ++i) symbols.push_back({ids[begin + static_cast<size_t>(i)], i - 1, i + 1});
   const auto symbol = [&](int32_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
 
   std::priority_queue<Candidate> queue;
@@ -141,18 +226,33 @@ void BpeModel::merge(const std::vector<int32_t>& start, std::vector<int32_t>& ou
     consider(left.previous);
     consider(best.left);
   }
-  for (int32_t i = 0; i < count; i = symbol(i).next) out.push_back(symbol(i).id);
+  ids.resize(begin);
+  for (int32_t i = 0; i < count; i = symbol(i).next) ids.push_back(symbol(i).id);
 }
 
 void BpeModel::encode(std::string_view piece, std::vector<int32_t>& out) const {
-  if (cache_.find(piece, out)) return;
+  if (!cuts_) return encode_part(piece, out);
+  for (size_t at = 0; at < piece.size();) {
+    const size_t end = borders_.end_of_part(piece, at);
+    encode_part(piece.substr(at, end - at), out);
+    at = end;
+  }
+}
+
+void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& out) const {
+  if (cache_.find(part, out)) return;
   const size_t begin = out.size();
-  if (const std::optional<int32_t> id = options_.ignore_merges ? find(piece) : std::nullopt) {
+  if (const std::optional<int32_t> id = options_.ignore_merges ? find(part) : std::nullopt) {
     out.push_back(*id);
   } else {
-    merge(start_symbols(piece), out);
+    append_start_symbols(part, out);
+    if (out.size() - begin <= max_few) {
+      merge_few(out, begin);
+    } else {
+      merge_many(out, begin);
+    }
   }
-  cache_.insert(piece, out.data() + begin, out.size() - begin);
+  cache_.insert(part, out.data() + begin, out.size() - begin);
 }
 
 }  // namespace ingot::text

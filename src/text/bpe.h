@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/merge_borders.h"
 #include "text/model.h"
 #include "text/word_cache.h"
 
@@ -42,23 +43,26 @@ class BpeModel : public TokenModel {
     int32_t rank;   // -1 for an empty slot
     int32_t id;
   };
-  struct Symbol {
-    int32_t id;  // -1 once merged into its left neighbour
-    int32_t previous;
-    int32_t next;
-  };
   std::optional<int32_t> find(std::string_view piece) const;
   const MergeTarget* find_merge(int32_t left, int32_t right) const;
+  void find_borders(const std::vector<Merge>& merges);
   void insert_merge(int32_t left, int32_t right, int32_t rank, int32_t id);
-  std::vector<int32_t> start_symbols(std::string_view piece) const;
-  void merge(const std::vector<int32_t>& start, std::vector<int32_t>& out) const;
+  void encode_part(std::string_view part, std::vector<int32_t>& out) const;
+  void append_start_symbols(std::string_view piece, std::vector<int32_t>& out) const;
+  // Merge the symbols from ids[begin] on, in place. Both give the same: one looks at every pair for each merge, without
+  // memory of its own, the other keeps the pairs in a queue.
+  void merge_few(std::vector<int32_t>& ids, size_t begin) const;
+  void merge_many(std::vector<int32_t>& ids, size_t begin) const;
 
   BpeOptions options_;
   std::deque<std::string> pieces_;  // what the keys of ids_ point into
   std::unordered_map<std::string_view, int32_t> ids_;
+  std::array<int32_t, 128> ascii_ids_;    // of single characters, -1 for none
   std::array<int32_t, 256> byte_ids_;     // byte level: the byte as a token; byte fallback: <0xXX>; -1 for none
   std::vector<MergeTarget> merge_table_;  // open addressing, a power of two, at most half full
-  mutable WordCache cache_;               // is shared by threads
+  bool cuts_ = false;                     // a piece is cut at borders_ and its parts are encoded one by one
+  MergeBorders borders_;
+  mutable WordCache cache_;  // is shared by threads
 };
 
 }  // namespace ingot::text

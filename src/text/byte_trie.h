@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace ingot::text {
@@ -17,29 +17,51 @@ class ByteTrie {
   void insert(std::string_view key, int32_t value) {
     int32_t node = root;
     for (const char c : key) {
-      const auto [found, is_new] = edges_.try_emplace(edge(node, c), static_cast<int32_t>(values_.size()));
-      if (is_new) values_.push_back(none);
-      node = found->second;
+      if (2 * values_.size() > edges_.size()) grow();
+      Edge& edge = edges_[slot_of(edges_, name_of(node, c))];
+      if (edge.to == none) {
+        edge = {name_of(node, c), static_cast<int32_t>(values_.size())};
+        values_.push_back(none);
+      }
+      node = edge.to;
     }
     values_[static_cast<size_t>(node)] = value;
   }
 
   // The node behind `byte`, or none.
-  int32_t next(int32_t node, char byte) const {
-    const auto found = edges_.find(edge(node, byte));
-    return found == edges_.end() ? none : found->second;
-  }
+  int32_t next(int32_t node, char byte) const { return edges_[slot_of(edges_, name_of(node, byte))].to; }
 
   // The value of the key that ends at `node`, or none.
   int32_t value(int32_t node) const { return values_[static_cast<size_t>(node)]; }
 
  private:
-  static uint64_t edge(int32_t node, char byte) {
+  struct Edge {
+    uint64_t name = 0;  // name_of
+    int32_t to = none;  // none for an empty slot
+  };
+
+  static uint64_t name_of(int32_t node, char byte) {
     return static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(byte);
   }
 
-  std::unordered_map<uint64_t, int32_t> edges_;
-  std::vector<int32_t> values_ = {none};  // by node
+  // Where the edge of this name is, or the empty slot where it belongs.
+  static size_t slot_of(const std::vector<Edge>& edges, uint64_t name) {
+    const uint64_t product = name * 0x9E3779B97F4A7C15ULL;
+    size_t slot = static_cast<size_t>(product ^ product >> 32) & (edges.size() - 1);
+    while (edges[slot].to != none && edges[slot].name != name) slot = (slot + 1) & (edges.size() - 1);
+    return slot;
+  }
+
+  void grow() {
+    std::vector<Edge> larger(2 * edges_.size());
+    for (const Edge& edge : edges_) {
+      if (edge.to != none) larger[slot_of(larger, edge.name)] = edge;
+    }
+    edges_ = std::move(larger);
+  }
+
+  std::vector<Edge> edges_ = std::vector<Edge>(16);  // open addressing, a power of two, at most half full
+  std::vector<int32_t> values_ = {none};             // by node
 };
 
 }  // namespace ingot::text

@@ -72,7 +72,11 @@ std::string Charsmap::apply(std::string_view text) const {
   std::string out;
   out.reserve(text.size());
   const auto append_each = [&](std::string_view part) {
-    for (const std::string_view c : split_characters(part)) out += replacement(c).value_or(c);
+    for (size_t at = 0; at < part.size();) {
+      const std::string_view c = part.substr(at, decode_utf8(part, at).size);
+      out += replacement(c).value_or(c);
+      at += c.size();
+    }
   };
   size_t at = 0;
   for (const auto& [begin, end] : grapheme_cluster.find_all(text)) {

@@ -354,13 +354,16 @@ size_t leading_space(std::string_view text) {
 }
 
 size_t trailing_space(std::string_view text) {
-  size_t size = 0;
-  const std::vector<std::string_view> characters = split_characters(text);
-  for (auto c = characters.rbegin(); c != characters.rend(); ++c) {
-    if ((char_class(decode_utf8(*c, 0).code_point) & char_space) == 0) break;
-    size += c->size();
+  size_t end = text.size();
+  while (end > 0) {
+    size_t start = end - 1;  // of the last character
+    for (size_t back = 2; back <= 4 && back <= end; ++back) {
+      if (decode_utf8(text.substr(0, end), end - back).size == back) start = end - back;
+    }
+    if ((char_class(decode_utf8(text.substr(0, end), start).code_point) & char_space) == 0) break;
+    end = start;
   }
-  return size;
+  return text.size() - end;
 }
 
 std::string upper_case(std::string_view text) {

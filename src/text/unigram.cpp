@@ -51,6 +51,13 @@ void UnigramModel::append_unknown(std::string_view text, std::vector<int32_t>& o
 }
 
 void UnigramModel::encode(std::string_view piece, std::vector<int32_t>& out) const {
+  if (cache_.find(piece, out)) return;
+  const size_t begin = out.size();
+  cut(piece, out);
+  cache_.insert(piece, out.data() + begin, out.size() - begin);
+}
+
+void UnigramModel::cut(std::string_view piece, std::vector<int32_t>& out) const {
   std::vector<Arrival> arrivals(piece.size() + 1);
   const auto offer = [&](size_t from, size_t to, int32_t id, double score) {
     Arrival& arrival = arrivals[to];

@@ -12,6 +12,7 @@
 
 #include "text/byte_trie.h"
 #include "text/model.h"
+#include "text/word_cache.h"
 
 namespace ingot::text {
 
@@ -26,6 +27,7 @@ class UnigramModel : public TokenModel {
   void encode(std::string_view piece, std::vector<int32_t>& out) const override;
 
  private:
+  void cut(std::string_view piece, std::vector<int32_t>& out) const;
   void append_unknown(std::string_view text, std::vector<int32_t>& out) const;
 
   ByteTrie trie_;
@@ -34,6 +36,7 @@ class UnigramModel : public TokenModel {
   std::optional<int32_t> unk_id_;
   bool byte_fallback_;
   std::array<int32_t, 256> byte_ids_;  // of <0xXX>, -1 for none
+  mutable WordCache cache_;            // is shared by threads
 };
 
 }  // namespace ingot::text

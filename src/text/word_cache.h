@@ -1,5 +1,5 @@
-// A bounded cache from pre-tokens to their ids, shared by threads without locks: entries are made once, published with
-// one store, and stay as long as the cache.
+// A bounded cache from pre-tokens to their ids, shared by threads without locks: an entry is written once, published
+// with one store, and stays as long as the cache.
 #pragma once
 
 #include <algorithm>
@@ -16,22 +16,26 @@ namespace ingot::text {
 
 class WordCache {
  public:
-  WordCache() : slots_(num_slots) {}
-  ~WordCache() {
-    for (const auto& slot : slots_) delete slot.load(std::memory_order_relaxed);
-  }
+  WordCache() : entries_(std::make_unique<Entry[]>(num_entries)) {}
   WordCache(const WordCache&) = delete;
   WordCache& operator=(const WordCache&) = delete;
 
   // Appends the ids of `word` and returns true, or returns false when they are not known.
   bool find(std::string_view word, std::vector<int32_t>& out) const {
     if (word.size() > max_word_bytes) return false;
-    const uint64_t hash = hash_of(word);
+    const Key key = key_of(word);
+    const size_t place = place_of(key);
     for (size_t probe = 0; probe < max_probes; ++probe) {
-      const Entry* entry = slots_[(hash + probe) % num_slots].load(std::memory_order_acquire);
-      if (entry == nullptr) return false;
-      if (!entry->is(hash, word)) continue;
-      out.insert(out.end(), entry->ids.data(), entry->ids.data() + entry->num_ids);
+      const Entry& entry = entries_[(place + probe) % num_entries];
+      const uint32_t state = entry.state.load(std::memory_order_acquire);
+      if (state == empty) return false;
+      if (state == being_written || entry.key != key) continue;
+      const size_t num_ids = state - written;
+      if (num_ids == 1) {
+        out.push_back(entry.ids[0]);
+      } else {
+        out.insert(out.end(), entry.ids.data(), entry.ids.data() + num_ids);
+      }
       return true;
     }
     return false;
@@ -41,58 +45,78 @@ class WordCache {
   // come early.
   void insert(std::string_view word, const int32_t* ids, size_t num_ids) {
     if (word.size() > max_word_bytes || num_ids > max_ids) return;
-    const uint64_t hash = hash_of(word);
-    std::unique_ptr<Entry> made;
+    const Key key = key_of(word);
+    const size_t place = place_of(key);
     for (size_t probe = 0; probe < max_probes; ++probe) {
-      std::atomic<const Entry*>& slot = slots_[(hash + probe) % num_slots];
-      const Entry* entry = slot.load(std::memory_order_acquire);
-      if (entry == nullptr) {
-        if (!made) made = std::make_unique<Entry>(hash, word, ids, num_ids);
-        if (slot.compare_exchange_strong(entry, made.get(), std::memory_order_acq_rel)) {
-          static_cast<void>(made.release());  // the slot owns it now
-          return;
-        }
+      Entry& entry = entries_[(place + probe) % num_entries];
+      uint32_t state = entry.state.load(std::memory_order_acquire);
+      if (state == empty && entry.state.compare_exchange_strong(state, being_written, std::memory_order_acq_rel)) {
+        entry.key = key;
+        std::copy(ids, ids + num_ids, entry.ids.begin());
+        entry.state.store(written + static_cast<uint32_t>(num_ids), std::memory_order_release);
+        return;
       }
-      if (entry->is(hash, word)) return;
+      if (state >= written && entry.key == key) return;
     }
   }
 
  private:
-  static constexpr size_t num_slots = 1 << 16;
-  static constexpr size_t max_probes = 8;
-  static constexpr size_t max_word_bytes = 22;  // with max_ids, an entry is a cache line
-  static constexpr size_t max_ids = 8;
+  static constexpr int bits = 17;
+  static constexpr size_t num_entries = size_t{1} << bits;
+  static constexpr size_t max_probes = 4;
+  static constexpr size_t max_word_bytes = 23;
+  static constexpr size_t max_ids = 9;  // with max_word_bytes, an entry is a cache line
 
+  // The bytes of a word, zeros, and its length in the last byte.
+  using Key = std::array<uint64_t, 3>;
+
+  enum State : uint32_t { empty, being_written, written };  // written + n: there are n ids
   struct alignas(64) Entry {
-    Entry(uint64_t hash_value, std::string_view text, const int32_t* first, size_t count)
-        : hash(hash_value), size(static_cast<uint8_t>(text.size())), num_ids(static_cast<uint8_t>(count)) {
-      std::copy(text.begin(), text.end(), word.begin());
-      std::copy(first, first + count, ids.begin());
-    }
-    bool is(uint64_t other_hash, std::string_view text) const {
-      return hash == other_hash && size == text.size() && std::memcmp(word.data(), text.data(), size) == 0;
-    }
-    uint64_t hash;
-    uint8_t size;
-    uint8_t num_ids;
-    std::array<char, max_word_bytes> word{};
+    Key key{};
+    std::atomic<uint32_t> state{empty};
     std::array<int32_t, max_ids> ids{};
   };
+  static_assert(sizeof(Entry) == 64);
 
-  // Multiplies by an odd constant for every 8 bytes, and folds the upper half in.
-  static uint64_t hash_of(std::string_view word) {
-    constexpr uint64_t factor = 0x9E3779B97F4A7C15ULL;
-    uint64_t hash = word.size() * factor;
-    for (size_t at = 0; at < word.size(); at += 8) {
-      uint64_t part = 0;
-      std::memcpy(&part, word.data() + at, std::min<size_t>(8, word.size() - at));
-      hash = (hash ^ part) * factor;
-      hash ^= hash >> 32;
+  // Loads overlap, so that none reads beyond the word and none has a length that is not known to the compiler.
+  static Key key_of(std::string_view word) {
+    const size_t size = word.size();
+    const auto eight = [&](size_t at) {
+      uint64_t value = 0;
+      std::memcpy(&value, word.data() + at, 8);
+      return value;
+    };
+    const auto four = [&](size_t at) {
+      uint32_t value = 0;
+      std::memcpy(&value, word.data() + at, 4);
+      return uint64_t{value};
+    };
+    const auto one = [&](size_t at) { return uint64_t{static_cast<uint8_t>(word[at])} << 8 * at; };
+    Key key{0, 0, uint64_t{size} << 56};
+    if (size > 16) {
+      key[0] = eight(0);
+      key[1] = eight(8);
+      key[2] |= eight(size - 8) >> 8 * (24 - size);
+    } else if (size > 8) {
+      key[0] = eight(0);
+      key[1] = eight(size - 8) >> 8 * (16 - size);
+    } else if (size >= 4) {
+      key[0] = four(0) | four(size - 4) << 8 * (size - 4);
+    } else if (size > 0) {
+      key[0] = one(0) | one(size / 2) | one(size - 1);
     }
-    return hash;
+    return key;
   }
 
-  std::vector<std::atomic<const Entry*>> slots_;
+  // Sums of products with odd numbers; the upper bits depend on all of the key.
+  static size_t place_of(const Key& key) {
+    constexpr uint64_t factor = 0x9E3779B97F4A7C15ULL;
+    uint64_t hash = key[0] * factor + key[1] * 0xC2B2AE3D27D4EB4FULL + key[2] * 0x165667B19E3779F9ULL;
+    hash = (hash ^ hash >> 32) * factor;
+    return static_cast<size_t>(hash >> (64 - bits));
+  }
+
+  std::unique_ptr<Entry[]> entries_;
 };
 
 }  // namespace ingot::text
