@@ -20,20 +20,13 @@ struct Range {
   bool match;
 };
 
-// As the tokenizers library has it: the symbols of ASCII count too.
-bool is_punctuation(uint32_t c) {
-  if (c < 128)
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
-  return (char_class(c) & char_punctuation) != 0;
-}
-
 // The matches of a step and what lies between them; together they cover the text.
 std::vector<Range> cover(const PreTokenizerStep& step, std::string_view text) {
   std::vector<std::pair<size_t, size_t>> matches;
   if (step.kind == Kind::punctuation) {
     for (size_t at = 0; at < text.size();) {
       const Utf8Char c = decode_utf8(text, at);
-      if (is_punctuation(c.code_point)) matches.emplace_back(at, at + c.size);
+      if ((char_class(c.code_point) & char_punctuation) != 0) matches.emplace_back(at, at + c.size);
       at += c.size;
     }
   } else if (step.regex) {

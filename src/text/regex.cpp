@@ -40,13 +40,15 @@ std::string with_unicode_classes(std::string_view pattern) {
     }
     const char escaped = pattern[++i];
     constexpr std::string_view word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+    // Outside of classes Oniguruma counts these superscripts and fractions of Latin-1 too.
+    constexpr std::string_view more = "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
     switch (escaped) {
       case 's': out += "\\p{White_Space}"; break;
       case 'S': out += "\\P{White_Space}"; break;
-      case 'w': out += in_class ? std::string(word) : fmt::format("[{}]", word); break;
+      case 'w': out += in_class ? std::string(word) : fmt::format("[{}{}]", word, more); break;
       case 'W':
         if (in_class) refuse("\\W in a class");
-        out += fmt::format("[^{}]", word);
+        out += fmt::format("[^{}{}]", word, more);
         break;
       case 'h':
       case 'H': refuse("\\h"); break;

@@ -106,6 +106,19 @@ size_t next_llama3(std::string_view text, size_t at, int max_digits) {
   return end_of_space(text, at);
 }
 
+// End of the numeric characters at `at`, of the first one if `individual`.
+size_t end_of_number(std::string_view text, size_t at, bool individual) {
+  while (at < text.size()) {
+    const auto lead = static_cast<uint8_t>(text[at]);
+    if (lead < 128 ? ascii[lead] != char_number : lead < 0xC0) break;
+    const Utf8Char c = decode_utf8(text, at);
+    if ((char_class(c.code_point) & char_numeric) == 0) break;
+    at += c.size;
+    if (individual) break;
+  }
+  return at;
+}
+
 }  // namespace
 
 void split_gpt2(std::string_view text, std::vector<std::string_view>& out) {
@@ -127,12 +140,12 @@ void split_llama3(std::string_view text, int max_digits, std::vector<std::string
 void split_digits(std::string_view text, bool individual, std::vector<std::string_view>& out) {
   size_t start = 0;  // of the piece that is being collected
   for (size_t at = 0; at < text.size();) {
-    if (step_at(text, at).kind != char_number) {
-      at += step_at(text, at).size;
+    const size_t end = end_of_number(text, at, individual);
+    if (end == at) {
+      ++at;  // a byte inside of a character is not numeric either
       continue;
     }
     if (at > start) out.push_back(text.substr(start, at - start));
-    const size_t end = end_of_run(text, at, char_number, individual ? 1 : -1);
     out.push_back(text.substr(at, end - at));
     at = start = end;
   }

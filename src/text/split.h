@@ -17,7 +17,7 @@ void split_gpt2(std::string_view text, std::vector<std::string_view>& out);
 // \s+(?!\S)|\s+        max_digits is 3 for Llama 3 and 1 for Qwen2.
 void split_llama3(std::string_view text, int max_digits, std::vector<std::string_view>& out);
 
-// Cuts out numbers (\p{N}): each character by itself, or whole runs.
+// Cuts out numeric characters (char_numeric): each character by itself, or whole runs.
 void split_digits(std::string_view text, bool individual, std::vector<std::string_view>& out);
 
 // Cuts at white space and drops it.

@@ -60,5 +60,30 @@ TEST(Unicode, CaseAndNormalForm) {
             "\xC3\xA9\xFF\xC3\xA9");
 }
 
+// Its parts go by other versions of Unicode; these are characters that were new in between.
+TEST(Unicode, WhatOnlyTokenizersAskForIsAsTheirPackageHasIt) {
+  EXPECT_EQ(normalize_nfkc("\u32FF \u337B"), "\u32FF \u5E73\u6210");  // the first is of Unicode 12.1
+  EXPECT_EQ(normalize_nfd("a\u0301\u08CA\u0323 a\u0301\u0323"), "a\u0301\u08CA\u0323 a\u0323\u0301");
+  EXPECT_EQ(normalize_nfc("\U00011935\U00011930"), "\U00011935\U00011930");
+  EXPECT_EQ(char_class(0x0301) & char_mark, char_mark);
+  EXPECT_EQ(char_class(0x08D3) & char_mark, 0);
+  EXPECT_EQ(char_class(0x08D3) & char_word, char_word);
+  EXPECT_EQ(char_class('+') & char_punctuation, char_punctuation);
+  EXPECT_EQ(char_class(0x2E42) & char_punctuation, char_punctuation);
+  EXPECT_EQ(char_class(0x2E43) & char_punctuation, 0);
+  EXPECT_EQ(char_class(0x11DE0) & (char_number | char_numeric), char_numeric);
+  EXPECT_EQ(lower_case("\uA7DA"), "\uA7DB");
+}
+
+TEST(Unicode, TrailingSpaceCountsWholeCharacters) {
+  EXPECT_EQ(trailing_space(""), 0u);
+  EXPECT_EQ(trailing_space(" \u3000\u00A0\n"), 7u);
+  EXPECT_EQ(trailing_space("a\u3000 b"), 0u);
+  EXPECT_EQ(trailing_space("a\u3000 "), 4u);
+  EXPECT_EQ(trailing_space(" \u3000\x80"), 0u);  // a stray byte is no white space
+  EXPECT_EQ(trailing_space("\xE3\x80"), 0u);
+  EXPECT_EQ(trailing_space("\x80\x85 "), 1u);
+}
+
 }  // namespace
 }  // namespace ingot::text
