@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs every tools/reference/check_*.py against the built executable, in name order, in a virtual environment that holds
-# the other programs (torch, transformers, peft, rouge-score). Each makes fresh states and compares. Called by `./run oracles`.
+# the other programs (torch, transformers, peft, rouge-score). Each makes fresh states and compares; those that draw at
+# random take a fixed seed unless given another (their docstrings say how). Called by `./run oracles`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles

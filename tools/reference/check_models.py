@@ -5,15 +5,14 @@
 
 make_model_golden.py writes random models, logits, gradients and ten AdamW and LoRA steps by the installed torch,
 transformers and peft; the program tests/parity compares Ingot with them instead of with the committed ones, all of it,
-for one seed from the clock or for COUNT of them from N on. Without names: every family with committed states. Exit
-status 1 when any differs, after all seeds.
+for seed N or for COUNT of them from N on. N is fixed unless given, so that a run does not depend on the clock. Without
+names: every family with committed states. Exit status 1 when any differs, after all seeds.
 """
 import argparse
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from model_families import FAMILIES
@@ -35,7 +34,7 @@ def agrees(program, seed, families):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("families", nargs="*", metavar="FAMILY")
     arguments = parser.parse_args()
