@@ -1,0 +1,92 @@
+// The recipe of every family, as it comes with the project, on a tiny model of that family: the shape of the golden one
+// with the vocabulary and the tokenizer of recipes/models/tiny, pretrained for one step from random weights.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path source = INGOT_SOURCE;
+
+std::vector<std::string> families() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(source / "recipes/families")) {
+    names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class FamilyRecipe : public testing::TestWithParam<std::string> {
+ protected:
+  // Paths in recipes are relative to the folder that ingot is started in.
+  void SetUp() override { fs::current_path(source); }
+  void TearDown() override { fs::current_path(before_); }
+
+  // Configuration and tokenizer; without weights.
+  fs::path shape() const {
+    const fs::path folder = program_ / "shape", tiny = source / "recipes/models/tiny";
+    fs::create_directories(folder);
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) fs::copy_file(tiny / name, folder / name);
+    Json config = Json::parse(read(fs::path(INGOT_TEST_DATA) / GetParam() / "a/config.json"));
+    config["vocab_size"] = Json::parse(read(tiny / "config.json"))["vocab_size"];
+    for (const char* context : {"max_position_embeddings", "n_positions", "max_seq_len"}) {
+      if (config.contains(context)) config[context] = 1024;  // the longest sequence_length of a recipe
+    }
+    write(folder / "config.json", config.dump());
+    return folder;
+  }
+
+  // The first held-out document of the recipe, or the beginning of it, so that an evaluation is short.
+  fs::path held_out() const {
+    const std::string recipe = read("recipes/families/" + GetParam() + ".yaml");
+    const size_t begin = recipe.find("eval: data/") + 6;
+    const std::string documents = read(recipe.substr(begin, recipe.find('\n', begin) - begin));
+    Json document = Json::parse(documents.substr(0, documents.find('\n')));
+    if (document.contains("text")) {
+      const std::string text = document["text"];
+      document["text"] = text.substr(0, text.find(' ', 4000));
+    }
+    write(program_ / "heldout.jsonl", document.dump());
+    return program_ / "heldout.jsonl";
+  }
+
+  void succeeds(const std::vector<std::string>& arguments) const {
+    const Result result = program_.run(arguments);
+    ASSERT_EQ(result.code, 0) << arguments[0] << ": " << result.error;
+  }
+
+  Program program_;
+  fs::path before_ = fs::current_path();
+};
+
+TEST_P(FamilyRecipe, TrainsOnTheShippedData) {
+  const std::string runs = "run_dir=" + (program_ / "runs").string();
+  write(program_ / "base.yaml",
+        "name: base\ninit: random\nmodel: " + shape().string() +
+            "\ndata: {train: data/examples/chat_heldout.jsonl, sequence_length: 128}\nsteps: 1\nbatch: {global: 1}\n");
+  ASSERT_NO_FATAL_FAILURE(succeeds({"pretrain", (program_ / "base.yaml").string(), runs}));
+  const std::string model = (program_ / "runs/base/model").string();
+  ASSERT_NO_FATAL_FAILURE(succeeds({"finetune", "recipes/families/" + GetParam() + ".yaml", "model=" + model,
+                                    "data.eval=" + held_out().string(), "name=tuned", "steps=3", runs}));
+
+  const std::string adapter = (program_ / "runs/tuned/adapter").string();
+  const std::vector<std::string> score = {"score", "--model", model, "--text", "My fellow Americans"};
+  std::vector<std::string> tuned_score = score;
+  tuned_score.insert(tuned_score.end(), {"--adapter", adapter});
+  const Json base = program_.report(score), tuned = program_.report(tuned_score);
+  EXPECT_NE(base["loss"], tuned["loss"]) << "training has left the adapter as it was";
+  const Json answer = program_.report(
+      {"generate", "--model", model, "--adapter", adapter, "--prompt", "My fellow", "--max-tokens", "8"});
+  EXPECT_TRUE(answer["ids"].size() == 8 || answer["finish_reason"] == "stop") << answer;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilyRecipe, testing::ValuesIn(families()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ingot::e2e
