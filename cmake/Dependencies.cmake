@@ -16,6 +16,7 @@ find_package(OpenSSL REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+find_package(Boost REQUIRED COMPONENTS context)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 # Not through pkg-config: Debian's file also links the trainer.
 find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h REQUIRED)

@@ -1,0 +1,96 @@
+// The vocabulary of GPU kernels: lanes, barriers, shuffles, shared memory, and how a kernel is declared. Included by
+// *.gpu.cpp, which are compiled four times and more: as device code for CUDA (nvcc) and AMD (clang), as simulated code
+// for 32 and for 64 lanes (INGOT_GPU_SIM), and without any of these as host code, which launches the kernels.
+//
+// A file reads: argument structs and GPU_KERNEL lines (all passes see them), then under `#if GPU_KERNEL_PASS` templates
+// and a GPU_KERNEL_BODY for each kernel, then under `#else` the implementations of the op. GPU_KERNEL(NAME, Args,
+// threads) declares a kernel that takes an `Args` by value; its body sees it as `a`.
+//
+// Kernels are one-dimensional: `threads` threads a block, a multiple of 64, and a grid of blocks in x and y. Every lane
+// of a warp takes part in warp_* and shuffle_*, every thread of a block in block_*. Code uses no contraction of
+// products and sums (the builds switch it off); `fma` is written where it is meant, so that targets round alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// What a pass must provide, in namespace ingot::gpu::GPU_TARGET:
+//   GPU_FN                      marks functions that kernels call
+//   warp_width                  lanes a warp: constexpr int
+//   thread_index(), block_index(), block_index_y(), grid_blocks(): int
+//   block_barrier(), warp_barrier()
+//   shuffle(value, lane), shuffle_xor(value, mask): int32_t, uint32_t or float
+//   warp_sum(value), warp_max(value): of all lanes, the same in each; pairs lane ^ 1, ^ 2, ^ 4, ... in this order
+//   GPU_SHARED(Type, name)      the kernel's static shared memory: one struct, declared once; its contents are
+//   undefined dynamic_shared<T>()         the launch's dynamic shared memory, 16-byte aligned; a kernel uses one kind
+//   or the other atomic_add(address, value)  int32_t, int64_t or uint32_t: returns what was there
+#if defined(INGOT_GPU_SIM)
+#include "backend/gpu/target/sim.h"
+#define GPU_KERNEL_PASS 1
+#elif defined(__CUDACC__)
+#include "backend/gpu/target/cuda.h"
+#define GPU_KERNEL_PASS 1
+#elif defined(__AMDGCN__) || defined(__HIP__)
+#include "backend/gpu/target/amd.h"
+#define GPU_KERNEL_PASS 1
+#else
+#include "backend/gpu/target/host.h"
+#define GPU_KERNEL_PASS 0
+#endif
+
+#if GPU_KERNEL_PASS
+// The same kernel for f32 and bf16 (Bf16 of number.h), from a function template <class T> or, for GPU_KERNEL_PACKS,
+// <class T, int V>: V elements are moved at a time, 1 or as many as 16 bytes hold.
+#define GPU_KERNEL_TYPES(NAME, Args, THREADS) \
+  GPU_KERNEL(NAME##_f32, Args, THREADS)       \
+  GPU_KERNEL(NAME##_bf16, Args, THREADS)
+#define GPU_KERNEL_PACKS(NAME, Args, THREADS)  \
+  GPU_KERNEL_TYPES(NAME, Args, THREADS)        \
+  GPU_KERNEL(NAME##_f32_packed, Args, THREADS) \
+  GPU_KERNEL(NAME##_bf16_packed, Args, THREADS)
+#define GPU_KERNEL_BODY_TYPES(NAME, Args, function)         \
+  GPU_KERNEL_BODY(NAME##_f32, Args) { function<float>(a); } \
+  GPU_KERNEL_BODY(NAME##_bf16, Args) { function<Bf16>(a); }
+#define GPU_KERNEL_BODY_PACKS(NAME, Args, function)                   \
+  GPU_KERNEL_BODY(NAME##_f32, Args) { function<float, 1>(a); }        \
+  GPU_KERNEL_BODY(NAME##_f32_packed, Args) { function<float, 4>(a); } \
+  GPU_KERNEL_BODY(NAME##_bf16, Args) { function<Bf16, 1>(a); }        \
+  GPU_KERNEL_BODY(NAME##_bf16_packed, Args) { function<Bf16, 8>(a); }
+
+namespace ingot::gpu::GPU_TARGET {
+
+static_assert(warp_width == 32 || warp_width == 64);
+
+GPU_FN int lane_index() { return thread_index() % warp_width; }
+GPU_FN int warp_index() { return thread_index() / warp_width; }
+
+// Sum over the block's `threads` threads, the same in each: warps first, then their sums in order. `room` is shared
+// memory for threads / 32 floats; two barriers.
+template <int threads>
+GPU_FN float block_sum(float value, float* room) {
+  constexpr int warps = threads / warp_width;
+  value = warp_sum(value);
+  if constexpr (warps == 1) return value;
+  if (lane_index() == 0) room[warp_index()] = value;
+  block_barrier();
+  float sum = 0;
+  for (int w = 0; w < warps; ++w) sum += room[w];
+  block_barrier();  // `room` may be used again
+  return sum;
+}
+
+template <int threads>
+GPU_FN float block_max(float value, float* room) {
+  constexpr int warps = threads / warp_width;
+  value = warp_max(value);
+  if constexpr (warps == 1) return value;
+  if (lane_index() == 0) room[warp_index()] = value;
+  block_barrier();
+  float most = room[0];
+  for (int w = 1; w < warps; ++w) most = room[w] > most ? room[w] : most;
+  block_barrier();
+  return most;
+}
+
+}  // namespace ingot::gpu::GPU_TARGET
+#endif

@@ -1,0 +1,40 @@
+// A kernel as the host sees it, and how it is launched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ingot::gpu {
+
+// Names the kernel in the code objects and its entry points in the simulation.
+struct KernelInfo {
+  const char* file;   // its source: "rms_norm.gpu.cpp"
+  const char* name;   // its symbol
+  int threads;        // a block
+  size_t args_bytes;  // of its argument struct
+  void (*sim32)(const void* args);
+  void (*sim64)(const void* args);
+};
+
+template <class Args>
+struct Kernel {
+  KernelInfo info;
+};
+
+// One kernel for each element type, with `_packed` for rows that are moved 16 bytes at a time.
+template <class Args>
+struct KernelTypes {
+  Kernel<Args> f32, bf16;
+};
+template <class Args>
+struct KernelPacks {
+  Kernel<Args> f32, f32_packed, bf16, bf16_packed;
+};
+
+// Blocks in x and y: up to 2^31 - 1 and 65,535.
+struct Grid {
+  int64_t x = 1;
+  int64_t y = 1;
+};
+
+}  // namespace ingot::gpu

@@ -1,0 +1,47 @@
+// How the ops launch kernels. Host code of *.gpu.cpp only.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/kernel.h"
+#include "ops/context.h"
+
+namespace ingot::gpu {
+
+// The device of a context whose op was registered for GPUs.
+inline GpuDevice& device_of(ops::Context& context) { return static_cast<GpuDevice&>(context.device); }
+
+// Nothing happens for an empty grid.
+template <class Args>
+void launch(ops::Context& context, const Kernel<Args>& kernel, Grid grid, const Args& args,
+            size_t dynamic_shared_bytes = 0) {
+  if (grid.x > 0 && grid.y > 0) device_of(context).launch(kernel.info, &args, grid, dynamic_shared_bytes);
+}
+
+inline int64_t blocks_of(int64_t count, int64_t a_block) { return (count + a_block - 1) / a_block; }
+
+// True when rows of n elements of all these tensors (of one type) can be moved 16 bytes at a time.
+inline bool in_packs(int64_t n, std::initializer_list<Tensor> tensors) {
+  for (const Tensor& tensor : tensors) {
+    const auto elements = static_cast<int64_t>(16 / size_of(tensor.dtype));
+    if (n % elements != 0 || reinterpret_cast<uintptr_t>(tensor.data) % 16 != 0) return false;
+  }
+  return true;
+}
+
+template <class Args>
+const Kernel<Args>& of_type(const KernelTypes<Args>& kernels, DType dtype) {
+  return dtype == DType::f32 ? kernels.f32 : kernels.bf16;
+}
+
+// The kernel for rows of n elements of tensors of one type, f32 or bf16; absent ones do not count.
+template <class Args>
+const Kernel<Args>& of_rows(const KernelPacks<Args>& kernels, int64_t n, std::initializer_list<Tensor> tensors) {
+  const bool packed = in_packs(n, tensors);
+  if (tensors.begin()->dtype == DType::f32) return packed ? kernels.f32_packed : kernels.f32;
+  return packed ? kernels.bf16_packed : kernels.bf16;
+}
+
+}  // namespace ingot::gpu

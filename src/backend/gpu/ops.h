@@ -1,0 +1,13 @@
+// The GPU ops, one registering function a noun; `kind` is cuda, hip or sim.
+#pragma once
+
+#include "ops/registry.h"
+
+namespace ingot::gpu {
+
+void register_rms_norm(ops::Registry& registry, DeviceKind kind);
+
+// All of them.
+void register_ops(ops::Registry& registry, DeviceKind kind);
+
+}  // namespace ingot::gpu

@@ -1,0 +1,7 @@
+#include "backend/gpu/ops.h"
+
+namespace ingot::gpu {
+
+void register_ops(ops::Registry& registry, DeviceKind kind) { register_rms_norm(registry, kind); }
+
+}  // namespace ingot::gpu

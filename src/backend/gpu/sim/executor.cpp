@@ -1,0 +1,378 @@
+#include "backend/gpu/sim/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/context/fiber.hpp>
+#include <boost/context/fixedsize_stack.hpp>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "backend/gpu/sim/thread.h"
+#include "base/error.h"
+#include "base/philox.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define INGOT_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define INGOT_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifdef INGOT_ADDRESS_SANITIZER
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace ingot::gpu::sim {
+
+__thread Current current;
+
+namespace {
+
+using Fiber = boost::context::fiber;
+
+constexpr size_t stack_bytes = size_t{128} << 10;
+constexpr int max_width = 64;
+
+// Ends a thread that waits, when the block has failed. Caught on the same fiber, by its loop.
+struct Abandoned {};
+
+// A stack that runs one thread of the block after another, until one of them waits.
+struct Worker {
+  Fiber fiber;
+  Current position;  // of its thread, while it waits
+  // The address sanitizer is told of every change of stacks.
+  const void* stack_bottom = nullptr;
+  size_t stack_size = 0;
+  void* fake_stack = nullptr;
+};
+
+// Where the lanes of a warp or the threads of a block wait for one another. Its `turn` alternates, so that values of
+// one meeting can still be read while the next one fills.
+struct Meeting {
+  int arrived = 0;
+  int line = 0;
+  int turn = 0;
+  std::vector<Worker*> waiting = {};
+};
+
+struct Warp {
+  Meeting meeting;
+  uint32_t bits[2][max_width];
+  float result[2];
+  void* places[max_width];
+};
+
+}  // namespace
+
+class Executor::State {
+ public:
+  explicit State(int width) : width_(width) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    closing_ = true;
+    while (!idle_.empty()) resume(idle_worker());
+  }
+
+  void run(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_bytes, Schedule schedule);
+
+  void meet_block(int line) { meet(block_, kernel_->threads, line, "block"); }
+  void meet_warp(int line) { meet(warp().meeting, width_, line, "warp"); }
+  uint32_t exchange(uint32_t value, int lane, int line);
+  template <class Fold>
+  float fold(float value, int line, Fold fold);
+  void together(void* mine, Combine combine, int line);
+  void* shared_memory(size_t bytes, bool is_static);
+
+  static __thread State* active;
+
+ private:
+  void run_block();
+  Worker* idle_worker();
+  void work();  // the loop of a worker
+  void resume(Worker* worker);
+  void pause();
+  bool start_next();
+  void meet(Meeting& meeting, int wanted, int line, const char* what);
+  Warp& warp() { return warps_[static_cast<size_t>(current.thread / width_)]; }
+  [[noreturn]] void fail(const std::string& text);
+  std::string who_waits() const;
+
+  const int width_;
+  const KernelInfo* kernel_ = nullptr;
+  const void* args_ = nullptr;
+  size_t dynamic_bytes_ = 0;
+  Schedule schedule_ = Schedule::forward;
+  RandomStream random_{7, 0};
+
+  std::vector<int> order_;  // in which the threads of a block start
+  size_t started_ = 0;
+  size_t ended_ = 0;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<Worker*> idle_;
+  std::vector<Worker*> ready_;
+  Worker* running_ = nullptr;
+  Fiber scheduler_;
+  const void* scheduler_bottom_ = nullptr;
+  size_t scheduler_size_ = 0;
+
+  Meeting block_;
+  std::vector<Warp> warps_;
+  std::unique_ptr<unsigned char[]> shared_;
+  size_t shared_bytes_ = 0;
+  bool shared_in_use_ = false;  // by the block that runs
+  bool shared_is_static_ = false;
+  std::string failure_;
+  bool closing_ = false;
+};
+
+__thread Executor::State* Executor::State::active = nullptr;
+
+void Executor::State::run(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_bytes,
+                          Schedule schedule) {
+  kernel_ = &kernel;
+  args_ = args;
+  dynamic_bytes_ = dynamic_bytes;
+  schedule_ = schedule;
+  order_.resize(static_cast<size_t>(kernel.threads));
+  std::iota(order_.begin(), order_.end(), 0);
+  if (schedule == Schedule::backward) std::reverse(order_.begin(), order_.end());
+  warps_.resize(order_.size() / static_cast<size_t>(width_));
+  State* const outer = std::exchange(active, this);
+  const int64_t blocks = grid.x * grid.y;
+  for (int64_t b = 0; b < blocks && failure_.empty(); ++b) {
+    const int64_t block = schedule == Schedule::backward ? blocks - 1 - b : b;
+    if (schedule == Schedule::random) {
+      for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random_.below(i)]);
+    }
+    current = {0, static_cast<int>(block % grid.x), static_cast<int>(block / grid.x), static_cast<int>(grid.x)};
+    run_block();
+  }
+  active = outer;
+  if (!failure_.empty()) throw_error(ErrorKind::internal, "{}", std::exchange(failure_, {}));
+}
+
+void Executor::State::run_block() {
+  started_ = ended_ = 0;
+  shared_in_use_ = false;
+  const Current place = current;
+  while (failure_.empty() && ended_ < order_.size()) {
+    if (started_ < order_.size()) {
+      Worker* worker = idle_worker();
+      worker->position = place;
+      worker->position.thread = order_[started_++];
+      resume(worker);
+    } else if (!ready_.empty()) {
+      const size_t last = ready_.size() - 1;
+      const size_t i = schedule_ == Schedule::forward    ? 0
+                       : schedule_ == Schedule::backward ? last
+                                                         : static_cast<size_t>(random_.below(ready_.size()));
+      Worker* worker = ready_[i];
+      if (schedule_ == Schedule::random) {
+        ready_[i] = ready_[last];
+        ready_.pop_back();
+      } else {
+        ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+      resume(worker);
+    } else {
+      failure_ = fmt::format("kernel {} on sim{}, block ({}, {}): {}", kernel_->name, width_, place.block_x,
+                             place.block_y, who_waits());
+    }
+  }
+  if (failure_.empty()) return;
+  // Every thread that still waits comes back by an exception on its own stack.
+  std::vector<Worker*> waiting = std::exchange(ready_, {});
+  const auto add = [&](Meeting& meeting) {
+    waiting.insert(waiting.end(), meeting.waiting.begin(), meeting.waiting.end());
+    meeting = {};
+  };
+  add(block_);
+  for (Warp& each : warps_) add(each.meeting);
+  for (Worker* worker : waiting) resume(worker);
+}
+
+std::string Executor::State::who_waits() const {
+  for (const Warp& each : warps_) {
+    if (each.meeting.arrived > 0) {
+      return fmt::format("{} lanes of a warp wait at line {} for others that have ended or wait elsewhere",
+                         each.meeting.arrived, each.meeting.line);
+    }
+  }
+  return fmt::format("{} of {} threads wait at the barrier of line {} for others that have ended", block_.arrived,
+                     order_.size(), block_.line);
+}
+
+Worker* Executor::State::idle_worker() {
+  if (!idle_.empty()) {
+    Worker* worker = idle_.back();
+    idle_.pop_back();
+    return worker;
+  }
+  workers_.push_back(std::make_unique<Worker>());
+  Worker* worker = workers_.back().get();
+  boost::context::fixedsize_stack allocator(stack_bytes);
+  boost::context::stack_context stack = allocator.allocate();
+  worker->stack_bottom = static_cast<char*>(stack.sp) - stack.size;
+  worker->stack_size = stack.size;
+  worker->fiber = Fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack), allocator,
+                        [this](Fiber&& caller) {
+                          scheduler_ = std::move(caller);
+#ifdef INGOT_ADDRESS_SANITIZER
+                          __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom_, &scheduler_size_);
+#endif
+                          work();
+#ifdef INGOT_ADDRESS_SANITIZER
+                          __sanitizer_start_switch_fiber(nullptr, scheduler_bottom_, scheduler_size_);
+#endif
+                          return std::move(scheduler_);
+                        });
+  return worker;
+}
+
+void Executor::State::work() {
+  for (;;) {
+    Worker* const self = running_;
+    try {
+      (width_ == 32 ? kernel_->sim32 : kernel_->sim64)(args_);
+      ++ended_;
+    } catch (const Abandoned&) {
+    }
+    if (failure_.empty() && started_ < order_.size()) {
+      current.thread = order_[started_++];
+      continue;
+    }
+    idle_.push_back(self);
+    pause();
+    if (closing_) return;
+  }
+}
+
+// From a worker back to the scheduler, until resumed.
+void Executor::State::pause() {
+#ifdef INGOT_ADDRESS_SANITIZER
+  Worker* const self = running_;
+  __sanitizer_start_switch_fiber(&self->fake_stack, scheduler_bottom_, scheduler_size_);
+#endif
+  scheduler_ = std::move(scheduler_).resume();
+#ifdef INGOT_ADDRESS_SANITIZER
+  __sanitizer_finish_switch_fiber(self->fake_stack, &scheduler_bottom_, &scheduler_size_);
+#endif
+}
+
+void Executor::State::resume(Worker* worker) {
+  running_ = worker;
+  current = worker->position;
+#ifdef INGOT_ADDRESS_SANITIZER
+  void* fake_stack = nullptr;
+  __sanitizer_start_switch_fiber(&fake_stack, worker->stack_bottom, worker->stack_size);
+#endif
+  worker->fiber = std::move(worker->fiber).resume();
+#ifdef INGOT_ADDRESS_SANITIZER
+  __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+  worker->position = current;
+}
+
+void Executor::State::fail(const std::string& text) {
+  if (failure_.empty()) {
+    failure_ = fmt::format("kernel {} on sim{}, block ({}, {}), thread {}: {}", kernel_->name, width_, current.block_x,
+                           current.block_y, current.thread, text);
+  }
+  throw Abandoned{};
+}
+
+void Executor::State::meet(Meeting& meeting, int wanted, int line, const char* what) {
+  if (meeting.arrived == 0) {
+    meeting.line = line;
+  } else if (meeting.line != line) {
+    fail(fmt::format("at line {} while others of its {} wait at line {}", line, what, meeting.line));
+  }
+  if (++meeting.arrived < wanted) {
+    meeting.waiting.push_back(running_);
+    pause();
+    if (!failure_.empty()) throw Abandoned{};
+    return;
+  }
+  meeting.arrived = 0;
+  meeting.turn = 1 - meeting.turn;
+  ready_.insert(ready_.end(), meeting.waiting.begin(), meeting.waiting.end());
+  meeting.waiting.clear();
+}
+
+uint32_t Executor::State::exchange(uint32_t value, int lane, int line) {
+  if (lane < 0 || lane >= width_) fail(fmt::format("line {} asks for lane {}", line, lane));
+  Warp& mine = warp();
+  uint32_t* bits = mine.bits[mine.meeting.turn];
+  bits[current.thread % width_] = value;
+  meet(mine.meeting, width_, line, "warp");
+  return bits[lane];
+}
+
+template <class Fold>
+float Executor::State::fold(float value, int line, Fold fold) {
+  Warp& mine = warp();
+  uint32_t* bits = mine.bits[mine.meeting.turn];
+  float* result = &mine.result[mine.meeting.turn];
+  std::memcpy(bits + current.thread % width_, &value, sizeof value);
+  if (mine.meeting.arrived + 1 == width_) {
+    float values[max_width];
+    std::memcpy(values, bits, sizeof(float) * static_cast<size_t>(width_));
+    for (int left = width_ / 2; left > 0; left /= 2) {
+      for (int i = 0; i < left; ++i) values[i] = fold(values[2 * i], values[2 * i + 1]);
+    }
+    *result = values[0];
+  }
+  meet(mine.meeting, width_, line, "warp");
+  return *result;
+}
+
+void Executor::State::together(void* mine, Combine combine, int line) {
+  Warp& group = warp();
+  group.places[current.thread % width_] = mine;
+  if (group.meeting.arrived + 1 == width_) combine(group.places);
+  meet(group.meeting, width_, line, "warp");
+}
+
+void* Executor::State::shared_memory(size_t bytes, bool is_static) {
+  if (!is_static) bytes = dynamic_bytes_;
+  if (shared_in_use_) {
+    if (is_static != shared_is_static_ || bytes != shared_bytes_) fail("declares shared memory twice");
+    return shared_.get();
+  }
+  if (bytes != shared_bytes_ ||
+      !shared_) {  // of exactly this size, so that the address sanitizer sees what goes past it
+    shared_ = std::make_unique<unsigned char[]>(bytes);
+    shared_bytes_ = bytes;
+  }
+  std::memset(shared_.get(), 0xff, bytes);
+  shared_in_use_ = true;
+  shared_is_static_ = is_static;
+  return shared_.get();
+}
+
+Executor::Executor(int width) : state_(std::make_unique<State>(width)) {}
+Executor::~Executor() = default;
+
+void Executor::run(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes,
+                   Schedule schedule) {
+  state_->run(kernel, args, grid, dynamic_shared_bytes, schedule);
+}
+
+void block_barrier(int line) { Executor::State::active->meet_block(line); }
+void warp_barrier(int line) { Executor::State::active->meet_warp(line); }
+uint32_t exchange_bits(uint32_t value, int lane, int line) {
+  return Executor::State::active->exchange(value, lane, line);
+}
+float warp_sum(float value, int line) {
+  return Executor::State::active->fold(value, line, [](float a, float b) { return a + b; });
+}
+float warp_max(float value, int line) {
+  return Executor::State::active->fold(value, line, [](float a, float b) { return b > a ? b : a; });
+}
+void together(void* mine, Combine combine, int line) { Executor::State::active->together(mine, combine, line); }
+void* shared_memory(size_t bytes, bool is_static) { return Executor::State::active->shared_memory(bytes, is_static); }
+
+}  // namespace ingot::gpu::sim

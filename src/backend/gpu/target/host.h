@@ -1,0 +1,30 @@
+// The host pass of gpu.h: a kernel is a description that can be launched. Included by gpu.h only.
+#pragma once
+
+#include "backend/gpu/kernel.h"
+
+// Declares kernel `NAME` taking an `Args` by value, with `THREADS` threads a block; launched with gpu::launch.
+#define GPU_KERNEL(NAME, Args, THREADS)                                                                          \
+  namespace ingot::gpu {                                                                                         \
+  namespace sim32 {                                                                                              \
+  void NAME(const void* args);                                                                                   \
+  }                                                                                                              \
+  namespace sim64 {                                                                                              \
+  void NAME(const void* args);                                                                                   \
+  }                                                                                                              \
+  inline constexpr Kernel<Args> NAME{{__FILE_NAME__, #NAME, THREADS, sizeof(Args), &sim32::NAME, &sim64::NAME}}; \
+  }
+#define GPU_KERNEL_TYPES(NAME, Args, THREADS)                       \
+  GPU_KERNEL(NAME##_f32, Args, THREADS)                             \
+  GPU_KERNEL(NAME##_bf16, Args, THREADS)                            \
+  namespace ingot::gpu {                                            \
+  inline constexpr KernelTypes<Args> NAME{NAME##_f32, NAME##_bf16}; \
+  }
+#define GPU_KERNEL_PACKS(NAME, Args, THREADS)                                                              \
+  GPU_KERNEL(NAME##_f32, Args, THREADS)                                                                    \
+  GPU_KERNEL(NAME##_f32_packed, Args, THREADS)                                                             \
+  GPU_KERNEL(NAME##_bf16, Args, THREADS)                                                                   \
+  GPU_KERNEL(NAME##_bf16_packed, Args, THREADS)                                                            \
+  namespace ingot::gpu {                                                                                   \
+  inline constexpr KernelPacks<Args> NAME{NAME##_f32, NAME##_f32_packed, NAME##_bf16, NAME##_bf16_packed}; \
+  }
