@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+// clang-format off
 // What a pass must provide, in namespace ingot::gpu::GPU_TARGET:
 //   GPU_FN                      marks functions that kernels call
 //   warp_width                  lanes a warp: constexpr int
@@ -21,9 +22,18 @@
 //   block_barrier(), warp_barrier()
 //   shuffle(value, lane), shuffle_xor(value, mask): int32_t, uint32_t or float
 //   warp_sum(value), warp_max(value): of all lanes, the same in each; pairs lane ^ 1, ^ 2, ^ 4, ... in this order
-//   GPU_SHARED(Type, name)      the kernel's static shared memory: one struct, declared once; its contents are
-//   undefined dynamic_shared<T>()         the launch's dynamic shared memory, 16-byte aligned; a kernel uses one kind
-//   or the other atomic_add(address, value)  int32_t, int64_t or uint32_t: returns what was there
+//   GPU_SHARED(Type, name)      the kernel's static shared memory: one struct, declared once, at most 48 KiB; undefined at first
+//   dynamic_shared<T>()         the launch's dynamic shared memory, 16-byte aligned; a kernel uses one kind or the other
+//   atomic_add(address, value)  int32_t, int64_t or uint32_t: returns what was there
+//   fma, square_root, round_to_even: as IEEE 754 has them
+// Matrix tiles, each operation by all lanes of a warp; bf16 operands, fp32 sums:
+//   mma_k                       columns of an operand tile: 16 or 32
+//   MmaA, MmaB, MmaSums         a lane's part of 16 x mma_k operands and of the 16 x 16 sums (`count` of them in `at`)
+//   mma_load_a(tile, stride)    element (row, k) of a, or (column, k) of b, is tile[row * stride + k], in shared memory,
+//   mma_load_b(tile, stride)      with rows aligned to 16 bytes
+//   mma(sums, a, b)             sums += a b^T
+//   mma_row(i), mma_column(i)   where sums.at[i] belongs
+// clang-format on
 #if defined(INGOT_GPU_SIM)
 #include "backend/gpu/target/sim.h"
 #define GPU_KERNEL_PASS 1

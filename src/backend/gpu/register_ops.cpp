@@ -2,6 +2,9 @@
 
 namespace ingot::gpu {
 
-void register_ops(ops::Registry& registry, DeviceKind kind) { register_rms_norm(registry, kind); }
+void register_ops(ops::Registry& registry, DeviceKind kind) {
+  register_matmul(registry, kind);
+  register_rms_norm(registry, kind);
+}
 
 }  // namespace ingot::gpu

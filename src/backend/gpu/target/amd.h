@@ -75,4 +75,71 @@ GPU_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return __builtin_sqrtf(x); }
 GPU_FN float round_to_even(float x) { return __builtin_rintf(x); }
 
+#if defined(__GFX9__)
+// v_mfma_f32_16x16x16_bf16 of CDNA 2 and 3, 16x16x32 of CDNA 4: lane l has row or column l % 16 of the operands, and of
+// the result column l % 16, rows 4 (l / 16) and on (AMD matrix instruction calculator).
+#if defined(__gfx950__)
+inline constexpr int mma_k = 32;
+using MmaOperand = __attribute__((ext_vector_type(8))) __bf16;
+#else
+inline constexpr int mma_k = 16;
+using MmaOperand = __attribute__((ext_vector_type(4))) short;
+#endif
+using MmaResult = __attribute__((ext_vector_type(4))) float;
+struct MmaSums {
+  static constexpr int count = 4;
+  MmaResult at;
+};
+GPU_FN int mma_row(int i) { return thread_index() % 64 / 16 * 4 + i; }
+GPU_FN int mma_column(int) { return thread_index() % 16; }
+template <class T>
+GPU_FN MmaOperand mma_load(const T* tile, int stride) {
+  const int lane = thread_index() % 64;
+  return *reinterpret_cast<const MmaOperand*>(tile + lane % 16 * stride + lane / 16 * (mma_k / 4));
+}
+#else
+// v_wmma_f32_16x16x16_bf16 of RDNA 3: lanes l and l + 16 have row or column l of the operands, whole; of the result
+// lane l has column l % 16, rows l / 16, l / 16 + 2, ... (RDNA 3 ISA, section 7.9).
+inline constexpr int mma_k = 16;
+using MmaOperand = __attribute__((ext_vector_type(16))) short;
+using MmaResult = __attribute__((ext_vector_type(8))) float;
+struct MmaSums {
+  static constexpr int count = 8;
+  MmaResult at;
+};
+GPU_FN int mma_row(int i) { return 2 * i + thread_index() % 32 / 16; }
+GPU_FN int mma_column(int) { return thread_index() % 16; }
+template <class T>
+GPU_FN MmaOperand mma_load(const T* tile, int stride) {
+  using Half = __attribute__((ext_vector_type(8))) short;
+  const auto* row = reinterpret_cast<const Half*>(tile + thread_index() % 16 * stride);
+  const Half low = row[0];
+  const Half high = row[1];
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+#endif
+struct MmaA {
+  MmaOperand at;
+};
+struct MmaB {
+  MmaOperand at;
+};
+template <class T>
+GPU_FN MmaA mma_load_a(const T* tile, int stride) {
+  return {mma_load(tile, stride)};
+}
+template <class T>
+GPU_FN MmaB mma_load_b(const T* tile, int stride) {
+  return {mma_load(tile, stride)};
+}
+GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
+#if defined(__gfx950__)
+  c.at = __builtin_amdgcn_mfma_f32_16x16x32_bf16(a.at, b.at, c.at, 0, 0, 0);
+#elif defined(__GFX9__)
+  c.at = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a.at, b.at, c.at, 0, 0, 0);
+#else
+  c.at = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a.at, b.at, c.at);
+#endif
+}
+
 }  // namespace ingot::gpu::amd

@@ -62,4 +62,52 @@ GPU_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 GPU_FN float square_root(float x) { return __fsqrt_rn(x); }
 GPU_FN float round_to_even(float x) { return rintf(x); }
 
+// mma.sync m16n8k16, twice: PTX ISA, "Matrix fragments for mma.m16n8k16". at[0..3] are columns 0-7, at[4..7] columns
+// 8-15.
+inline constexpr int mma_k = 16;
+struct MmaA {
+  uint32_t at[4];
+};
+struct MmaB {
+  uint32_t at[4];
+};
+struct MmaSums {
+  static constexpr int count = 8;
+  float at[count];
+};
+GPU_FN int mma_row(int i) { return static_cast<int>(threadIdx.x) % 32 / 4 + (i & 2) * 4; }
+GPU_FN int mma_column(int i) { return static_cast<int>(threadIdx.x) % 4 * 2 + (i & 1) + (i & 4) * 2; }
+
+GPU_FN void load_matrices(uint32_t (&at)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(at[0]), "=r"(at[1]), "=r"(at[2]), "=r"(at[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+template <class T>
+GPU_FN MmaA mma_load_a(const T* tile, int stride) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  MmaA a;
+  load_matrices(a.at, tile + lane % 16 * stride + lane / 16 * 8);
+  return a;
+}
+template <class T>
+GPU_FN MmaB mma_load_b(const T* tile, int stride) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  MmaB b;
+  load_matrices(b.at, tile + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
+  return b;
+}
+GPU_FN void mma_half(float* c, const MmaA& a, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
+}
+GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
+  mma_half(c.at, a, b.at[0], b.at[1]);
+  mma_half(c.at + 4, a, b.at[2], b.at[3]);
+}
+
 }  // namespace ingot::gpu::cuda

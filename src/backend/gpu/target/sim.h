@@ -67,4 +67,87 @@ GPU_FN float fma(float a, float b, float c) { return std::fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return std::sqrt(x); }
 GPU_FN float round_to_even(float x) { return std::nearbyintf(x); }
 
+// Matrix tiles with the register layouts of mma.sync (32 lanes; target/cuda.h) and of MFMA (64 lanes; target/amd.h).
+inline constexpr int mma_k = 16;
+#if INGOT_GPU_SIM == 32
+inline constexpr int mma_parts = 8;
+struct MmaSums {
+  static constexpr int count = 8;
+  float at[count];
+};
+GPU_FN constexpr int mma_row_of(int lane, int i) { return lane / 4 + (i & 2) * 4; }
+GPU_FN constexpr int mma_column_of(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 4) * 2; }
+// Part i of a lane's operands: its row of a and its k; its column of b and its k.
+GPU_FN constexpr int mma_a_row(int lane, int i) { return lane / 4 + (i & 2) * 4; }
+GPU_FN constexpr int mma_a_k(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 4) * 2; }
+GPU_FN constexpr int mma_b_column(int lane, int i) { return lane / 4 + (i & 4) * 2; }
+GPU_FN constexpr int mma_b_k(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 2) * 4; }
+#else
+inline constexpr int mma_parts = 4;
+struct MmaSums {
+  static constexpr int count = 4;
+  float at[count];
+};
+GPU_FN constexpr int mma_row_of(int lane, int i) { return lane / 16 * 4 + i; }
+GPU_FN constexpr int mma_column_of(int lane, int) { return lane % 16; }
+GPU_FN constexpr int mma_a_row(int lane, int) { return lane % 16; }
+GPU_FN constexpr int mma_a_k(int lane, int i) { return lane / 16 * 4 + i; }
+GPU_FN constexpr int mma_b_column(int lane, int) { return lane % 16; }
+GPU_FN constexpr int mma_b_k(int lane, int i) { return lane / 16 * 4 + i; }
+#endif
+GPU_FN int mma_row(int i) { return mma_row_of(thread_index() % warp_width, i); }
+GPU_FN int mma_column(int i) { return mma_column_of(thread_index() % warp_width, i); }
+struct MmaA {
+  uint16_t at[mma_parts];
+};
+struct MmaB {
+  uint16_t at[mma_parts];
+};
+template <class T>
+GPU_FN MmaA mma_load_a(const T* tile, int stride) {
+  const int lane = thread_index() % warp_width;
+  MmaA a;
+  for (int i = 0; i < mma_parts; ++i) a.at[i] = tile[mma_a_row(lane, i) * stride + mma_a_k(lane, i)].bits;
+  return a;
+}
+template <class T>
+GPU_FN MmaB mma_load_b(const T* tile, int stride) {
+  const int lane = thread_index() % warp_width;
+  MmaB b;
+  for (int i = 0; i < mma_parts; ++i) b.at[i] = tile[mma_b_column(lane, i) * stride + mma_b_k(lane, i)].bits;
+  return b;
+}
+GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
+  struct Part {
+    MmaSums* c;
+    const MmaA* a;
+    const MmaB* b;
+  } part{&c, &a, &b};
+  sim::together(
+      &part,
+      [](void* const* by_lane) {
+        const auto wide = [](uint16_t bits) { return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16); };
+        float as[16][mma_k];
+        float bs[mma_k][16];
+        for (int lane = 0; lane < warp_width; ++lane) {
+          const auto& mine = *static_cast<const Part*>(by_lane[lane]);
+          for (int i = 0; i < mma_parts; ++i) {
+            as[mma_a_row(lane, i)][mma_a_k(lane, i)] = wide(mine.a->at[i]);
+            bs[mma_b_k(lane, i)][mma_b_column(lane, i)] = wide(mine.b->at[i]);
+          }
+        }
+        float sums[16][16] = {};
+        for (int row = 0; row < 16; ++row) {
+          for (int k = 0; k < mma_k; ++k) {
+            for (int column = 0; column < 16; ++column) sums[row][column] += as[row][k] * bs[k][column];
+          }
+        }
+        for (int lane = 0; lane < warp_width; ++lane) {
+          MmaSums& mine = *static_cast<const Part*>(by_lane[lane])->c;
+          for (int i = 0; i < MmaSums::count; ++i) mine.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
+        }
+      },
+      line);
+}
+
 }  // namespace ingot::gpu::GPU_TARGET
