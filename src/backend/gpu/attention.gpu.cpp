@@ -1,34 +1,8 @@
 // Attention by ordinary arithmetic, a warp for a query or a key: any types and head sizes up to 256, packed sequences
 // and the paged cache. What the tiles of attention_mma.gpu.cpp do not take comes here.
-#include "backend/gpu/functions.h"
+#include "backend/gpu/attention_args.h"
 
 namespace ingot::gpu {
-
-// Scores are scale <q, k>, then softcap tanh(score / softcap) unless that is 0, then slopes[head] (key - query) unless
-// null. Query i of a sequence sees keys first(i) .. i, first(i) = max(0, i - window + 1), or 0 without a window.
-struct ScoreArgs {
-  float scale;
-  float softcap;
-  const float* slopes;  // [heads]
-  int64_t window;
-};
-
-struct PackedAttentionArgs {
-  void* out;   // [tokens, heads d]
-  float* lse;  // [heads, tokens]; may be null in the forward pass
-  const void* q;
-  const void* k;  // [tokens, kv_heads d]
-  const void* v;
-  const int32_t* offsets;  // [sequences + 1]
-  // Backward only.
-  const void* dout;
-  void* dq;
-  void* dk;
-  void* dv;
-  int64_t tokens;
-  int32_t sequences, heads, kv_heads, d;
-  ScoreArgs score;
-};
 
 struct PagedAttentionArgs {
   void* out;
@@ -69,21 +43,6 @@ struct Room {
   WarpRoom of[warps];
 };
 
-// The sequence that holds `row`: offsets[s] <= row < offsets[s + 1].
-GPU_FN int sequence_of(const int32_t* offsets, int sequences, int64_t row) {
-  int low = 0;
-  int high = sequences - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (offsets[middle] <= row) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
-
 template <class T>
 GPU_FN void keep(float* room, const T* from, int d) {
   for (int i = lane_index(); i < d; i += warp_width) room[i] = to_float(from[i]);
@@ -94,23 +53,6 @@ GPU_FN float dot(const Left* left, const Right* right, int d) {
   float sum = 0;
   for (int i = 0; i < d; ++i) sum = fma(to_float(left[i]), to_float(right[i]), sum);
   return sum;
-}
-
-struct Score {
-  float value;
-  float slope;  // of the value by <q, k>
-};
-GPU_FN Score score_of(const ScoreArgs& a, float product, int head, int64_t distance) {
-  Score score{a.scale * product, a.scale};
-  if (a.softcap > 0) {
-    const float bent = hyperbolic_tangent(score.value / a.softcap);
-    score = {a.softcap * bent, a.scale * (1.0F - bent * bent)};
-  }
-  if (a.slopes != nullptr) score.value = fma(a.slopes[head], static_cast<float>(distance), score.value);
-  return score;
-}
-GPU_FN int64_t first_key(const ScoreArgs& a, int64_t query) {
-  return a.window > 0 && query + 1 > a.window ? query + 1 - a.window : 0;
 }
 
 // sums[c] += sum over the lanes j below `count` of weights[j] * row(j)[lane + c warp_width].
@@ -308,26 +250,6 @@ namespace {
 using ops::Context;
 
 constexpr int64_t most_d = 256;
-
-ScoreArgs score_args(const ops::AttentionAttributes& a) {
-  return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
-}
-
-PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
-                                const Tensor& offsets, const ops::AttentionAttributes& a) {
-  return {.out = out.data,
-          .lse = lse ? lse.as<float>() : nullptr,
-          .q = q.data,
-          .k = k.data,
-          .v = v.data,
-          .offsets = offsets.as<int32_t>(),
-          .tokens = q.shape[0],
-          .sequences = static_cast<int32_t>(offsets.shape[0] - 1),
-          .heads = static_cast<int32_t>(a.heads),
-          .kv_heads = static_cast<int32_t>(a.kv_heads),
-          .d = static_cast<int32_t>(a.head_dim),
-          .score = score_args(a)};
-}
 
 int64_t warps_of(Context& context) { return 256 / device_of(context).warp_width(); }
 

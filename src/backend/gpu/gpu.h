@@ -17,6 +17,7 @@
 // clang-format off
 // What a pass must provide, in namespace ingot::gpu::GPU_TARGET:
 //   GPU_FN                      marks functions that kernels call
+//   GPU_UNROLL                  before a loop that must be unrolled, for what it indexes to stay in registers
 //   warp_width                  lanes a warp: constexpr int
 //   thread_index(), block_index(), block_index_y(), grid_blocks(): int
 //   block_barrier(), warp_barrier()
@@ -26,6 +27,7 @@
 //   dynamic_shared<T>()         the launch's dynamic shared memory, 16-byte aligned; a kernel uses one kind or the other
 //   atomic_add(address, value)  int32_t, int64_t or uint32_t: returns what was there
 //   fma, square_root, round_to_even: as IEEE 754 has them
+//   power_of_two(x)             2^x by the device's own instruction: 0 for -infinity, within about 2 ulp; bits differ by target
 // Matrix tiles, each operation by all lanes of a warp; bf16 operands, fp32 sums:
 //   mma_k                       columns of an operand tile: 16 or 32
 //   MmaA, MmaB, MmaSums         a lane's part of 16 x mma_k operands and of the 16 x 16 sums (`count` of them in `at`)
@@ -33,6 +35,8 @@
 //   mma_load_b(tile, stride)      with rows aligned to 16 bytes
 //   mma(sums, a, b)             sums += a b^T
 //   mma_row(i), mma_column(i)   where sums.at[i] belongs
+//   mma_lane_rows               rows that a lane has parts of: 2, 4 or 8; mma_lane_row(i), which of them sums.at[i] is in
+//   mma_row_lanes               lanes that share their rows: 4 or 16, neighbours; shuffle_xor with masks below it stays there
 // clang-format on
 #if defined(INGOT_GPU_SIM)
 #include "backend/gpu/target/sim.h"

@@ -126,29 +126,29 @@ GPU_FN void multiply_on_matrix_cores(const GemmArgs& a) {
       next_a = fetch_a(k0 + depth);
       next_b = fetch_b(k0 + depth);
     }
-#pragma unroll
+    GPU_UNROLL
     for (int k = 0; k < depth; k += mma_k) {
       MmaB b[tiles_n];
-#pragma unroll
+      GPU_UNROLL
       for (int j = 0; j < tiles_n; ++j) {
         b[j] = mma_load_b(shared.b + (warp_column + j * 16) * stride + k, stride);
       }
-#pragma unroll
+      GPU_UNROLL
       for (int i = 0; i < tiles_m; ++i) {
         if (i * 16 >= left_m) break;
         const MmaA part = mma_load_a(shared.a + (warp_row + i * 16) * stride + k, stride);
-#pragma unroll
+        GPU_UNROLL
         for (int j = 0; j < tiles_n; ++j) {
           if (j * 16 < left_n) mma(sums[i][j], part, b[j]);
         }
       }
     }
   }
-#pragma unroll
+  GPU_UNROLL
   for (int i = 0; i < tiles_m; ++i) {
-#pragma unroll
+    GPU_UNROLL
     for (int j = 0; j < tiles_n; ++j) {
-#pragma unroll
+      GPU_UNROLL
       for (int e = 0; e < MmaSums::count; ++e) {
         put(a, first_row + warp_row + i * 16 + mma_row(e), first_column + warp_column + j * 16 + mma_column(e),
             sums[i][j].at[e]);
@@ -194,9 +194,9 @@ GPU_FN void multiply_plainly(const GemmArgs& a) {
     }
     block_barrier();
     for (int k = 0; k < plain_depth; ++k) {
-#pragma unroll
+      GPU_UNROLL
       for (int i = 0; i < 4; ++i) {
-#pragma unroll
+        GPU_UNROLL
         for (int j = 0; j < 4; ++j)
           sums[i][j] = fma(shared.a[k][row + 16 * i], shared.b[k][column + 16 * j], sums[i][j]);
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #define GPU_TARGET amd
+#define GPU_UNROLL _Pragma("unroll")
 #define GPU_FN __attribute__((device)) inline __attribute__((always_inline))
 #define GPU_SHARED(Type, name) __attribute__((shared)) Type name
 
@@ -74,6 +75,7 @@ GPU_FN T atomic_add(T* address, T value) {
 GPU_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return __builtin_sqrtf(x); }
 GPU_FN float round_to_even(float x) { return __builtin_rintf(x); }
+GPU_FN float power_of_two(float x) { return __builtin_amdgcn_exp2f(x); }
 
 #if defined(__GFX9__)
 // v_mfma_f32_16x16x16_bf16 of CDNA 2 and 3, 16x16x32 of CDNA 4: lane l has row or column l % 16 of the operands, and of
@@ -90,6 +92,7 @@ struct MmaSums {
   static constexpr int count = 4;
   MmaResult at;
 };
+inline constexpr int mma_lane_rows = 4;
 GPU_FN int mma_row(int i) { return thread_index() % 64 / 16 * 4 + i; }
 GPU_FN int mma_column(int) { return thread_index() % 16; }
 template <class T>
@@ -107,6 +110,7 @@ struct MmaSums {
   static constexpr int count = 8;
   MmaResult at;
 };
+inline constexpr int mma_lane_rows = 8;
 GPU_FN int mma_row(int i) { return 2 * i + thread_index() % 32 / 16; }
 GPU_FN int mma_column(int) { return thread_index() % 16; }
 template <class T>
@@ -118,6 +122,8 @@ GPU_FN MmaOperand mma_load(const T* tile, int stride) {
   return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 #endif
+inline constexpr int mma_row_lanes = 16;
+GPU_FN constexpr int mma_lane_row(int i) { return i; }
 struct MmaA {
   MmaOperand at;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #define GPU_TARGET cuda
+#define GPU_UNROLL _Pragma("unroll")
 #define GPU_FN __device__ __forceinline__
 #define GPU_SHARED(Type, name) __shared__ Type name
 
@@ -61,6 +62,11 @@ GPU_FN int64_t atomic_add(int64_t* address, int64_t value) {
 GPU_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 GPU_FN float square_root(float x) { return __fsqrt_rn(x); }
 GPU_FN float round_to_even(float x) { return rintf(x); }
+GPU_FN float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 // mma.sync m16n8k16, twice: PTX ISA, "Matrix fragments for mma.m16n8k16". at[0..3] are columns 0-7, at[4..7] columns
 // 8-15.
@@ -75,6 +81,9 @@ struct MmaSums {
   static constexpr int count = 8;
   float at[count];
 };
+inline constexpr int mma_lane_rows = 2;
+inline constexpr int mma_row_lanes = 4;
+GPU_FN constexpr int mma_lane_row(int i) { return (i & 2) / 2; }
 GPU_FN int mma_row(int i) { return static_cast<int>(threadIdx.x) % 32 / 4 + (i & 2) * 4; }
 GPU_FN int mma_column(int i) { return static_cast<int>(threadIdx.x) % 4 * 2 + (i & 1) + (i & 4) * 2; }
 

@@ -12,6 +12,11 @@
 #define GPU_TARGET sim64
 #endif
 
+#if defined(__clang__)
+#define GPU_UNROLL _Pragma("unroll")
+#else
+#define GPU_UNROLL
+#endif
 #define GPU_FN inline
 // A template, so that the members of Type need no constructor and an oversized one does not compile.
 #define GPU_SHARED(Type, name) Type& name = ::ingot::gpu::sim::static_shared<Type>()
@@ -66,6 +71,7 @@ GPU_FN T atomic_add(T* address, T value) {
 GPU_FN float fma(float a, float b, float c) { return std::fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return std::sqrt(x); }
 GPU_FN float round_to_even(float x) { return std::nearbyintf(x); }
+GPU_FN float power_of_two(float x) { return std::exp2(x); }
 
 // Matrix tiles with the register layouts of mma.sync (32 lanes; target/cuda.h) and of MFMA (64 lanes; target/amd.h).
 inline constexpr int mma_k = 16;
@@ -75,6 +81,9 @@ struct MmaSums {
   static constexpr int count = 8;
   float at[count];
 };
+inline constexpr int mma_lane_rows = 2;
+inline constexpr int mma_row_lanes = 4;
+GPU_FN constexpr int mma_lane_row(int i) { return (i & 2) / 2; }
 GPU_FN constexpr int mma_row_of(int lane, int i) { return lane / 4 + (i & 2) * 4; }
 GPU_FN constexpr int mma_column_of(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 4) * 2; }
 // Part i of a lane's operands: its row of a and its k; its column of b and its k.
@@ -88,6 +97,9 @@ struct MmaSums {
   static constexpr int count = 4;
   float at[count];
 };
+inline constexpr int mma_lane_rows = 4;
+inline constexpr int mma_row_lanes = 16;
+GPU_FN constexpr int mma_lane_row(int i) { return i; }
 GPU_FN constexpr int mma_row_of(int lane, int i) { return lane / 16 * 4 + i; }
 GPU_FN constexpr int mma_column_of(int lane, int) { return lane % 16; }
 GPU_FN constexpr int mma_a_row(int lane, int) { return lane % 16; }

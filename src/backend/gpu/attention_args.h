@@ -1,0 +1,101 @@
+// What the attention kernels share: their arguments, scores and masks.
+#pragma once
+
+#include "backend/gpu/functions.h"
+
+#if !GPU_KERNEL_PASS
+#include "ops/attention.h"
+#endif
+
+namespace ingot::gpu {
+
+// Scores are scale <q, k>, then softcap tanh(score / softcap) unless that is 0, then slopes[head] (key - query) unless
+// null. Query i of a sequence sees keys first(i) .. i, first(i) = max(0, i - window + 1), or 0 without a window.
+struct ScoreArgs {
+  float scale;
+  float softcap;
+  const float* slopes;  // [heads]
+  int64_t window;
+};
+
+struct PackedAttentionArgs {
+  void* out;   // [tokens, heads d]
+  float* lse;  // [heads, tokens]; may be null in the forward pass
+  const void* q;
+  const void* k;  // [tokens, kv_heads d]
+  const void* v;
+  const int32_t* offsets;  // [sequences + 1]
+  // Backward only.
+  const void* dout;
+  void* dq;
+  void* dk;
+  void* dv;
+  int64_t tokens;
+  int32_t sequences, heads, kv_heads, d;
+  ScoreArgs score;
+};
+
+}  // namespace ingot::gpu
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+
+struct Score {
+  float value;
+  float slope;  // of the value by <q, k>
+};
+GPU_FN Score score_of(const ScoreArgs& a, float product, int head, int64_t distance) {
+  Score score{a.scale * product, a.scale};
+  if (a.softcap > 0) {
+    const float bent = hyperbolic_tangent(score.value / a.softcap);
+    score = {a.softcap * bent, a.scale * (1.0F - bent * bent)};
+  }
+  if (a.slopes != nullptr) score.value = fma(a.slopes[head], static_cast<float>(distance), score.value);
+  return score;
+}
+GPU_FN int64_t first_key(const ScoreArgs& a, int64_t query) {
+  return a.window > 0 && query + 1 > a.window ? query + 1 - a.window : 0;
+}
+
+// The sequence that holds `row`: offsets[s] <= row < offsets[s + 1].
+GPU_FN int sequence_of(const int32_t* offsets, int sequences, int64_t row) {
+  int low = 0;
+  int high = sequences - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (offsets[middle] <= row) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+namespace ingot::gpu {
+
+inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
+  return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
+}
+
+inline PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                                       const Tensor& v, const Tensor& offsets, const ops::AttentionAttributes& a) {
+  return {.out = out.data,
+          .lse = lse ? lse.as<float>() : nullptr,
+          .q = q.data,
+          .k = k.data,
+          .v = v.data,
+          .offsets = offsets.as<int32_t>(),
+          .tokens = q.shape[0],
+          .sequences = static_cast<int32_t>(offsets.shape[0] - 1),
+          .heads = static_cast<int32_t>(a.heads),
+          .kv_heads = static_cast<int32_t>(a.kv_heads),
+          .d = static_cast<int32_t>(a.head_dim),
+          .score = score_args(a)};
+}
+
+}  // namespace ingot::gpu
+#endif
