@@ -1,0 +1,12 @@
+// Kernels with mistakes, by name; all take the address of 128 floats and run in one block of 128 threads.
+#pragma once
+
+#include <vector>
+
+#include "backend/gpu/kernel.h"
+
+namespace ingot::gpu {
+
+std::vector<KernelInfo> faulty_kernels();
+
+}  // namespace ingot::gpu
