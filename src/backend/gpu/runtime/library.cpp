@@ -1,0 +1,38 @@
+#include "backend/gpu/runtime/library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace ingot::gpu {
+
+Library::Library(const std::vector<std::string>& names, const std::vector<std::string>& folders) {
+  std::vector<std::string> places = names;
+  for (const std::string& folder : folders) {
+    for (const std::string& name : names) places.push_back(folder + "/" + name);
+  }
+  for (const std::string& place : places) {
+    handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ != nullptr) {
+      path_ = place;
+      return;
+    }
+    // The first name's own reason; of the others only what says more than that there is no such file.
+    const char* error = dlerror();
+    const std::string text = error != nullptr ? error : place + ": unknown reason";
+    if (reason_.empty() || text.find("No such file") == std::string::npos) reason_ = text;
+  }
+}
+
+Library::~Library() {
+  if (handle_ != nullptr) dlclose(handle_);
+}
+
+void* Library::address(const char* name) const {
+  void* found = dlsym(handle_, name);
+  if (found == nullptr) throw_error(ErrorKind::unavailable, "{} has no function {}", path_, name);
+  return found;
+}
+
+}  // namespace ingot::gpu

@@ -1,0 +1,35 @@
+// A shared library that is opened at run time, if it is there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ingot::gpu {
+
+class Library {
+ public:
+  // Opens the first of `names` that can be opened: plain names as the dynamic linker finds them, then in each of
+  // `folders`. `reason` says why none could when the library is empty.
+  Library(const std::vector<std::string>& names, const std::vector<std::string>& folders);
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library();
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  const std::string& path() const { return path_; }
+  const std::string& reason() const { return reason_; }
+
+  // The function `name`; ErrorKind::unavailable, naming both, when the library has none.
+  template <class Function>
+  Function* function(const char* name) const {
+    return reinterpret_cast<Function*>(address(name));
+  }
+
+ private:
+  void* address(const char* name) const;
+  void* handle_ = nullptr;
+  std::string path_;
+  std::string reason_;
+};
+
+}  // namespace ingot::gpu
