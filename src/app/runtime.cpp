@@ -1,26 +1,55 @@
 #include "app/runtime.h"
 
+#include <charconv>
 #include <cstdlib>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/gpu/ops.h"
+#include "backend/gpu/runtime/driver_device.h"
+#include "backend/gpu/sim/sim_device.h"
 #include "base/error.h"
 
 namespace ingot::app {
+namespace {
+
+// The N of "cuda:N"; absent when the text is not this kind's.
+std::optional<int> index_of(const std::string& device, const std::string& kind) {
+  if (device == kind) return 0;
+  if (!device.starts_with(kind + ":")) return {};
+  int index = -1;
+  const char* begin = device.data() + kind.size() + 1;
+  const char* end = device.data() + device.size();
+  const auto [stop, error] = std::from_chars(begin, end, index);
+  return error == std::errc() && stop == end && index >= 0 ? std::optional(index) : std::nullopt;
+}
+
+std::unique_ptr<Device> open_gpu(gpu::FoundDriver found, const std::string& vendor, int index) {
+  if (!found.driver) {
+    throw_hint(ErrorKind::unavailable, "`ingot devices` says what was looked for", "there is no {} driver: {}", vendor,
+               found.reason);
+  }
+  return gpu::make_device(std::move(found.driver), index);
+}
+
+std::unique_ptr<Device> open_device(const std::string& device) {
+  if (device == "auto" || device == "cpu") return cpu::make_device();
+  if (device == "sim32") return gpu::sim::make_device(32);
+  if (device == "sim64") return gpu::sim::make_device(64);
+  if (const auto index = index_of(device, "cuda")) return open_gpu(gpu::find_cuda_driver(), "CUDA", *index);
+  if (const auto index = index_of(device, "hip")) return open_gpu(gpu::find_hip_driver(), "HIP", *index);
+  throw_hint(ErrorKind::usage, "auto, cpu, cuda:N, hip:N, sim32 or sim64", "device '{}' is not known", device);
+}
+
+}  // namespace
 
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads) {
-  if (device != "auto" && device != "cpu") {
-    const bool known = device.starts_with("cuda") || device.starts_with("hip") || device.starts_with("sim");
-    if (known) {
-      throw_hint(ErrorKind::unavailable, "use --device cpu", "device '{}': this build has CPU support only", device);
-    }
-    throw_hint(ErrorKind::usage, "auto, cpu, cuda:N or hip:N", "device '{}' is not known", device);
-  }
   if (threads && (*threads < 1 || *threads > 1024)) {
     throw_error(ErrorKind::usage, "{} threads; from 1 to 1024", *threads);
   }
   Runtime runtime;
-  runtime.device = cpu::make_device();
+  runtime.device = open_device(device);
   cpu::register_ops(runtime.registry);
+  if (runtime.device->kind() != DeviceKind::cpu) gpu::register_ops(runtime.registry, runtime.device->kind());
   if (const char* restricted = std::getenv("INGOT_OPS")) runtime.registry.restrict_to(restricted);
   runtime.threads = std::make_unique<ThreadPool>(threads ? static_cast<int>(*threads) : available_cpus());
   return runtime;

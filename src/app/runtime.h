@@ -17,7 +17,8 @@ struct Runtime {
   std::unique_ptr<ThreadPool> threads;
 };
 
-// `device`: "auto" or "cpu". `threads`: as many as the machine has when absent. The environment variable INGOT_OPS
+// `device`: "auto", "cpu", "cuda:N", "hip:N" ("cuda" and "hip" mean the first), or a simulated GPU, "sim32" or "sim64", which
+// is slow and for tests. "auto" is the CPU. `threads`: as many as the machine has when absent. The environment variable INGOT_OPS
 // restricts implementations (ops::Registry::restrict_to). Errors: usage for a device that is not known; unavailable for
 // one that this build or machine does not have, saying why.
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads);

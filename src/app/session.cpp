@@ -72,7 +72,7 @@ Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, 
 void ModelOptions::declare(Arguments& arguments) {
   arguments.option("model", model, "a Hugging Face folder, a .gguf file or a registered name", true);
   arguments.option("adapter", adapter, "a folder with a LoRA adapter in PEFT's layout");
-  arguments.option("device", device, "auto or cpu");
+  arguments.option("device", device, "auto, cpu, cuda:N, hip:N, or a simulated GPU: sim32, sim64");
   arguments.option("dtype", dtype, "what is computed in: bf16 (default) or fp32");
   arguments.option("weights", weights,
                    "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16 or fp32");

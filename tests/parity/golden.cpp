@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/gpu/ops.h"
+#include "backend/gpu/sim/sim_device.h"
 #include "base/half.h"
 #include "checkpoint/adapter.h"
 
@@ -58,11 +60,15 @@ std::vector<int32_t> integers(const formats::SafetensorsFile& file, const std::s
   return values;
 }
 
-std::vector<float> floats(const Tensor& tensor) {
+std::vector<float> floats(Device& device, const Tensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.elements()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = tensor.dtype == DType::f32 ? tensor.as<float>()[i] : bf16_to_float(tensor.as<uint16_t>()[i]);
+  if (tensor.dtype == DType::f32) {
+    device.copy_to_host(values.data(), tensor.data, tensor.bytes());
+    return values;
   }
+  std::vector<uint16_t> bits(values.size());
+  device.copy_to_host(bits.data(), tensor.data, tensor.bytes());
+  std::ranges::transform(bits, values.begin(), bf16_to_float);
   return values;
 }
 
@@ -96,7 +102,15 @@ double relative_error(const std::vector<float>& found, const std::vector<float>&
   return distance(found, expected) / norm(expected);
 }
 
-Machine::Machine(int count) : device(cpu::make_device()), threads(count) { cpu::register_ops(registry); }
+Machine::Machine(int count, const std::string& name) : threads(count) {
+  if (name == "cpu") {
+    device = cpu::make_device();
+    cpu::register_ops(registry);
+  } else {
+    device = gpu::sim::make_device(name == "sim32" ? 32 : 64);
+    gpu::register_ops(registry, DeviceKind::sim);
+  }
+}
 
 data::PackedSequence golden_sequence(const std::string& model) {
   const formats::SafetensorsFile state(golden_folder(model) / "state.safetensors");
@@ -156,8 +170,16 @@ std::vector<float> logits(Machine& machine, Bench& bench, const std::string& mod
   const std::vector<int32_t> positions = data::positions(sequence);
   const int64_t tokens = static_cast<int64_t>(sequence.ids.size());
   const spec::ModelSpec& spec = bench.loaded.spec;
-  const nn::TokenBatch batch{view_of(sequence.ids, *machine.device), view_of(positions, *machine.device),
-                             view_of(sequence.offsets, *machine.device)};
+  const auto on_device = [&](const std::vector<int32_t>& values) {
+    Buffer buffer(*machine.device, values.size() * sizeof(int32_t));
+    machine.device->copy_from_host(buffer.data(), values.data(), buffer.bytes());
+    return buffer;
+  };
+  const Buffer ids = on_device(sequence.ids);
+  const Buffer places = on_device(positions);
+  const Buffer offsets = on_device(sequence.offsets);
+  const nn::TokenBatch batch{ids.view(DType::i32, {tokens}), places.view(DType::i32, {tokens}),
+                             offsets.view(DType::i32, {std::ssize(sequence.offsets)})};
   nn::Pass pass{bench.step->context(), batch, activation, {}};
   if (bench.trained->adapter()) pass.adapters.push_back({0, tokens, bench.trained->adapter()});
   const Buffer normed(*machine.device, static_cast<size_t>(tokens * spec.hidden) * size_of(activation));
@@ -166,7 +188,7 @@ std::vector<float> logits(Machine& machine, Bench& bench, const std::string& mod
   const Tensor out = scores.view(DType::f32, Shape{tokens, spec.vocab});
   bench.model->forward(pass, hidden);
   bench.model->logits(pass, out, hidden);
-  return floats(out);
+  return floats(*machine.device, out);
 }
 
 int64_t chain_length(const spec::ModelSpec& model, int64_t tokens) {

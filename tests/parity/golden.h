@@ -27,7 +27,7 @@ std::filesystem::path golden_folder(const std::string& model);
 // A tensor of a golden file as floats, from F32 or BF16.
 std::vector<float> floats(const formats::SafetensorsFile& file, const std::string& name);
 std::vector<int32_t> integers(const formats::SafetensorsFile& file, const std::string& name);
-std::vector<float> floats(const Tensor& tensor);  // f32 or bf16 on the CPU
+std::vector<float> floats(Device& device, const Tensor& tensor);  // f32 or bf16, on the device
 // What a golden file has of the parameter `name` under KIND.NAME, in the layout that Ingot trains it in: matrices that
 // checkpoints hold as [in, out] become [out, in].
 std::vector<float> of_parameter(const formats::SafetensorsFile& file, const spec::ModelSpec& model,
@@ -44,12 +44,12 @@ double relative_error(const std::vector<float>& found, const std::vector<float>&
 // rounds in other places: make_model_golden.py says why there is such an error, and how it is measured).
 inline constexpr double error_multiple = 4;
 
-// The CPU with every op.
+// A device with every op, and threads.
 struct Machine {
   std::unique_ptr<Device> device;
   ops::Registry registry;
   ThreadPool threads;
-  explicit Machine(int count = 2);
+  explicit Machine(int count = 2, const std::string& name = "cpu");  // "cpu", "sim32" or "sim64"
 };
 
 // The packed sequence of state.safetensors as one unit.

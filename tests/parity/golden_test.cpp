@@ -1,5 +1,5 @@
 // Tiny random models of every family against torch, transformers and peft: logits, loss, every gradient, ten AdamW
-// steps, ten LoRA steps.
+// steps, ten LoRA steps; on the CPU and on simulated GPUs.
 #include "tests/parity/golden.h"
 
 #include <gtest/gtest.h>
@@ -13,23 +13,30 @@
 namespace ingot::parity {
 namespace {
 
-class Golden : public testing::TestWithParam<std::string> {
+struct Subject {
+  std::string model;
+  std::string device;
+};
+
+class Golden : public testing::TestWithParam<Subject> {
  protected:
+  const std::string& model() const { return GetParam().model; }
+  std::vector<float> values(const Tensor& tensor) { return floats(*machine_.device, tensor); }
   formats::SafetensorsFile golden(const std::string& file) const {
-    return formats::SafetensorsFile(golden_folder(GetParam()) / file);
+    return formats::SafetensorsFile(golden_folder(model()) / file);
   }
-  nlohmann::json facts() const { return nlohmann::json::parse(read_file(golden_folder(GetParam()) / "golden.json")); }
+  nlohmann::json facts() const { return nlohmann::json::parse(read_file(golden_folder(model()) / "golden.json")); }
   double bound(const Bench& bench) const { return tolerance(DType::f32, chain_length(bench.loaded.spec, 32)); }
   // Runs the ten steps of the golden file and compares losses, norms and weights; a weight's bound is a share of how
   // far the steps moved it, not of its size.
   void ten_steps(Bench& bench, const formats::SafetensorsFile& expected, const std::string& prefix) {
-    const data::PackedSequence sequence = golden_sequence(GetParam());
+    const data::PackedSequence sequence = golden_sequence(model());
     const std::vector<float> losses = floats(expected, "losses");
     const std::vector<float> losses_error = floats(expected, "losses.error");
     const std::vector<float> norms = floats(expected, "grad_norms");
     const std::vector<float> norms_error = floats(expected, "grad_norms.error");
     std::vector<std::vector<float>> starts;
-    for (const train::TrainedTensor& t : bench.trained->tensors()) starts.push_back(floats(t.master));
+    for (const train::TrainedTensor& t : bench.trained->tensors()) starts.push_back(values(t.master));
     const int64_t sample = 0;
     for (size_t s = 0; s < losses.size(); ++s) {
       const train::StepResult result = bench.step->run(static_cast<int64_t>(s) + 1, 1e-3, {&sequence, 1}, {&sample, 1});
@@ -43,29 +50,29 @@ class Golden : public testing::TestWithParam<std::string> {
       const std::vector<float> exact = of_parameter(expected, bench.loaded.spec, "weight", prefix + t.name);
       const double error = floats(expected, "error." + prefix + t.name).at(0);
       const double update = distance(exact, starts[i]);
-      EXPECT_LT(distance(floats(t.master), exact), bound(bench) * update + error_multiple * error) << t.name;
+      EXPECT_LT(distance(values(t.master), exact), bound(bench) * update + error_multiple * error) << t.name;
     }
   }
 
-  Machine machine_;
+  Machine machine_{2, GetParam().device};
 };
 
 TEST_P(Golden, Logits) {
-  const auto bench = make_bench(machine_, GetParam(), {});
-  const std::vector<float> found = logits(machine_, *bench, GetParam(), DType::f32);
+  const auto bench = make_bench(machine_, model(), {});
+  const std::vector<float> found = logits(machine_, *bench, model(), DType::f32);
   EXPECT_LT(relative_error(found, floats(golden("state.safetensors"), "logits")), bound(*bench));
 }
 
 TEST_P(Golden, LossAndEveryGradient) {
   const formats::SafetensorsFile state = golden("state.safetensors");
   for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
-    const auto bench = make_bench(machine_, GetParam(), {.recompute = recompute});
-    const data::PackedSequence sequence = golden_sequence(GetParam());
+    const auto bench = make_bench(machine_, model(), {.recompute = recompute});
+    const data::PackedSequence sequence = golden_sequence(model());
     const int64_t sample = 0;
     const train::StepResult result = bench->step->run(1, 0, {&sequence, 1}, {&sample, 1});
     EXPECT_NEAR(result.loss / facts().at("loss").get<double>(), 1, bound(*bench));
     for (const train::TrainedTensor& t : bench->trained->tensors()) {
-      std::vector<float> mean = floats(t.gradient);
+      std::vector<float> mean = values(t.gradient);
       for (float& g : mean) g /= static_cast<float>(result.counted);
       const std::vector<float> exact = of_parameter(state, bench->loaded.spec, "grad", t.name);
       EXPECT_LT(distance(mean, exact),
@@ -76,21 +83,20 @@ TEST_P(Golden, LossAndEveryGradient) {
 }
 
 TEST_P(Golden, TenAdamwSteps) {
-  const auto bench = make_bench(machine_, GetParam(), {});
+  const auto bench = make_bench(machine_, model(), {});
   ten_steps(*bench, golden("adamw.safetensors"), "");
 }
 
 TEST_P(Golden, LoraLogitsAndGradients) {
   const formats::SafetensorsFile expected = golden("lora.safetensors");
-  const auto bench = make_bench(machine_, GetParam(), {.lora = true});
-  EXPECT_LT(relative_error(logits(machine_, *bench, GetParam(), DType::f32), floats(expected, "logits")),
-            bound(*bench));
-  const data::PackedSequence sequence = golden_sequence(GetParam());
+  const auto bench = make_bench(machine_, model(), {.lora = true});
+  EXPECT_LT(relative_error(logits(machine_, *bench, model(), DType::f32), floats(expected, "logits")), bound(*bench));
+  const data::PackedSequence sequence = golden_sequence(model());
   const int64_t sample = 0;
   const train::StepResult result = bench->step->run(1, 0, {&sequence, 1}, {&sample, 1});
   EXPECT_NEAR(result.loss / facts().at("lora_loss").get<double>(), 1, bound(*bench));
   for (const train::TrainedTensor& t : bench->trained->tensors()) {
-    std::vector<float> mean = floats(t.gradient);
+    std::vector<float> mean = values(t.gradient);
     for (float& g : mean) g /= static_cast<float>(result.counted);
     const std::string name = "base_model.model." + t.name;
     const std::vector<float> exact = floats(expected, "grad." + name);
@@ -101,7 +107,7 @@ TEST_P(Golden, LoraLogitsAndGradients) {
 }
 
 TEST_P(Golden, TenLoraSteps) {
-  const auto bench = make_bench(machine_, GetParam(), {.lora = true});
+  const auto bench = make_bench(machine_, model(), {.lora = true});
   ten_steps(*bench, golden("lora.safetensors"), "base_model.model.");
 }
 
@@ -109,15 +115,23 @@ TEST_P(Golden, TenLoraSteps) {
 TEST_P(Golden, Bf16IsAsGoodAsTransformers) {
   const formats::SafetensorsFile state = golden("state.safetensors");
   const std::vector<float> exact = floats(state, "logits");
-  const auto bench = make_bench(machine_, GetParam(), {.activation = DType::bf16, .lora = false});
-  const double ours = relative_error(logits(machine_, *bench, GetParam(), DType::bf16), exact);
+  const auto bench = make_bench(machine_, model(), {.activation = DType::bf16, .lora = false});
+  const double ours = relative_error(logits(machine_, *bench, model(), DType::bf16), exact);
   const double theirs = relative_error(floats(state, "logits_bf16"), exact);
   EXPECT_LT(ours, 1.5 * theirs);
   EXPECT_GT(ours, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(golden_models()), [](const auto& info) {
-  std::string name = info.param;
+std::vector<Subject> subjects() {
+  std::vector<Subject> all;
+  for (const std::string& model : golden_models()) {
+    for (const char* device : {"cpu", "sim32", "sim64"}) all.push_back({model, device});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(subjects()), [](const auto& info) {
+  std::string name = info.param.device + "_" + info.param.model;
   std::ranges::replace(name, '/', '_');
   return name;
 });
@@ -140,7 +154,8 @@ TEST(Invariance, MicroBatchRecomputeThreads) {
       results.push_back(result.grad_norm);
     }
     std::vector<std::vector<float>> weights;
-    for (const train::TrainedTensor& t : bench->trained->tensors()) weights.push_back(floats(t.master));
+    for (const train::TrainedTensor& t : bench->trained->tensors())
+      weights.push_back(floats(*machine.device, t.master));
     return std::pair(results, weights);
   };
   for (const DType type : {DType::f32, DType::bf16}) {
