@@ -1,4 +1,8 @@
 // ingot devices: what there is to compute with, measured.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
@@ -6,9 +10,14 @@
 #include "app/json_text.h"
 #include "app/runtime.h"
 #include "backend/cpu/cpu_device.h"
+#include "backend/gpu/ops.h"
+#include "backend/gpu/runtime/code_objects.h"
+#include "backend/gpu/runtime/driver_device.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/strings.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
 
 namespace ingot::app {
 
@@ -18,6 +27,57 @@ namespace {
 constexpr size_t measuring_bytes = size_t{256} << 20;
 
 double tera(double per_second) { return per_second / 1e12; }
+
+using Json = nlohmann::ordered_json;
+
+// What this build can run on: the CPU, the simulations, and the GPUs that it has code for.
+Json built_for() {
+  Json all = {"cpu", "sim32", "sim64"};
+  for (const gpu::CodeObject& code : gpu::code_objects()) {
+    if (std::find(all.begin(), all.end(), code.architecture) == all.end()) all.push_back(code.architecture);
+  }
+  return all;
+}
+
+// Shortest seconds of `body`, which ends with the device idle, over three calls.
+template <class Body>
+double seconds_of(Body body) {
+  using Clock = std::chrono::steady_clock;
+  double best = std::numeric_limits<double>::infinity();
+  for (int call = 0; call < 3; ++call) {
+    const auto start = Clock::now();
+    body();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+// The rates of a GPU, by this program's own kernels: bf16 products of 4096-cubes, and elements read and written.
+struct GpuRates {
+  double products;  // FLOP/s
+  double copied;    // bytes/s, read and written
+};
+GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
+  constexpr int64_t side = 4096;
+  Arena memory(device, 3 * Arena::footprint(DType::bf16, {side, side}), "measuring");
+  Arena scratch;
+  ops::Context context{device, registry, scratch, nullptr};
+  const Tensor a = memory.take(DType::bf16, {side, side});
+  const Tensor b = memory.take(DType::bf16, {side, side});
+  const Tensor c = memory.take(DType::bf16, {side, side});
+  constexpr int calls = 10;
+  const auto timed = [&](auto op) {
+    const double seconds = seconds_of([&] {
+      for (int call = 0; call < calls; ++call) op();
+      uint16_t one = 0;
+      device.copy_to_host(&one, c.data, sizeof one);  // waits for the kernels
+    });
+    return seconds / calls;
+  };
+  const double product = timed([&] { ops::matmul(context, c, a, b, {.transpose_b = true}); });
+  const double copy = timed([&] { ops::scale(context, c, a, 1.0F); });
+  return {2.0 * side * side * side / product, 2.0 * static_cast<double>(a.bytes()) / copy};
+}
 
 class Devices : public Command {
  public:
@@ -40,7 +100,7 @@ class Devices : public Command {
     ops::Context context{device, runtime.registry, scratch, runtime.threads.get()};
     const cpu::Peaks peaks = cpu::measure_peaks(context, seconds_);
 
-    using Json = nlohmann::ordered_json;
+    Json devices = Json::array();
     const Json cpu = {{"name", device.name()},
                       {"kind", ingot::name(device.kind())},
                       {"arch", device.arch()},
@@ -54,10 +114,6 @@ class Devices : public Command {
                       {"gemm_bf16_tflops", tera(peaks.gemm_bf16_flops)},
                       {"gemm_f32_tflops", tera(peaks.gemm_f32_flops)},
                       {"read_gb_s", peaks.read_bytes / 1e9}};
-    Json unavailable = Json::array();
-    for (const auto& [backend, vendor] : {std::pair{"cuda", "CUDA"}, {"hip", "HIP"}}) {
-      unavailable.push_back({{"backend", backend}, {"reason", fmt::format("this build has no {} backend", vendor)}});
-    }
     output.print(fmt::format("cpu  {}, {} threads, {}\n", cpu_name(), runtime.threads->threads(), device.arch()));
     output.print(fmt::format("     memory {} ({} free), read at {:.1f} GB/s\n", format_bytes(device.memory_bytes()),
                              format_bytes(device.memory_available()), peaks.read_bytes / 1e9));
@@ -65,15 +121,56 @@ class Devices : public Command {
                              tera(peaks.gemm_bf16_flops)));
     output.print(fmt::format("     fp32: peak {:.3f} TFLOP/s, matrix product {:.3f}\n", tera(peaks.f32_flops),
                              tera(peaks.gemm_f32_flops)));
+    devices.push_back(cpu);
+    Json unavailable = Json::array();
+    add_gpus(output, "cuda", gpu::find_cuda_driver(), devices, unavailable);
+    add_gpus(output, "hip", gpu::find_hip_driver(), devices, unavailable);
     for (const Json& each : unavailable) {
       output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
     }
-    output.print_json(
-        json_line(Json{{"built_for", {"cpu"}}, {"devices", Json::array({cpu})}, {"unavailable", unavailable}}));
+    output.print(fmt::format("built for {}\n", fmt::join(built_for().get<std::vector<std::string>>(), ", ")));
+    output.print_json(json_line(Json{{"built_for", built_for()}, {"devices", devices}, {"unavailable", unavailable}}));
     return 0;
   }
 
  private:
+  // The devices of one driver, or why it has none that can be used.
+  static void add_gpus(const Output& output, const std::string& kind, gpu::FoundDriver found, Json& devices,
+                       Json& unavailable) {
+    const auto missing = [&](const std::string& reason) {
+      unavailable.push_back({{"backend", kind}, {"reason", reason}});
+    };
+    if (!found.driver) return missing(found.reason);
+    const std::shared_ptr<gpu::Driver> driver = std::move(found.driver);
+    try {
+      const int count = driver->num_devices();
+      if (count == 0) missing(fmt::format("{} ({}) finds no device", driver->version(), driver->library()));
+      for (int index = 0; index < count; ++index) {
+        const std::unique_ptr<gpu::GpuDevice> device = gpu::make_device(driver, index);
+        ops::Registry registry;
+        gpu::register_ops(registry, device->kind());
+        const GpuRates rates = measure_gpu(*device, registry);
+        devices.push_back({{"name", device->name()},
+                           {"kind", kind},
+                           {"arch", device->arch()},
+                           {"model", driver->device_name(index)},
+                           {"driver", driver->version()},
+                           {"library", driver->library()},
+                           {"memory_bytes", device->memory_bytes()},
+                           {"memory_available_bytes", device->memory_available()},
+                           {"gemm_bf16_tflops", tera(rates.products)},
+                           {"copy_gb_s", rates.copied / 1e9}});
+        output.print(fmt::format("{}  {}, {}, {}\n", device->name(), driver->device_name(index), device->arch(),
+                                 driver->version()));
+        output.print(fmt::format("     memory {} ({} free), copy at {:.1f} GB/s; bf16 matrix product {:.3f} TFLOP/s\n",
+                                 format_bytes(device->memory_bytes()), format_bytes(device->memory_available()),
+                                 rates.copied / 1e9, tera(rates.products)));
+      }
+    } catch (const Error& error) {
+      missing(error.message());
+    }
+  }
+
   std::optional<int64_t> threads_;
   double seconds_ = 2;
 };
