@@ -23,6 +23,7 @@
 //   block_barrier(), warp_barrier()
 //   shuffle(value, lane), shuffle_xor(value, mask): int32_t, uint32_t or float
 //   warp_sum(value), warp_max(value): of all lanes, the same in each; pairs lane ^ 1, ^ 2, ^ 4, ... in this order
+//   warp_ballot(bool): uint64_t   bit l is what lane l says; count_bits(uint64_t): int
 //   GPU_SHARED(Type, name)      the kernel's static shared memory: one struct, declared once, at most 48 KiB; undefined at first
 //   dynamic_shared<T>()         the launch's dynamic shared memory, 16-byte aligned; a kernel uses one kind or the other
 //   atomic_add(address, value)  int32_t, int64_t or uint32_t: returns what was there

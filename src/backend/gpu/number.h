@@ -12,13 +12,26 @@ GPU_FN To bits_of(From value) {
   return __builtin_bit_cast(To, value);
 }
 
+GPU_FN float not_a_number() { return bits_of<float>(0x7fc00000); }
+
 // bf16 is the upper half of an fp32.
 struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {  // read only
   uint16_t bits;
 };
 
 GPU_FN float to_float(float value) { return value; }
 GPU_FN float to_float(Bf16 value) { return bits_of<float>(static_cast<uint32_t>(value.bits) << 16); }
+
+// Exact, subnormals included: the exponent is re-based by a product with 2^112.
+GPU_FN float to_float(F16 value) {
+  const uint32_t bits = value.bits;
+  uint32_t magnitude = bits_of<uint32_t>(bits_of<float>((bits & 0x7fffU) << 13) * 0x1p112F);
+  if ((bits & 0x7c00U) == 0x7c00U) magnitude |= 0x7f800000U;  // infinity or NaN
+  return bits_of<float>(magnitude | (bits & 0x8000U) << 16);
+}
 
 template <class T>
 struct FromFloat;
@@ -57,6 +70,31 @@ GPU_FN void store_pack(T* address, const Pack<T, N>& pack) {
 // Elements of T that 16 bytes hold.
 template <class T>
 inline constexpr int pack_elements = 16 / static_cast<int>(sizeof(T));
+
+// V neighbours as fp32: of any element type, moved at most 16 bytes at a time.
+template <int V>
+struct Floats {
+  float at[V];
+};
+template <int V, class T>
+GPU_FN Floats<V> load_floats(const T* address) {
+  constexpr int step = V < pack_elements<T> ? V : pack_elements<T>;
+  Floats<V> values;
+  for (int begin = 0; begin < V; begin += step) {
+    const auto pack = load_pack<T, step>(address + begin);
+    for (int i = 0; i < step; ++i) values.at[begin + i] = to_float(pack.at[i]);
+  }
+  return values;
+}
+template <int V, class T>
+GPU_FN void store_floats(T* address, const Floats<V>& values) {
+  constexpr int step = V < pack_elements<T> ? V : pack_elements<T>;
+  for (int begin = 0; begin < V; begin += step) {
+    Pack<T, step> pack;
+    for (int i = 0; i < step; ++i) pack.at[i] = from_float<T>(values.at[begin + i]);
+    store_pack<T, step>(address + begin, pack);
+  }
+}
 
 }  // namespace ingot::gpu::GPU_TARGET
 #endif

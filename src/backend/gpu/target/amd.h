@@ -61,6 +61,13 @@ GPU_FN float warp_max(float value) {
   return value;
 }
 
+#if defined(__GFX9__)
+GPU_FN uint64_t warp_ballot(bool value) { return __builtin_amdgcn_ballot_w64(value); }
+#else
+GPU_FN uint64_t warp_ballot(bool value) { return __builtin_amdgcn_ballot_w32(value); }
+#endif
+GPU_FN int count_bits(uint64_t bits) { return __builtin_popcountll(bits); }
+
 template <class T>
 GPU_FN T* dynamic_shared() {
   extern __attribute__((shared, aligned(16))) unsigned char ingot_dynamic_shared[];

@@ -46,6 +46,9 @@ GPU_FN float warp_max(float value) {
   return value;
 }
 
+GPU_FN uint64_t warp_ballot(bool value) { return __ballot_sync(0xffffffffU, value); }
+GPU_FN int count_bits(uint64_t bits) { return __popcll(bits); }
+
 template <class T>
 GPU_FN T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char ingot_dynamic_shared[];

@@ -55,6 +55,23 @@ GPU_FN T shuffle_xor(T value, int mask, int line = __builtin_LINE()) {
 GPU_FN float warp_sum(float value, int line = __builtin_LINE()) { return sim::warp_sum(value, line); }
 GPU_FN float warp_max(float value, int line = __builtin_LINE()) { return sim::warp_max(value, line); }
 
+GPU_FN uint64_t warp_ballot(bool value, int line = __builtin_LINE()) {
+  struct Vote {
+    bool mine;
+    uint64_t all;
+  } vote{value, 0};
+  sim::together(
+      &vote,
+      [](void* const* by_lane) {
+        uint64_t all = 0;
+        for (int l = 0; l < warp_width; ++l) all |= uint64_t{static_cast<const Vote*>(by_lane[l])->mine} << l;
+        for (int l = 0; l < warp_width; ++l) static_cast<Vote*>(by_lane[l])->all = all;
+      },
+      line);
+  return vote.all;
+}
+GPU_FN int count_bits(uint64_t bits) { return __builtin_popcountll(bits); }
+
 template <class T>
 T* dynamic_shared() {
   return static_cast<T*>(sim::dynamic_shared());
