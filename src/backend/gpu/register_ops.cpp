@@ -5,6 +5,8 @@ namespace ingot::gpu {
 void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_attention_mma(registry, kind);
   register_attention(registry, kind);
+  register_activation(registry, kind);
+  register_glu(registry, kind);
   register_matmul(registry, kind);
   register_rms_norm(registry, kind);
 }
