@@ -8,6 +8,8 @@ namespace ingot::gpu {
 void register_attention_mma(ops::Registry& registry, DeviceKind kind);
 void register_attention(ops::Registry& registry, DeviceKind kind);
 void register_activation(ops::Registry& registry, DeviceKind kind);
+void register_dropout(ops::Registry& registry, DeviceKind kind);
+void register_elementwise(ops::Registry& registry, DeviceKind kind);
 void register_glu(ops::Registry& registry, DeviceKind kind);
 void register_matmul(ops::Registry& registry, DeviceKind kind);
 void register_rms_norm(ops::Registry& registry, DeviceKind kind);

@@ -6,6 +6,8 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_attention_mma(registry, kind);
   register_attention(registry, kind);
   register_activation(registry, kind);
+  register_dropout(registry, kind);
+  register_elementwise(registry, kind);
   register_glu(registry, kind);
   register_matmul(registry, kind);
   register_rms_norm(registry, kind);

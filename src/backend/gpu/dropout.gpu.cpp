@@ -1,0 +1,99 @@
+#include "backend/gpu/philox.h"
+
+namespace ingot::gpu {
+
+struct DropoutArgs {
+  void* y;
+  const void* x;
+  const int64_t* rows;
+  uint32_t key_low;
+  uint32_t key_high;
+  uint32_t stream;
+  uint32_t keep_from;  // of the 24 bits of a uniform number
+  float factor;
+  int64_t n;  // columns; a block is a row
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL_PACKS(dropout, DropoutArgs, 256)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+// A thread draws 4 or 8 neighbours at a time; without packs the last four of a row may be fewer.
+template <class T, int V>
+GPU_FN void drop(const DropoutArgs& a) {
+  constexpr int count = V == 1 ? 4 : V;
+  const int64_t row = block_index();
+  const T* x = static_cast<const T*>(a.x) + row * a.n;
+  T* y = static_cast<T*>(a.y) + row * a.n;
+  const auto id = static_cast<uint64_t>(a.rows[row]);
+  for (int64_t j = thread_index() * count; j < a.n; j += 256 * count) {
+    Floats<count> values;
+    if constexpr (V == 1) {
+      for (int i = 0; i < count; ++i) values.at[i] = j + i < a.n ? to_float(x[j + i]) : 0.0F;
+    } else {
+      values = load_floats<count>(x + j);
+    }
+    for (int begin = 0; begin < count; begin += 4) {
+      const Words words = philox({{static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32),
+                                   static_cast<uint32_t>((j + begin) / 4), a.stream}},
+                                 a.key_low, a.key_high);
+      for (int i = 0; i < 4; ++i) {
+        float& value = values.at[begin + i];
+        value = (words.at[i] >> 8) >= a.keep_from ? value * a.factor : 0.0F;
+      }
+    }
+    if constexpr (V == 1) {
+      for (int i = 0; i < count; ++i) {
+        if (j + i < a.n) y[j + i] = from_float<T>(values.at[i]);
+      }
+    } else {
+      store_floats(y + j, values);
+    }
+  }
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY_PACKS(dropout, DropoutArgs, drop)
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include <cmath>
+
+#include "backend/gpu/launch.h"
+#include "backend/gpu/ops.h"
+#include "ops/elementwise.h"
+
+namespace ingot::gpu {
+namespace {
+
+void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& rows,
+         ops::DropoutAttributes attributes) {
+  const int64_t n = x.shape[1];
+  const auto probability = static_cast<double>(attributes.probability);
+  const DropoutArgs args{
+      .y = y.data,
+      .x = x.data,
+      .rows = rows.as<int64_t>(),
+      .key_low = static_cast<uint32_t>(attributes.seed),
+      .key_high = static_cast<uint32_t>(attributes.seed >> 32) ^ static_cast<uint32_t>(attributes.stream >> 32),
+      .stream = static_cast<uint32_t>(attributes.stream),
+      // uniform >= p, both multiples of 2^-24 once p is rounded up to one.
+      .keep_from = static_cast<uint32_t>(std::ceil(probability * 0x1p24)),
+      .factor = static_cast<float>(1.0 / (1.0 - probability)),
+      .n = n};
+  launch(context, of_rows(dropout, n, {y, x}), {x.shape[0]}, args);
+}
+
+}  // namespace
+
+void register_dropout(ops::Registry& registry, DeviceKind kind) { registry.add<ops::Dropout>(kind, "simt", run); }
+
+}  // namespace ingot::gpu
+#endif
