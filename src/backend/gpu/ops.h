@@ -11,6 +11,7 @@ void register_activation(ops::Registry& registry, DeviceKind kind);
 void register_dropout(ops::Registry& registry, DeviceKind kind);
 void register_elementwise(ops::Registry& registry, DeviceKind kind);
 void register_glu(ops::Registry& registry, DeviceKind kind);
+void register_layer_norm(ops::Registry& registry, DeviceKind kind);
 void register_matmul(ops::Registry& registry, DeviceKind kind);
 void register_rms_norm(ops::Registry& registry, DeviceKind kind);
 

@@ -9,6 +9,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_dropout(registry, kind);
   register_elementwise(registry, kind);
   register_glu(registry, kind);
+  register_layer_norm(registry, kind);
   register_matmul(registry, kind);
   register_rms_norm(registry, kind);
 }
