@@ -8,12 +8,14 @@ namespace ingot::gpu {
 void register_attention_mma(ops::Registry& registry, DeviceKind kind);
 void register_attention(ops::Registry& registry, DeviceKind kind);
 void register_activation(ops::Registry& registry, DeviceKind kind);
+void register_columns(ops::Registry& registry, DeviceKind kind);
 void register_dropout(ops::Registry& registry, DeviceKind kind);
 void register_elementwise(ops::Registry& registry, DeviceKind kind);
 void register_glu(ops::Registry& registry, DeviceKind kind);
 void register_layer_norm(ops::Registry& registry, DeviceKind kind);
 void register_matmul(ops::Registry& registry, DeviceKind kind);
 void register_rms_norm(ops::Registry& registry, DeviceKind kind);
+void register_rope(ops::Registry& registry, DeviceKind kind);
 
 // All of them.
 void register_ops(ops::Registry& registry, DeviceKind kind);

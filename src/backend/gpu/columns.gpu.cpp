@@ -1,0 +1,83 @@
+#include "backend/gpu/number.h"
+
+namespace ingot::gpu {
+
+struct ColumnsArgs {
+  void* wide;
+  void* narrow;
+  bool gather;  // from wide to narrow
+  int64_t width;
+  int64_t stride;
+  int64_t offset;
+  int64_t wide_columns;
+  int64_t narrow_columns;  // a block is a row
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL_PACKS(columns, ColumnsArgs, 256)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+template <class T, int V>
+GPU_FN void move(const ColumnsArgs& a) {
+  T* wide = static_cast<T*>(a.wide) + block_index() * a.wide_columns + a.offset;
+  T* narrow = static_cast<T*>(a.narrow) + block_index() * a.narrow_columns;
+  const auto width = static_cast<int>(a.width);
+  for (int j = thread_index() * V; j < a.narrow_columns; j += 256 * V) {
+    T* in_wide = wide + j / width * a.stride + j % width;
+    if (a.gather) {
+      store_pack<T, V>(narrow + j, load_pack<T, V>(in_wide));
+    } else {
+      store_pack<T, V>(in_wide, load_pack<T, V>(narrow + j));
+    }
+  }
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY_PACKS(columns, ColumnsArgs, move)
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include <numeric>
+
+#include "backend/gpu/launch.h"
+#include "backend/gpu/ops.h"
+#include "ops/columns.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+void run(Context& context, const Tensor& wide, const Tensor& narrow, const ops::ColumnsAttributes& attributes,
+         bool gather) {
+  const int64_t stride = attributes.groups > 1 ? attributes.stride : 0;
+  const int64_t n = wide.shape[1];
+  const int64_t together = std::gcd(std::gcd(attributes.width, stride), std::gcd(attributes.offset, n));
+  launch(context, of_rows(columns, together, {wide, narrow}), {wide.shape[0]},
+         {wide.data, narrow.data, gather, attributes.width, stride, attributes.offset, n, narrow.shape[1]});
+}
+
+void run_gather(Context& context, const Tensor& y, const Tensor& x, ops::ColumnsAttributes attributes) {
+  run(context, x, y, attributes, true);
+}
+
+void run_scatter(Context& context, const Tensor& x, const Tensor& y, ops::ColumnsAttributes attributes) {
+  run(context, x, y, attributes, false);
+}
+
+}  // namespace
+
+void register_columns(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::GatherColumns>(kind, "simt", run_gather);
+  registry.add<ops::ScatterColumns>(kind, "simt", run_scatter);
+}
+
+}  // namespace ingot::gpu
+#endif
