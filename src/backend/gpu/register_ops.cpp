@@ -7,8 +7,10 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_attention(registry, kind);
   register_activation(registry, kind);
   register_columns(registry, kind);
+  register_dequantize(registry, kind);
   register_dropout(registry, kind);
   register_elementwise(registry, kind);
+  register_embedding(registry, kind);
   register_glu(registry, kind);
   register_layer_norm(registry, kind);
   register_matmul(registry, kind);

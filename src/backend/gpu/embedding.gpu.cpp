@@ -1,0 +1,146 @@
+#include "backend/gpu/block_quant.h"
+#include "backend/gpu/elements.h"
+
+namespace ingot::gpu {
+
+struct EmbeddingArgs {
+  void* y;
+  const void* table;
+  const int32_t* ids;
+  Stored stored;
+  int64_t vocabulary;
+  int64_t n;  // features; a block is a token
+};
+
+struct ZeroArgs {
+  void* y;
+  int64_t n;
+};
+
+struct EmbeddingBackwardArgs {
+  float* dtable;
+  const void* dy;
+  const int32_t* ids;
+  int64_t tokens;
+  int64_t vocabulary;
+  int64_t n;
+  bool accumulate;
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL_PACKS(embedding, EmbeddingArgs, 256)
+GPU_KERNEL_PACKS(embedding_zero, ZeroArgs, 256)
+GPU_KERNEL_PACKS(embedding_backward, EmbeddingBackwardArgs, 256)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+// The row of an id outside the vocabulary is NaN.
+template <class T, int V>
+GPU_FN void look_up(const EmbeddingArgs& a) {
+  T* y = static_cast<T*>(a.y) + block_index() * a.n;
+  const int64_t id = a.ids[block_index()];
+  const bool known = id >= 0 && id < a.vocabulary;
+  for (int64_t j = thread_index() * V; j < a.n; j += 256 * V) {
+    Floats<V> values;
+    for (int i = 0; i < V; ++i) values.at[i] = not_a_number();
+    if (known) values = decode<V>(a.stored, a.table, id * a.n + j);
+    store_floats(y + j, values);
+  }
+}
+
+template <class T, int V>
+GPU_FN void zero(const ZeroArgs& a) {
+  const int64_t at = first_element<V>();
+  if (at < a.n) store_floats(static_cast<T*>(a.y) + at, Floats<V>{});
+}
+
+constexpr int ids_a_thread = 4;  // that it compares before the block meets
+
+// By word of a warp: which of the next ids are the block's own.
+struct Room {
+  uint64_t same[ids_a_thread][256 / 32];
+};
+
+// Block (t, c) adds up the rows of the tokens that are as token t, in their order, in columns c * 256 V and following,
+// if t is the first of them. Ids outside the vocabulary are passed over.
+template <class T, int V>
+GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
+  GPU_SHARED(Room, room);
+  const int64_t token = block_index();
+  const int32_t id = a.ids[token];
+  if (id < 0 || id >= a.vocabulary) return;
+  const int64_t j = (static_cast<int64_t>(block_index_y()) * 256 + thread_index()) * V;
+  const bool mine = j < a.n;
+  const T* dy = static_cast<const T*>(a.dy) + j;
+  float* sums = a.dtable + id * a.n + j;
+  Floats<V> total{};
+  if (a.accumulate && mine) total = load_floats<V>(sums);
+  bool first = true;
+  for (int64_t begin = 0; begin < a.tokens; begin += 256 * ids_a_thread) {
+    for (int i = 0; i < ids_a_thread; ++i) {
+      const int64_t t = begin + i * 256 + thread_index();
+      const uint64_t same = warp_ballot(t < a.tokens && a.ids[t] == id);
+      if (lane_index() == 0) room.same[i][warp_index()] = same;
+    }
+    block_barrier();
+    for (int i = 0; i < ids_a_thread; ++i) {
+      for (int w = 0; w < 256 / warp_width; ++w) {
+        for (uint64_t same = room.same[i][w]; same != 0; same &= same - 1) {
+          const int bit = count_bits((same & (~same + 1)) - 1);
+          const int64_t t = begin + i * 256 + w * warp_width + bit;
+          if (first && t != token) return;
+          first = false;
+          if (!mine) continue;
+          const auto row = load_floats<V>(dy + t * a.n);
+          for (int k = 0; k < V; ++k) total.at[k] += row.at[k];
+        }
+      }
+    }
+    block_barrier();
+  }
+  if (mine) store_floats(sums, total);
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY_PACKS(embedding, EmbeddingArgs, look_up)
+GPU_KERNEL_BODY_PACKS(embedding_zero, ZeroArgs, zero)
+GPU_KERNEL_BODY_PACKS(embedding_backward, EmbeddingBackwardArgs, sum_rows_of_id)
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/ops.h"
+#include "ops/embedding.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+void run(Context& context, const Tensor& y, const Weight& table, const Tensor& ids) {
+  launch(context, of_decoded(embedding, y, table), {ids.shape[0]},
+         {y.data, table.data, ids.as<int32_t>(), stored_as(table), table.out, table.in});
+}
+
+void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
+  const int64_t n = dtable.shape[1];
+  if (!accumulate) launch_elements(context, embedding_zero, {dtable}, {dtable.data, dtable.elements()});
+  const int64_t moved = in_packs(n, {dy, dtable}) ? static_cast<int64_t>(16 / size_of(dy.dtype)) : 1;
+  launch(context, of_rows(embedding_backward, n, {dy, dtable}), {ids.shape[0], blocks_of(n, 256 * moved)},
+         {dtable.as<float>(), dy.data, ids.as<int32_t>(), ids.shape[0], dtable.shape[0], n, accumulate});
+}
+
+}  // namespace
+
+void register_embedding(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Embedding>(kind, "simt", run);
+  registry.add<ops::EmbeddingBackward>(kind, "simt", run_backward);
+}
+
+}  // namespace ingot::gpu
+#endif
