@@ -6,7 +6,8 @@
 
 namespace ingot::ops {
 
-// losses [T] f32 = log(sum exp(logits[t])) - logits[t][targets[t]], 0 where targets[t] is -1 (not counted).
+// losses [T] f32 = log(sum exp(logits[t])) - logits[t][targets[t]], 0 where targets[t] is -1 (not counted). Another
+// target outside [0, V) is ErrorKind::internal; on devices that the host cannot see, its loss and dlogits are NaN.
 // dlogits [T, V], f32 or bf16, absent when not wanted: softmax - one-hot, rows of zeros where not counted (the gradient
 // of the plain sum of losses: the division by the number of counted tokens is done once, at the end of the step).
 // logits [T, V] f32; sums in fp32. dlogits may share memory with logits when it is f32.

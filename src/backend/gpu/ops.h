@@ -9,6 +9,7 @@ void register_attention_mma(ops::Registry& registry, DeviceKind kind);
 void register_attention(ops::Registry& registry, DeviceKind kind);
 void register_activation(ops::Registry& registry, DeviceKind kind);
 void register_columns(ops::Registry& registry, DeviceKind kind);
+void register_cross_entropy(ops::Registry& registry, DeviceKind kind);
 void register_dequantize(ops::Registry& registry, DeviceKind kind);
 void register_dropout(ops::Registry& registry, DeviceKind kind);
 void register_elementwise(ops::Registry& registry, DeviceKind kind);
