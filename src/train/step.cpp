@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "ops/adamw.h"
+#include "ops/adamw_bytes.h"
 #include "train/fault_finder.h"
 
 namespace ingot::train {
@@ -32,6 +33,13 @@ int64_t rank_of(const Trained& trained) {
   return rank;
 }
 
+// Scratch of the gradient norm: the sum of a tensor's squares, and what makes it.
+size_t norm_bytes(const spec::ModelSpec& model) {
+  int64_t most = 0;
+  for (const spec::ParamSpec& p : spec::parameters(model)) most = std::max(most, p.elements());
+  return Arena::footprint(sizeof(double)) + ops::sum_squares_bytes(most);
+}
+
 }  // namespace
 
 StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_layer,
@@ -42,7 +50,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
                                   shape.tokens, model.layers - lowest_layer);
   const models::PassBytes pass = models::pass_bytes(model, shape);
-  bytes.scratch = std::max(pass.training, pass.loss);
+  bytes.scratch = std::max({pass.training, pass.loss, norm_bytes(model)});
   // ids, positions, targets, losses; sub-sequence offsets (at most one a token, and one); dropout rows.
   bytes.batch = 4 * Arena::footprint(t * 4) + Arena::footprint((t + 1) * 4) + Arena::footprint(t * 8);
   return bytes;

@@ -1,6 +1,7 @@
 #include "app/bench/op_table.h"
 #include "base/error.h"
 #include "ops/adamw.h"
+#include "ops/adamw_bytes.h"
 
 namespace ingot::bench {
 namespace {
@@ -56,6 +57,7 @@ OpCase sum_squares_case(int64_t n) {
     for (const double x : v[1]) total += static_cast<long double>(x) * static_cast<long double>(x);
     v[0][0] = static_cast<double>(total);
   };
+  c.scratch = [n](int) { return ops::sum_squares_bytes(n); };
   c.flops = 2.0 * static_cast<double>(n);
   c.bytes = 4.0 * static_cast<double>(n);
   return c;

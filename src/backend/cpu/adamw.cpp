@@ -3,6 +3,7 @@
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/adamw.h"
+#include "ops/adamw_bytes.h"
 
 namespace ingot::cpu {
 namespace {
@@ -65,11 +66,10 @@ void reference(Context&, const AdamwState& state, const Tensor& gradient, AdamwA
   }
 }
 
-constexpr int64_t block = 65536;  // elements a partial sum
-
 // Adds the blocks' sums in order.
 template <class Block>
 void sum_blocks(Context& context, const Tensor& sum, const Tensor& x, Block block_sum) {
+  constexpr int64_t block = ops::sum_squares_block;
   std::vector<double> parts(static_cast<size_t>((x.elements() + block - 1) / block));
   context.threads->parallel_for(0, x.elements(), block, [&](int64_t lo, int64_t hi) {
     parts[static_cast<size_t>(lo / block)] = block_sum(x.as<float>() + lo, hi - lo);

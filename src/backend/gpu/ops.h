@@ -8,6 +8,7 @@ namespace ingot::gpu {
 void register_attention_mma(ops::Registry& registry, DeviceKind kind);
 void register_attention(ops::Registry& registry, DeviceKind kind);
 void register_activation(ops::Registry& registry, DeviceKind kind);
+void register_adamw(ops::Registry& registry, DeviceKind kind);
 void register_columns(ops::Registry& registry, DeviceKind kind);
 void register_cross_entropy(ops::Registry& registry, DeviceKind kind);
 void register_dequantize(ops::Registry& registry, DeviceKind kind);

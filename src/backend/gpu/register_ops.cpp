@@ -6,6 +6,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_attention_mma(registry, kind);
   register_attention(registry, kind);
   register_activation(registry, kind);
+  register_adamw(registry, kind);
   register_columns(registry, kind);
   register_cross_entropy(registry, kind);
   register_dequantize(registry, kind);
