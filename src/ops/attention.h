@@ -56,7 +56,8 @@ struct KvPages {
   Tensor k, v;  // [P, page, G D], f32 or bf16
 };
 
-// Stores k and v [T, G D] of new tokens at slots [T] i32 (slot = page number * page + place in the page).
+// Stores k and v [T, G D] of new tokens at slots [T] i32 (slot = page number * page + place in the page). A slot that
+// does not exist is ErrorKind::internal; devices whose memory the host cannot see leave its token out.
 void kv_store(Context& context, const KvPages& pages, const Tensor& k, const Tensor& v, const Tensor& slots);
 
 struct KvStore {

@@ -1,6 +1,10 @@
 // Mixture of experts without dropping (Jiang et al. 2024, arXiv 2401.04088): which experts a token goes to, its rows
 // grouped by expert, and the experts' results brought back. Letters: T tokens, E experts, K experts a token, H
 // features, N = T K grouped rows.
+//
+// Where an index out of range is said to be ErrorKind::internal, devices whose memory the host cannot see
+// (Device::host_visible) have no error to give: what is read through it is NaN, nothing is written through it, and
+// moe_group takes the nearest expert.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +25,7 @@ struct MoeRoute {
 };
 
 // Assigns dlogits [T, E] (f32 or bf16) from dweights [T, K] f32: w (dw - sum over K of w dw) at the chosen experts, 0
-// elsewhere.
+// elsewhere. experts [T, K] i32 in [0, E), else ErrorKind::internal.
 void moe_route_backward(Context& context, const Tensor& dlogits, const Tensor& dweights, const Tensor& experts,
                         const Tensor& weights);
 

@@ -16,8 +16,10 @@ void register_dropout(ops::Registry& registry, DeviceKind kind);
 void register_elementwise(ops::Registry& registry, DeviceKind kind);
 void register_embedding(ops::Registry& registry, DeviceKind kind);
 void register_glu(ops::Registry& registry, DeviceKind kind);
+void register_kv_store(ops::Registry& registry, DeviceKind kind);
 void register_layer_norm(ops::Registry& registry, DeviceKind kind);
 void register_matmul(ops::Registry& registry, DeviceKind kind);
+void register_moe(ops::Registry& registry, DeviceKind kind);
 void register_rms_norm(ops::Registry& registry, DeviceKind kind);
 void register_rope(ops::Registry& registry, DeviceKind kind);
 

@@ -14,8 +14,10 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_elementwise(registry, kind);
   register_embedding(registry, kind);
   register_glu(registry, kind);
+  register_kv_store(registry, kind);
   register_layer_norm(registry, kind);
   register_matmul(registry, kind);
+  register_moe(registry, kind);
   register_rms_norm(registry, kind);
   register_rope(registry, kind);
 }
