@@ -404,6 +404,12 @@ std::string support_matrix(const ops::Registry& registry) {
       "are in order of preference: the first one that does not decline a call runs. `INGOT_OPS=op=implementation` "
       "picks\n"
       "one. Types are those that the op's tests cover.\n\n"
+      "Rows of `sim` are the GPUs': `cuda` and `hip` have the same kernels. They are compiled for sm_80, sm_90, sm_100 "
+      "(and\n"
+      "PTX of it), gfx90a, gfx942, gfx950 and gfx1100, and every test runs them simulated with 32 and with 64 lanes. "
+      "On a "
+      "GPU\n"
+      "none has been run yet.\n\n"
       "| op | device | implementations | types |\n|---|---|---|---|\n";
   for (const ops::Registry::Listing& listing : registry.listings()) {
     std::vector<std::string> types;

@@ -1,0 +1,14 @@
+// Whether this is the address sanitizer's build, in which some tests do less of what takes long.
+#pragma once
+
+namespace ingot {
+
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool sanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool sanitized = __has_feature(address_sanitizer);
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+}  // namespace ingot
