@@ -8,6 +8,7 @@
 #include "backend/gpu/runtime/driver_device.h"
 #include "backend/gpu/sim/sim_device.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace ingot::app {
 namespace {
@@ -28,7 +29,14 @@ std::unique_ptr<Device> open_gpu(gpu::FoundDriver found, const std::string& vend
     throw_hint(ErrorKind::unavailable, "`ingot devices` says what was looked for", "there is no {} driver: {}", vendor,
                found.reason);
   }
-  return gpu::make_device(std::move(found.driver), index);
+  std::unique_ptr<Device> device = gpu::make_device(std::move(found.driver), index);
+  // To go, architecture by architecture, as reports of runs on them are committed to bench/reports.
+  Log(LogLevel::warning)
+      .warning(
+          "{} ({}): our kernels for it are compiled and simulated, and have never run on one; compare with --device "
+          "cpu",
+          device->name(), device->arch());
+  return device;
 }
 
 std::unique_ptr<Device> open_device(const std::string& device) {

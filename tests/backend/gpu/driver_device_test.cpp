@@ -80,8 +80,13 @@ std::string message_of(const std::function<void()>& body) {
 class DriverDeviceTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (code_objects().empty()) GTEST_SKIP() << "this build has no device code (INGOT_GPU=none)";
-    file_ = std::string(code_objects().front().file);
+    if (!code_objects().empty()) file_ = std::string(code_objects().front().file);
+  }
+  // A build without device code says so, and there is nothing more to test.
+  bool without_code() {
+    if (!code_objects().empty()) return false;
+    EXPECT_NE(message_of([&] { device(); }).find("this build has no code for GPUs"), std::string::npos);
+    return true;
   }
   std::unique_ptr<GpuDevice> device(DeviceKind kind = DeviceKind::cuda, int index = 1) {
     return make_device(std::make_shared<FakeDriver>(books_, kind), index);
@@ -93,6 +98,7 @@ class DriverDeviceTest : public testing::Test {
 };
 
 TEST_F(DriverDeviceTest, LoadsCodeOnceAndLaunchesWithTheArguments) {
+  if (without_code()) return;
   books_.runs = code_objects().front().architecture;
   const bool cuda = books_.runs == "cuda";
   const auto gpu = device(cuda ? DeviceKind::cuda : DeviceKind::hip);
@@ -110,6 +116,7 @@ TEST_F(DriverDeviceTest, LoadsCodeOnceAndLaunchesWithTheArguments) {
 }
 
 TEST_F(DriverDeviceTest, NamesWhatFailed) {
+  if (without_code()) return;
   books_.runs = code_objects().front().architecture;
   const auto gpu = device(books_.runs == "cuda" ? DeviceKind::cuda : DeviceKind::hip);
   const int args = 7;
@@ -127,6 +134,7 @@ TEST_F(DriverDeviceTest, NamesWhatFailed) {
 }
 
 TEST_F(DriverDeviceTest, RefusesDevicesThatAreNotThereOrHaveNoCode) {
+  if (without_code()) return;
   EXPECT_NE(message_of([&] { device(DeviceKind::cuda, 2); }).find("'cuda:2': there are 2"), std::string::npos);
   books_.runs = "gfx000";
   const std::string none = message_of([&] { device(DeviceKind::hip, 0); });
