@@ -24,10 +24,11 @@ std::optional<int> index_of(const std::string& device, const std::string& kind) 
   return error == std::errc() && stop == end && index >= 0 ? std::optional(index) : std::nullopt;
 }
 
-std::unique_ptr<Device> open_gpu(gpu::FoundDriver found, const std::string& vendor, int index) {
+std::unique_ptr<Device> open_gpu(const std::string& name, gpu::FoundDriver found, const std::string& vendor,
+                                 int index) {
   if (!found.driver) {
-    throw_hint(ErrorKind::unavailable, "`ingot devices` says what was looked for", "there is no {} driver: {}", vendor,
-               found.reason);
+    throw_hint(ErrorKind::unavailable, "`ingot devices` lists what there is", "device '{}': there is no {} driver: {}",
+               name, vendor, found.reason);
   }
   std::unique_ptr<Device> device = gpu::make_device(std::move(found.driver), index);
   // To go, architecture by architecture, as reports of runs on them are committed to bench/reports.
@@ -43,8 +44,8 @@ std::unique_ptr<Device> open_device(const std::string& device) {
   if (device == "auto" || device == "cpu") return cpu::make_device();
   if (device == "sim32") return gpu::sim::make_device(32);
   if (device == "sim64") return gpu::sim::make_device(64);
-  if (const auto index = index_of(device, "cuda")) return open_gpu(gpu::find_cuda_driver(), "CUDA", *index);
-  if (const auto index = index_of(device, "hip")) return open_gpu(gpu::find_hip_driver(), "HIP", *index);
+  if (const auto index = index_of(device, "cuda")) return open_gpu(device, gpu::find_cuda_driver(), "CUDA", *index);
+  if (const auto index = index_of(device, "hip")) return open_gpu(device, gpu::find_hip_driver(), "HIP", *index);
   throw_hint(ErrorKind::usage, "auto, cpu, cuda:N, hip:N, sim32 or sim64", "device '{}' is not known", device);
 }
 

@@ -17,10 +17,10 @@ struct Runtime {
   std::unique_ptr<ThreadPool> threads;
 };
 
-// `device`: "auto", "cpu", "cuda:N", "hip:N" ("cuda" and "hip" mean the first), or a simulated GPU, "sim32" or "sim64", which
-// is slow and for tests. "auto" is the CPU. `threads`: as many as the machine has when absent. The environment variable INGOT_OPS
-// restricts implementations (ops::Registry::restrict_to). Errors: usage for a device that is not known; unavailable for
-// one that this build or machine does not have, saying why.
+// `device`: "auto", "cpu", "cuda:N", "hip:N" ("cuda" and "hip" mean the first), or a simulated GPU, "sim32" or "sim64",
+// which is slow and for tests. "auto" is the CPU. `threads`: as many as the machine has when absent. The environment
+// variable INGOT_OPS restricts implementations (ops::Registry::restrict_to). Errors: usage for a device that is not
+// known; unavailable for one that this build or machine does not have, saying why.
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads);
 
 }  // namespace ingot::app

@@ -133,7 +133,8 @@ TEST(ScoreErrors, OneLineEach) {
   program.refuses({"score", "--model", (program / "gone").string(), "--ids", "1,2"}, 3, "gone");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--dtype", "fp8"}, 2, "--dtype 'fp8'");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--weights", "int8"}, 3, "--weights int8");
-  program.refuses({"score", "--model", a, "--ids", "1,2", "--device", "cuda:0"}, 5, "cuda:0");
+  program.refuses({"score", "--model", a, "--ids", "1,2", "--device", "cuda:999"}, 5, "cuda:999");
+  program.refuses({"score", "--model", a, "--ids", "1,2", "--device", "sim16"}, 2, "'sim16' is not known");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--threads", "0"}, 2, "0 threads");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--adapter", (program / "gone").string()}, 3, "gone");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--adapter", llama("b") + "/lora"}, 3, "lora");

@@ -23,13 +23,13 @@ Outcome run(const std::string& name, int width, Schedule schedule) {
   for (const KernelInfo& kernel : faulty_kernels()) {
     if (kernel.name != "fault_" + name) continue;
     try {
-      executor.run(kernel, &address, {}, 16, schedule);
+      executor.run(kernel, static_cast<void*>(&address), {}, 16, schedule);
     } catch (const Error& error) {
       outcome.error = error.message();
       // The executor is whole again.
       std::vector<float> again(128);
       address = again.data();
-      executor.run(faulty_kernels()[0], &address, {}, 0, schedule);
+      executor.run(faulty_kernels()[0], static_cast<void*>(&address), {}, 0, schedule);
       EXPECT_EQ(again[127], 0.0F);
     }
     return outcome;

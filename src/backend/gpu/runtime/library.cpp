@@ -10,7 +10,7 @@ namespace ingot::gpu {
 Library::Library(const std::vector<std::string>& names, const std::vector<std::string>& folders) {
   std::vector<std::string> places = names;
   for (const std::string& folder : folders) {
-    for (const std::string& name : names) places.push_back(folder + "/" + name);
+    for (const std::string& name : names) places.push_back(fmt::format("{}/{}", folder, name));
   }
   for (const std::string& place : places) {
     handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);

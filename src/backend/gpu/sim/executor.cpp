@@ -238,7 +238,7 @@ void Executor::State::work() {
     try {
       (width_ == 32 ? kernel_->sim32 : kernel_->sim64)(args_);
       ++ended_;
-    } catch (const Abandoned&) {
+    } catch (const Abandoned&) {  // NOLINT(bugprone-empty-catch): run() throws what failure_ says
     }
     if (failure_.empty() && started_ < order_.size()) {
       current.thread = order_[started_++];
