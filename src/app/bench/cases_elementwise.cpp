@@ -81,9 +81,9 @@ OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int
   };
   c.reference = [soft, cap](Values& v, std::vector<double>&) {
     for (size_t i = 0; i < v[0].size(); ++i) {
-      const double input = v[2][i];
-      const double inside = input >= -cap && input <= cap ? 1.0 : 0.0;
-      v[0][i] = v[1][i] * (soft ? (cap - input) * (cap + input) / (cap * cap) : inside);
+      const double x = v[2][i];
+      const double inside = x >= -cap && x <= cap ? 1.0 : 0.0;
+      v[0][i] = v[1][i] * (soft ? (cap - x) * (cap + x) / (cap * cap) : inside);
     }
   };
   // By moving x, which the rounded y of softcap is turned back into. At clamp's kinks there is no gradient.

@@ -52,13 +52,15 @@ void run_backward(Context& context, const Tensor& dx, const Tensor& dweight, con
                        rstds, hi - lo, n, attributes.accumulate_dx});
     }
   });
-  for (const auto& [total, parts] : {std::pair(&dweight, sums), std::pair(&dbias, bias_sums)}) {
-    if (!*total) continue;
-    context.threads->parallel_for(0, n, row_grain(blocks),
-                                  [&, out = total->as<float>(), in = parts](int64_t lo, int64_t hi) {
-                                    K.sum_blocks(out, in, blocks, n, lo, hi, attributes.accumulate_dweight);
-                                  });
-  }
+  const auto sum_blocks = [&](const Tensor& total, const float* parts) {
+    if (!total) return;
+    float* out = total.as<float>();
+    context.threads->parallel_for(0, n, row_grain(blocks), [&](int64_t lo, int64_t hi) {
+      K.sum_blocks(out, parts, blocks, n, lo, hi, attributes.accumulate_dweight);
+    });
+  };
+  sum_blocks(dweight, sums);
+  sum_blocks(dbias, bias_sums);
 }
 
 void reference_forward(Context& context, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,

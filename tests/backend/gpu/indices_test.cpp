@@ -114,7 +114,7 @@ TEST_P(GpuIndices, OfExpertsWithoutNumbers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sim, GpuIndices, testing::Values(32, 64),
-                         [](const auto& info) { return "sim" + std::to_string(info.param); });
+                         [](const auto& choice) { return "sim" + std::to_string(choice.param); });
 
 }  // namespace
 }  // namespace ingot

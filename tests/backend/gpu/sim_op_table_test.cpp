@@ -70,8 +70,8 @@ TEST_P(SimOpTable, AgreesWithTheDoubleReferenceUnderEverySchedule) {
   EXPECT_GT(accepted, 0) << "no case of the table runs";
 }
 
-INSTANTIATE_TEST_SUITE_P(Sim, SimOpTable, testing::ValuesIn(choices()), [](const auto& info) {
-  return "sim" + std::to_string(info.param.width) + "_" + info.param.op + "_" + info.param.implementation;
+INSTANTIATE_TEST_SUITE_P(Sim, SimOpTable, testing::ValuesIn(choices()), [](const auto& choice) {
+  return "sim" + std::to_string(choice.param.width) + "_" + choice.param.op + "_" + choice.param.implementation;
 });
 
 }  // namespace
