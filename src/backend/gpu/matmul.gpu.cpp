@@ -65,14 +65,14 @@ GPU_FN Fetched fetch(const Bf16* from, int64_t ld, bool transposed, bool packed,
     const int index = thread_index() + p * 256;
     const int64_t row = first + (transposed ? index % (tile / 8) * 8 : index / (depth / 8));
     const int64_t column = k0 + (transposed ? index / (tile / 8) : index % (depth / 8) * 8);
-    const Bf16* at = from + (transposed ? column * ld + row : row * ld + column);
+    const int64_t at = transposed ? column * ld + row : row * ld + column;
     const int64_t left = transposed ? rows - row : k - column;  // elements there are from `at` on
     const bool inside = transposed ? column < k : row < rows;
     Pack<Bf16, 8>& pack = fetched.at[p];
     if (inside && packed && left >= 8) {
-      pack = load_pack<Bf16, 8>(at);
+      pack = load_pack<Bf16, 8>(from + at);
     } else {
-      for (int i = 0; i < 8; ++i) pack.at[i] = inside && i < left ? at[i] : Bf16{0};
+      for (int i = 0; i < 8; ++i) pack.at[i] = inside && i < left ? from[at + i] : Bf16{0};
     }
   }
   return fetched;
