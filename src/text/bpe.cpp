@@ -159,7 +159,7 @@ void BpeModel::merge_few(std::vector<int32_t>& ids, size_t begin) const {
   const auto count = static_cast<int32_t>(ids.size() - begin);
   int32_t* symbols = ids.data() + begin;
   // By the place of a pair's left symbol; places whose symbol went into its left neighbour have no rank.
-  std::array<int32_t, max_few> ranks, made, previous, next;  // NOLINT: filled as far as they are read
+  std::array<int32_t, max_few> ranks, made, previous, next;  // filled as far as they are read
   const auto consider = [&](int32_t left) {
     const auto at = static_cast<size_t>(left);
     ranks[at] = no_rank;

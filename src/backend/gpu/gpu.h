@@ -79,6 +79,20 @@ static_assert(warp_width == 32 || warp_width == 64);
 GPU_FN int lane_index() { return thread_index() % warp_width; }
 GPU_FN int warp_index() { return thread_index() / warp_width; }
 
+#if !defined(INGOT_GPU_SIM)  // the simulation's lanes meet once instead of at every shuffle
+GPU_FN float warp_sum(float value) {
+  for (int mask = 1; mask < warp_width; mask *= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+GPU_FN float warp_max(float value) {
+  for (int mask = 1; mask < warp_width; mask *= 2) {
+    const float other = shuffle_xor(value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+#endif
+
 // Sum over the block's `threads` threads, the same in each: warps first, then their sums in order. `room` is shared
 // memory for threads / 32 floats; two barriers.
 template <int threads>

@@ -24,7 +24,8 @@ class DriverDevice : public GpuDevice {
     if (code_objects().empty()) {
       throw_hint(ErrorKind::unavailable, "build with ./run build --gpu all", "this build has no code for GPUs");
     }
-    code_architecture_ = find_code(code_objects().front().file, first_module_);
+    const std::string_view any = code_objects().front().file;
+    code_architecture_ = find_code(any, modules_[any]);
     architecture_ = driver_->architecture(index_);
     if (architecture_.empty()) architecture_ = code_architecture_;
   }
@@ -121,7 +122,6 @@ class DriverDevice : public GpuDevice {
   int index_;
   std::string architecture_;
   std::string code_architecture_;
-  Driver::Module first_module_ = nullptr;
   std::unordered_map<std::string_view, Driver::Module> modules_;
   std::unordered_map<std::string_view, Loaded> kernels_;
   std::string last_kernel_;

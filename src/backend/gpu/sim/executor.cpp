@@ -92,9 +92,9 @@ class Executor::State {
   void run_block();
   Worker* idle_worker();
   void work();  // the loop of a worker
+  bool run_thread();
   void resume(Worker* worker);
   void pause();
-  bool start_next();
   void meet(Meeting& meeting, int wanted, int line, const char* what);
   Warp& warp() { return warps_[static_cast<size_t>(current.thread / width_)]; }
   [[noreturn]] void fail(const std::string& text);
@@ -115,8 +115,8 @@ class Executor::State {
   std::vector<Worker*> ready_;
   Worker* running_ = nullptr;
   Fiber scheduler_;
-  const void* scheduler_bottom_ = nullptr;
-  size_t scheduler_size_ = 0;
+  [[maybe_unused]] const void* scheduler_bottom_ = nullptr;  // for the address sanitizer
+  [[maybe_unused]] size_t scheduler_size_ = 0;
 
   Meeting block_;
   std::vector<Warp> warps_;
@@ -232,14 +232,20 @@ Worker* Executor::State::idle_worker() {
   return worker;
 }
 
+// False when the block failed meanwhile; run() throws what failure_ says.
+bool Executor::State::run_thread() {
+  try {
+    (width_ == 32 ? kernel_->sim32 : kernel_->sim64)(args_);
+    return true;
+  } catch (const Abandoned&) {
+    return false;
+  }
+}
+
 void Executor::State::work() {
   for (;;) {
     Worker* const self = running_;
-    try {
-      (width_ == 32 ? kernel_->sim32 : kernel_->sim64)(args_);
-      ++ended_;
-    } catch (const Abandoned&) {  // NOLINT(bugprone-empty-catch): run() throws what failure_ says
-    }
+    if (run_thread()) ++ended_;
     if (failure_.empty() && started_ < order_.size()) {
       current.thread = order_[started_++];
       continue;

@@ -49,18 +49,6 @@ GPU_FN T shuffle_xor(T value, int mask) {
   return shuffle(value, (thread_index() % warp_width) ^ mask);
 }
 
-GPU_FN float warp_sum(float value) {
-  for (int mask = 1; mask < warp_width; mask *= 2) value += shuffle_xor(value, mask);
-  return value;
-}
-GPU_FN float warp_max(float value) {
-  for (int mask = 1; mask < warp_width; mask *= 2) {
-    const float other = shuffle_xor(value, mask);
-    value = other > value ? other : value;
-  }
-  return value;
-}
-
 #if defined(__GFX9__)
 GPU_FN uint64_t warp_ballot(bool value) { return __builtin_amdgcn_ballot_w64(value); }
 #else

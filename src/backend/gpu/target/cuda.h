@@ -34,18 +34,6 @@ GPU_FN T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffU, value, mask);
 }
 
-GPU_FN float warp_sum(float value) {
-  for (int mask = 1; mask < warp_width; mask *= 2) value += shuffle_xor(value, mask);
-  return value;
-}
-GPU_FN float warp_max(float value) {
-  for (int mask = 1; mask < warp_width; mask *= 2) {
-    const float other = shuffle_xor(value, mask);
-    value = other > value ? other : value;
-  }
-  return value;
-}
-
 GPU_FN uint64_t warp_ballot(bool value) { return __ballot_sync(0xffffffffU, value); }
 GPU_FN int count_bits(uint64_t bits) { return __popcll(bits); }
 
