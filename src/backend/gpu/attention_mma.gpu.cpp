@@ -99,6 +99,28 @@ GPU_FN RowTile<columns> load_rows(const Bf16* from) {
   for (int k = 0; k < columns / mma_k; ++k) rows.at[k] = mma_load_a(from + k * mma_k, stride_of<columns>);
   return rows;
 }
+// The block's 64 rows of a matrix, through shared memory `room` (64 rows of D) into the registers of their warps.
+template <int D>
+GPU_FN void stage(RowTile<D> (&rows)[warp_tiles], Bf16* room, const Bf16* from, int64_t row_stride, const Place& place,
+                  int d) {
+  block_barrier();  // what was in `room` has been read
+  copy_rows<tile, D>(room, from, row_stride, place.first, place.length, d);
+  block_barrier();
+  GPU_UNROLL
+  for (int r = 0; r < warp_tiles; ++r) {
+    rows[r] = load_rows<D>(room + (warp_index() * warp_tiles + r) * 16 * stride_of<D>);
+  }
+}
+
+// Where a sequence's rows of one head begin, and how far apart they are.
+struct HeadRows {
+  int64_t start, stride;
+};
+GPU_FN HeadRows head_rows(const PackedAttentionArgs& a, const Place& place, int heads, int head) {
+  const int64_t stride = static_cast<int64_t>(heads) * a.d;
+  return {place.start * stride + static_cast<int64_t>(head) * a.d, stride};
+}
+
 // sums += rows b^T for 16 rows of b in shared memory.
 template <int columns>
 GPU_FN void multiply(MmaSums& sums, const RowTile<columns>& rows, const Bf16* b) {
@@ -160,20 +182,16 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   const Place place = place_of(a);
   if (place.first >= place.length) return;
   const int head = block_index_y();
-  const int64_t q_stride = static_cast<int64_t>(a.heads) * a.d;
-  const int64_t kv_stride = static_cast<int64_t>(a.kv_heads) * a.d;
-  const int64_t q_start = place.start * q_stride + static_cast<int64_t>(head) * a.d;
-  const int64_t kv_start = place.start * kv_stride + static_cast<int64_t>(head / (a.heads / a.kv_heads)) * a.d;
+  const auto [q_start, q_stride] = head_rows(a, place, a.heads, head);
+  const auto [kv_start, kv_stride] = head_rows(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
 
-  copy_rows<tile, D>(k_tile, static_cast<const Bf16*>(a.q) + q_start, q_stride, place.first, place.length, a.d);
-  block_barrier();
   RowTile<D> q[warp_tiles];
+  stage<D>(q, k_tile, static_cast<const Bf16*>(a.q) + q_start, q_stride, place, a.d);
   Output<D> out[warp_tiles];
   float top[warp_tiles][mma_lane_rows];
   float total[warp_tiles][mma_lane_rows] = {};
   GPU_UNROLL
   for (int r = 0; r < warp_tiles; ++r) {
-    q[r] = load_rows<D>(k_tile + (warp_index() * warp_tiles + r) * 16 * stride_of<D>);
     for (float& each : top[r]) each = -infinity();
   }
 
@@ -291,28 +309,18 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   const Place place = place_of(a);
   if (place.first >= place.length) return;
   const int head = block_index_y();
-  const int64_t q_stride = static_cast<int64_t>(a.heads) * a.d;
-  const int64_t kv_stride = static_cast<int64_t>(a.kv_heads) * a.d;
-  const int64_t q_start = place.start * q_stride + static_cast<int64_t>(head) * a.d;
-  const int64_t kv_start = place.start * kv_stride + static_cast<int64_t>(head / (a.heads / a.kv_heads)) * a.d;
+  const auto [q_start, q_stride] = head_rows(a, place, a.heads, head);
+  const auto [kv_start, kv_stride] = head_rows(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
 
   RowTile<D> q[warp_tiles];
   RowTile<D> dout[warp_tiles];
   Output<D> dq[warp_tiles];
   float lse[warp_tiles][mma_lane_rows];
   float delta[warp_tiles][mma_lane_rows];
-  copy_rows<tile, D>(k_tile, static_cast<const Bf16*>(a.q) + q_start, q_stride, place.first, place.length, a.d);
-  block_barrier();
+  stage<D>(q, k_tile, static_cast<const Bf16*>(a.q) + q_start, q_stride, place, a.d);
+  stage<D>(dout, k_tile, static_cast<const Bf16*>(a.dout) + q_start, q_stride, place, a.d);
   GPU_UNROLL
   for (int r = 0; r < warp_tiles; ++r) {
-    q[r] = load_rows<D>(k_tile + (warp_index() * warp_tiles + r) * 16 * stride_of<D>);
-  }
-  block_barrier();
-  copy_rows<tile, D>(k_tile, static_cast<const Bf16*>(a.dout) + q_start, q_stride, place.first, place.length, a.d);
-  block_barrier();
-  GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
-    dout[r] = load_rows<D>(k_tile + (warp_index() * warp_tiles + r) * 16 * stride_of<D>);
     GPU_UNROLL
     for (int i = 0; i < MmaSums::count; ++i) {
       const int64_t row = place.first + (warp_index() * warp_tiles + r) * 16 + mma_row(i);
@@ -375,33 +383,20 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   if (place.first >= place.length) return;
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
-  const int64_t q_stride = static_cast<int64_t>(a.heads) * a.d;
-  const int64_t kv_stride = static_cast<int64_t>(a.kv_heads) * a.d;
-  const int64_t kv_start = place.start * kv_stride + static_cast<int64_t>(kv_head) * a.d;
+  const auto [kv_start, kv_stride] = head_rows(a, place, a.kv_heads, kv_head);
 
   RowTile<D> k[warp_tiles];
   RowTile<D> v[warp_tiles];
   Output<D> dk[warp_tiles];
   Output<D> dv[warp_tiles];
-  copy_rows<tile, D>(q_tile, static_cast<const Bf16*>(a.k) + kv_start, kv_stride, place.first, place.length, a.d);
-  block_barrier();
-  GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
-    k[r] = load_rows<D>(q_tile + (warp_index() * warp_tiles + r) * 16 * stride_of<D>);
-  }
-  block_barrier();
-  copy_rows<tile, D>(q_tile, static_cast<const Bf16*>(a.v) + kv_start, kv_stride, place.first, place.length, a.d);
-  block_barrier();
-  GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
-    v[r] = load_rows<D>(q_tile + (warp_index() * warp_tiles + r) * 16 * stride_of<D>);
-  }
+  stage<D>(k, q_tile, static_cast<const Bf16*>(a.k) + kv_start, kv_stride, place, a.d);
+  stage<D>(v, q_tile, static_cast<const Bf16*>(a.v) + kv_start, kv_stride, place, a.d);
 
   int64_t end = place.length;  // of the queries that see one of these keys
   if (a.score.window > 0 && place.first + tile - 1 + a.score.window < end)
     end = place.first + tile - 1 + a.score.window;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const int64_t q_start = place.start * q_stride + static_cast<int64_t>(head) * a.d;
+    const auto [q_start, q_stride] = head_rows(a, place, a.heads, head);
     const auto* q = static_cast<const Bf16*>(a.q) + q_start;
     const auto* dout = static_cast<const Bf16*>(a.dout) + q_start;
     const float* lse = a.lse + head * a.tokens + place.start;

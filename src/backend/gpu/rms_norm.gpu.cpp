@@ -58,18 +58,17 @@ GPU_FN void forward(const RmsNormArgs& a) {
   T* y = static_cast<T*>(a.y) + row * a.n;
   float squares = 0;
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
-    const auto pack = load_pack<T, V>(x + j);
-    for (int i = 0; i < V; ++i) squares = fma(to_float(pack.at[i]), to_float(pack.at[i]), squares);
+    const auto values = load_floats<V>(x + j);
+    for (int i = 0; i < V; ++i) squares = fma(values.at[i], values.at[i], squares);
   }
   squares = block_sum<threads>(squares, room.sums);
   const float rstd = 1.0F / square_root(squares / static_cast<float>(a.n) + a.epsilon);
   if (a.rstd != nullptr && thread_index() == 0) a.rstd[row] = rstd;
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
-    auto pack = load_pack<T, V>(x + j);
-    for (int i = 0; i < V; ++i) {
-      pack.at[i] = from_float<T>(to_float(pack.at[i]) * rstd * (a.weight_offset + a.weight[j + i]));
-    }
-    store_pack<T, V>(y + j, pack);
+    auto values = load_floats<V>(x + j);
+    const auto weight = load_floats<V>(a.weight + j);
+    for (int i = 0; i < V; ++i) values.at[i] = values.at[i] * rstd * (a.weight_offset + weight.at[i]);
+    store_floats(y + j, values);
   }
 }
 
@@ -82,27 +81,26 @@ GPU_FN void input_gradient(const RmsNormDxArgs& a) {
   T* dx = static_cast<T*>(a.dx) + row * a.n;
   float products = 0;
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
-    const auto of_x = load_pack<T, V>(x + j);
-    const auto of_dy = load_pack<T, V>(dy + j);
+    const auto of_x = load_floats<V>(x + j);
+    const auto of_dy = load_floats<V>(dy + j);
+    const auto weight = load_floats<V>(a.weight + j);
     for (int i = 0; i < V; ++i) {
-      const float g = to_float(of_dy.at[i]) * (a.weight_offset + a.weight[j + i]);
-      products = fma(g, to_float(of_x.at[i]), products);
+      products = fma(of_dy.at[i] * (a.weight_offset + weight.at[i]), of_x.at[i], products);
     }
   }
   products = block_sum<threads>(products, room.sums);
   const float rstd = a.rstd[row];
   const float pull = rstd * rstd * (products / static_cast<float>(a.n));
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
-    const auto of_x = load_pack<T, V>(x + j);
-    const auto of_dy = load_pack<T, V>(dy + j);
-    Pack<T, V> result;
-    if (a.accumulate) result = load_pack<T, V>(dx + j);
+    const auto of_x = load_floats<V>(x + j);
+    const auto of_dy = load_floats<V>(dy + j);
+    const auto weight = load_floats<V>(a.weight + j);
+    Floats<V> result{};
+    if (a.accumulate) result = load_floats<V>(dx + j);
     for (int i = 0; i < V; ++i) {
-      const float g = to_float(of_dy.at[i]) * (a.weight_offset + a.weight[j + i]);
-      const float value = rstd * fma(-to_float(of_x.at[i]), pull, g);
-      result.at[i] = from_float<T>(a.accumulate ? to_float(result.at[i]) + value : value);
+      result.at[i] += rstd * fma(-of_x.at[i], pull, of_dy.at[i] * (a.weight_offset + weight.at[i]));
     }
-    store_pack<T, V>(dx + j, result);
+    store_floats(dx + j, result);
   }
 }
 
@@ -151,7 +149,7 @@ void forward(Context& context, const Tensor& y, const Tensor& rstd, const Tensor
                          attributes.epsilon,
                          attributes.weight_offset,
                          n};
-  launch(context, of_rows(rms_norm, n, {y, x}), {x.shape[0]}, args);
+  launch(context, of_rows(rms_norm, n, {y, x, weight}), {x.shape[0]}, args);
 }
 
 void backward(Context& context, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
@@ -166,7 +164,7 @@ void backward(Context& context, const Tensor& dx, const Tensor& dweight, const T
            {sums, dy.data, x.data, rstd.as<float>(), rows, n, ops::rms_norm_block});
     sum_rows(context, dweight.as<float>(), sums, blocks, n, attributes.accumulate_dweight);
   }
-  launch(context, of_rows(rms_norm_dx, n, {dx, dy, x}), {rows},
+  launch(context, of_rows(rms_norm_dx, n, {dx, dy, x, weight}), {rows},
          {dx.data, dy.data, x.data, weight.as<float>(), rstd.as<float>(), attributes.weight_offset,
           attributes.accumulate_dx, n});
 }
