@@ -4,6 +4,7 @@
 
 #include "app/json_text.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/strings.h"
 #include "checkpoint/export.h"
 
@@ -86,7 +87,10 @@ void write_model(const ExportTarget& target, const checkpoint::LoadedModel& mode
   if (target.format == ExportFormat::hf) {
     checkpoint::write_hf(target.out, exported, dtype_of(target.storage));
   } else {
-    checkpoint::write_gguf(target.out, exported, target.storage);
+    const Log log(LogLevel::info);
+    for (const std::string& lost : checkpoint::write_gguf(target.out, exported, target.storage)) {
+      log.warning("{}: {}", target.out.string(), lost);
+    }
   }
 }
 

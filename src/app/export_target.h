@@ -33,7 +33,7 @@ struct ExportTarget {
 // Errors: usage for words that are not known, types that the format has not, and an output that exists already.
 ExportTarget resolve(const ExportOptions& options, const std::string& stored_dtype);
 
-// Writes the model. Errors: those of checkpoint/export.h.
+// Writes the model, and warns of what the format cannot say. Errors: those of checkpoint/export.h.
 void write_model(const ExportTarget& target, const checkpoint::LoadedModel& model,
                  const checkpoint::ModelSource& source, Runtime& runtime);
 

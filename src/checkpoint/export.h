@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "checkpoint/model_source.h"
@@ -36,8 +37,9 @@ void write_hf(const std::filesystem::path& folder, const ExportModel& model, DTy
 // Writes one GGUF file in llama.cpp's layout. `matrices`: f32, f16, bf16, q8_0 or q4_0; vectors, tables of
 // positions and routers are F32; rows, norms and experts are as llama.cpp's converter writes them (placement.h); Llama
 // 3 scaling becomes rope_freqs.weight. The tokenizer's keys are copied from a GGUF source and made from a folder's
-// tokenizer.json or tokenizer.model. Errors as above; unsupported, naming the tensor, for rows that are no whole
-// blocks, and those of gguf_vocabulary_of and of gguf_model_metadata (what llama.cpp does not compute).
-void write_gguf(const std::filesystem::path& file, const ExportModel& model, Storage matrices);
+// tokenizer.json or tokenizer.model. Returns what of the model the file could not say, a sentence each. Errors as
+// above; unsupported, naming the tensor, for rows that are no whole blocks, and those of gguf_vocabulary_of and of
+// gguf_model_metadata (what llama.cpp does not compute).
+std::vector<std::string> write_gguf(const std::filesystem::path& file, const ExportModel& model, Storage matrices);
 
 }  // namespace ingot::checkpoint

@@ -39,7 +39,11 @@ const FileType& file_type(Storage storage) {
              name(storage));
 }
 
-void add_vocabulary(GgufMetadata& metadata, text::VocabularySpec vocabulary, const TextAssets& assets) {
+// Adds to `lost` what the file cannot say.
+void add_vocabulary(GgufMetadata& metadata, GgufVocabulary made, const TextAssets& assets,
+                    std::vector<std::string>& lost) {
+  text::VocabularySpec& vocabulary = made.spec;
+  lost.insert(lost.end(), made.lost.begin(), made.lost.end());
   const auto id = [&](const char* key, std::optional<int32_t> value) {
     if (value) metadata.add(key, static_cast<uint32_t>(*value));
   };
@@ -81,7 +85,8 @@ void add_vocabulary(GgufMetadata& metadata, text::VocabularySpec vocabulary, con
   if (assets.chat_template) metadata.add("tokenizer.chat_template", *assets.chat_template);
 }
 
-void add_text(GgufMetadata& metadata, const ModelSource& source, const spec::ModelSpec& spec) {
+void add_text(GgufMetadata& metadata, const ModelSource& source, const spec::ModelSpec& spec,
+              std::vector<std::string>& lost) {
   if (source.kind == SourceKind::gguf) {
     const formats::GgufSet file(source.path);
     for (const auto& [key, value] : file.metadata().items()) {
@@ -93,13 +98,13 @@ void add_text(GgufMetadata& metadata, const ModelSource& source, const spec::Mod
   if (!assets.tokenizer) return;
   const fs::path path = source.path / "tokenizer.json";
   if (!fs::exists(path)) {
-    add_vocabulary(metadata, gguf_vocabulary_of(sentencepiece_vocabulary(source.path), spec.vocab), assets);
+    add_vocabulary(metadata, gguf_vocabulary_of(sentencepiece_vocabulary(source.path), spec.vocab), assets, lost);
     return;
   }
   add_vocabulary(metadata,
                  gguf_vocabulary_of(read_file(path, uint64_t{1} << 30), path.string(),
                                     hf_tokenizer_config(source.path).special, spec.vocab),
-                 assets);
+                 assets, lost);
 }
 
 // A tensor to write: the parameters that lie in it, in order (a block's experts are one tensor).
@@ -143,10 +148,11 @@ std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vec
 
 }  // namespace
 
-void write_gguf(const fs::path& file, const ExportModel& model, Storage matrices) {
+std::vector<std::string> write_gguf(const fs::path& file, const ExportModel& model, Storage matrices) {
+  std::vector<std::string> lost;
   const FileType& type = file_type(matrices);
   GgufMetadata metadata = gguf_model_metadata(model.spec, model.name, type.id);
-  if (model.text) add_text(metadata, *model.text, model.spec);
+  if (model.text) add_text(metadata, *model.text, model.spec, lost);
   if (!metadata.contains("tokenizer.ggml.model")) metadata.add("tokenizer.ggml.model", std::string("none"));
 
   const std::vector<FileTensor> tensors = file_tensors(model.spec, spec::parameters(model.spec), type);
@@ -167,6 +173,7 @@ void write_gguf(const fs::path& file, const ExportModel& model, Storage matrices
     }
   }
   writer.finish();
+  return lost;
 }
 
 }  // namespace ingot::checkpoint

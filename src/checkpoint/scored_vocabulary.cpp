@@ -49,7 +49,7 @@ json parts_of(const json& document, const char* key, const char* list_key) {
 }
 
 // Whether a space is put in front of a text, from the normalizer and pre-tokenizer of Llama and Gemma.
-bool read_space_prefix(const json& document, const std::string& source) {
+bool read_space_prefix(const json& document, const std::string& source, std::vector<std::string>& lost) {
   const json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space_mark}};
   bool prefix = false, replaced = false;
   const auto refuse = [&](const json& part) {
@@ -73,8 +73,14 @@ bool read_space_prefix(const json& document, const std::string& source) {
     if (type != "Metaspace" || replaced || part.value("replacement", "") != space_mark || part.value("split", true)) {
       refuse(part);
     }
-    // "first" is what transformers writes for Llama; what reads GGUF files puts a space behind special tokens too.
-    prefix = part.value("prepend_scheme", part.value("add_prefix_space", true) ? "always" : "never") != "never";
+    const std::string scheme = part.value("prepend_scheme", part.value("add_prefix_space", true) ? "always" : "never");
+    prefix = scheme != "never";
+    if (prefix) {
+      lost.emplace_back(
+          "the tokenizer puts a space in front of texts that begin with none, in GGUF every text gets one: those that "
+          "begin with a space get other tokens");
+    }
+    if (scheme == "first") lost.emplace_back(prefix_lost);
     replaced = true;
   }
   if (!replaced) {
@@ -124,9 +130,9 @@ void fill_scored_json(const text::VocabularySpec& vocabulary, ordered_json& docu
   }
 }
 
-void fill_scored_vocabulary(const json& document, text::VocabularySpec& vocabulary) {
+void fill_scored_vocabulary(const json& document, text::VocabularySpec& vocabulary, std::vector<std::string>& lost) {
   const json& model = document.at("model");
-  vocabulary.add_space_prefix = read_space_prefix(document, vocabulary.name);
+  vocabulary.add_space_prefix = read_space_prefix(document, vocabulary.name, lost);
   vocabulary.scores.assign(vocabulary.tokens.size(), 0.0F);
   const std::string unk = model.value("unk_token", json()).is_string() ? model["unk_token"].get<std::string>() : "";
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {

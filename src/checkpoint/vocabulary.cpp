@@ -23,14 +23,14 @@ ordered_json byte_level(bool use_regex) {
 }
 
 ordered_json pre_tokenizer_of(const Splitting& splitting) {
-  if (splitting.pattern.empty() && !splitting.individual_digits) return byte_level(true);
+  if (splitting.patterns.empty() && !splitting.individual_digits) return byte_level(true);
   ordered_json steps = ordered_json::array();
   if (splitting.individual_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (!splitting.pattern.empty()) {
+  for (const std::string_view pattern : splitting.patterns) {
     steps.push_back(
-        {{"type", "Split"}, {"pattern", {{"Regex", splitting.pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
+        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
   }
-  steps.push_back(byte_level(splitting.pattern.empty()));
+  steps.push_back(byte_level(splitting.patterns.empty()));
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
@@ -83,7 +83,7 @@ const Splitting* splitting_of(const JsonObject& root, bool ignore_merges) {
   const std::vector<json> normalizers = flatten("normalizer", "normalizers");
   const bool nfc = normalizers.size() == 1 && normalizers.front().value("type", "") == "NFC";
   if (!normalizers.empty() && !nfc) return nullptr;
-  std::string pattern;
+  std::vector<std::string> patterns;
   bool digits = false, bytes = false, regex = false;
   for (const json& step : flatten("pre_tokenizer", "pretokenizers")) {
     const std::string type = step.value("type", "");
@@ -92,20 +92,19 @@ const Splitting* splitting_of(const JsonObject& root, bool ignore_merges) {
       bytes = true;
       regex = step.value("use_regex", true);
       if (step.value("add_prefix_space", true)) return nullptr;
-    } else if (type == "Digits" && !digits && step.value("individual_digits", false)) {
+    } else if (type == "Digits" && !digits && patterns.empty() && step.value("individual_digits", false)) {
       digits = true;
-    } else if (type == "Split" && pattern.empty() && step.value("behavior", "") == "Isolated" &&
-               !step.value("invert", false) && step.contains("pattern")) {
-      pattern = step["pattern"].value("Regex", "");
-      if (pattern.empty()) return nullptr;
+    } else if (type == "Split" && step.value("behavior", "") == "Isolated" && !step.value("invert", false) &&
+               step.contains("pattern") && step["pattern"].contains("Regex")) {
+      patterns.push_back(step["pattern"]["Regex"].get<std::string>());
     } else {
       return nullptr;
     }
   }
-  if (!bytes || regex != pattern.empty()) return nullptr;
+  if (!bytes || regex != patterns.empty()) return nullptr;
   for (const Splitting& splitting : text::splittings()) {
     if (splitting.individual_digits == digits && splitting.nfc == nfc && splitting.ignore_merges == ignore_merges &&
-        splitting.pattern == pattern) {
+        std::ranges::equal(splitting.patterns, patterns)) {
       return &splitting;
     }
   }
@@ -223,8 +222,8 @@ std::string tokenizer_json(const text::VocabularySpec& vocabulary) {
   return document.dump(1);
 }
 
-text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string& source,
-                                        const text::SpecialTokens& special, int64_t size) {
+GgufVocabulary gguf_vocabulary_of(std::string_view text, const std::string& source, const text::SpecialTokens& special,
+                                  int64_t size) {
   const json document = parse_json(text, source);
   const JsonObject root(document, source);
   const std::optional<JsonObject> model = root.object("model");
@@ -241,7 +240,8 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
                "GGUF export knows byte fallback, and byte-level BPE split as " + text::splitting_names(),
                "{}: GGUF has no name that Ingot knows for this normalizer and pre-tokenizer", source);
   }
-  text::VocabularySpec vocabulary;
+  GgufVocabulary result;
+  text::VocabularySpec& vocabulary = result.spec;
   vocabulary.name = source;
   vocabulary.model = scored ? "llama" : "gpt2";
   if (splitting != nullptr) vocabulary.pre = splitting->name;
@@ -275,7 +275,7 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
     if (vocabulary.token_types[id] == text::token_unused) vocabulary.tokens[id] = fmt::format("[PAD{}]", id);
   }
   if (scored) {
-    fill_scored_vocabulary(document, vocabulary);
+    fill_scored_vocabulary(document, vocabulary, result.lost);
   } else {
     for (const json& merge : *merges) vocabulary.merges.push_back(merge_text(merge, source));
   }
@@ -290,10 +290,13 @@ text::VocabularySpec gguf_vocabulary_of(std::string_view text, const std::string
   vocabulary.eos_id = id_of(eos);
   vocabulary.unk_id = id_of(scored ? model->string("unk_token") : special.unk);
   vocabulary.pad_id = id_of(special.pad);
-  return vocabulary;
+  return result;
 }
 
-text::VocabularySpec gguf_vocabulary_of(text::VocabularySpec vocabulary, int64_t size) {
+GgufVocabulary gguf_vocabulary_of(text::VocabularySpec vocabulary, int64_t size) {
+  std::vector<std::string> lost;
+  if (vocabulary.prefix_at_start_only && vocabulary.add_space_prefix.value_or(true)) lost.emplace_back(prefix_lost);
+  vocabulary.prefix_at_start_only = false;
   const auto refuse = [&](const char* what) {
     throw_error(ErrorKind::unsupported, "{}: GGUF has no words for {}", vocabulary.name, what);
   };
@@ -308,7 +311,6 @@ text::VocabularySpec gguf_vocabulary_of(text::VocabularySpec vocabulary, int64_t
       count(text::token_user_defined) != 0) {
     refuse("user-defined pieces without a space behind them");
   }
-  if (vocabulary.prefix_at_start_only) refuse("\"legacy\": false");
   for (const text::AddedToken& token : vocabulary.added) {
     if (token.single_word || token.lstrip || token.rstrip) refuse("added tokens that take white space");
     const auto id = static_cast<size_t>(token.id);
@@ -334,7 +336,7 @@ text::VocabularySpec gguf_vocabulary_of(text::VocabularySpec vocabulary, int64_t
     if (vocabulary.tokens[id].empty()) vocabulary.tokens[id] = fmt::format("[PAD{}]", id);
   }
   vocabulary.user_defined_inside = false;
-  return vocabulary;
+  return {std::move(vocabulary), std::move(lost)};
 }
 
 }  // namespace ingot::checkpoint

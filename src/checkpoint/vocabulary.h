@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -13,15 +14,21 @@ namespace ingot::checkpoint {
 // that pad a vocabulary) are left out. Errors: unsupported for a model or pre-tokenizer that is not known; corrupt.
 std::string tokenizer_json(const text::VocabularySpec& vocabulary);
 
+struct GgufVocabulary {
+  text::VocabularySpec spec;
+  std::vector<std::string>
+      lost;  // what GGUF has no words for, and which texts get other tokens by that: a sentence each
+};
+
 // The vocabulary of a tokenizer.json as a GGUF file has it, padded to `size` tokens with "[PAD<id>]" of type unused:
 // byte-level BPE, and BPE with byte fallback whose merges are those of scores (checkpoint/scored_vocabulary.h).
 // Errors: corrupt, also when there are more than `size` tokens; unsupported, by name, for what GGUF has no words for:
 // other models, and pre-tokenizers and normalizers outside the known names.
-text::VocabularySpec gguf_vocabulary_of(std::string_view tokenizer_json, const std::string& source,
-                                        const text::SpecialTokens& special, int64_t size);
+GgufVocabulary gguf_vocabulary_of(std::string_view tokenizer_json, const std::string& source,
+                                  const text::SpecialTokens& special, int64_t size);
 
 // The vocabulary of a SentencePiece model as a GGUF file has it, padded likewise. Errors: corrupt; unsupported, by
 // name: settings of which GGUF has no key.
-text::VocabularySpec gguf_vocabulary_of(text::VocabularySpec sentencepiece, int64_t size);
+GgufVocabulary gguf_vocabulary_of(text::VocabularySpec sentencepiece, int64_t size);
 
 }  // namespace ingot::checkpoint

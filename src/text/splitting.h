@@ -10,8 +10,8 @@ namespace ingot::text {
 
 struct Splitting {
   std::string_view name;
-  std::string_view
-      pattern;  // of an isolating Split in front of ByteLevel; empty: the pattern of GPT-2, ByteLevel's own
+  // Of isolating Splits in front of ByteLevel, one after the other; none: the pattern of GPT-2, ByteLevel's own.
+  std::span<const std::string_view> patterns;
   bool individual_digits = false;  // a Digits step in front: every \p{N} character by itself
   bool nfc = false;                // the text is normalised to form C first
   bool ignore_merges = false;      // a pre-token that is a token is emitted at once

@@ -58,10 +58,9 @@ void build_gpt2(const VocabularySpec& spec, TokenizerParts& parts) {
   using Kind = PreTokenizerStep::Kind;
   if (splitting->nfc) parts.normalizer.add({NormalizerStep::Kind::nfc});
   if (splitting->individual_digits) parts.pre_tokenizer.add(Kind::digit_characters);
-  if (splitting->pattern.empty()) {
-    parts.pre_tokenizer.add(Kind::gpt2);
-  } else {
-    parts.pre_tokenizer.add_regex(splitting->pattern, SplitBehavior::isolated, false);
+  if (splitting->patterns.empty()) parts.pre_tokenizer.add(Kind::gpt2);
+  for (const std::string_view pattern : splitting->patterns) {
+    parts.pre_tokenizer.add_regex(pattern, SplitBehavior::isolated, false);
   }
   parts.decode.byte_level = true;
   BpeOptions options;

@@ -1,5 +1,6 @@
 #include "checkpoint/text_assets.h"
 
+#include "checkpoint/scored_vocabulary.h"
 #include "checkpoint/vocabulary.h"
 #include "tests/checkpoint/fixtures.h"
 #include "text/sentencepiece_file.h"
@@ -37,7 +38,7 @@ TEST_P(Vocabulary, BothWays) {
   const std::string original = plain_tokens(name);
   const auto tokenizer = text::Tokenizer::from_json(original, name);
   const int64_t size = tokenizer->size() + 7;
-  const text::VocabularySpec vocabulary = gguf_vocabulary_of(original, name, {}, size);
+  const text::VocabularySpec vocabulary = gguf_vocabulary_of(original, name, {}, size).spec;
   EXPECT_EQ(vocabulary.pre, pre);
   EXPECT_EQ(vocabulary.tokens.size(), static_cast<size_t>(size));
   EXPECT_EQ(vocabulary.tokens.back(), "[PAD" + std::to_string(size - 1) + "]");
@@ -54,7 +55,7 @@ TEST(VocabularyOfLlama3, KeepsTheBosRule) {
   const std::string original = plain_tokens("llama3");
   const text::SpecialTokens special;
   const auto tokenizer = text::Tokenizer::from_json(original, "llama3", special);
-  text::VocabularySpec vocabulary = gguf_vocabulary_of(original, "llama3", special, tokenizer->size());
+  text::VocabularySpec vocabulary = gguf_vocabulary_of(original, "llama3", special, tokenizer->size()).spec;
   EXPECT_EQ(vocabulary.pre, "llama-bpe");
   EXPECT_EQ(vocabulary.add_bos, true);
   const std::string made = tokenizer_json(vocabulary);
@@ -66,14 +67,14 @@ TEST(VocabularyOfLlama3, KeepsTheBosRule) {
 TEST(VocabularyOfLlama2, BothWays) {
   const text::VocabularySpec model = text::parse_sentencepiece(read_file(text_golden("spm_llama.model")), "spm_llama");
   const auto tokenizer = text::Tokenizer::from_vocabulary(model);
-  const text::VocabularySpec gguf = gguf_vocabulary_of(model, tokenizer->size() + 5);
+  const text::VocabularySpec gguf = gguf_vocabulary_of(model, tokenizer->size() + 5).spec;
   EXPECT_EQ(gguf.model, "llama");
   EXPECT_EQ(gguf.tokens.back(), "[PAD" + std::to_string(tokenizer->size() + 4) + "]");
   expect_same_ids(*tokenizer, *text::Tokenizer::from_vocabulary(gguf));
   const std::string json = tokenizer_json(gguf);
   const auto from_json = text::Tokenizer::from_json(json, "made");
   expect_same_ids(*tokenizer, *from_json);
-  const text::VocabularySpec again = gguf_vocabulary_of(json, "made", {}, tokenizer->size());
+  const text::VocabularySpec again = gguf_vocabulary_of(json, "made", {}, tokenizer->size()).spec;
   EXPECT_EQ(again.tokens, model.tokens);
   EXPECT_EQ(again.token_types, model.token_types);
   EXPECT_EQ(again.add_space_prefix, true);
@@ -82,15 +83,28 @@ TEST(VocabularyOfLlama2, BothWays) {
   // The form that transformers writes now, and the one of the tokenizers package.
   for (const char* name : {"llama", "mistral"}) {
     const std::string original = read_file(text_golden(std::string(name) + ".tokenizer.json"));
-    const text::VocabularySpec made = gguf_vocabulary_of(original, name, {}, tokenizer->size());
+    const text::VocabularySpec made = gguf_vocabulary_of(original, name, {}, tokenizer->size()).spec;
     EXPECT_EQ(made.token_types, model.token_types);
     expect_same_ids(*tokenizer, *text::Tokenizer::from_vocabulary(made));
   }
 }
 
+// What a file cannot say is told, and only that.
+TEST(GgufVocabulary, TellsWhatIsLost) {
+  const auto lost = [](const std::string& json) { return gguf_vocabulary_of(json, "json", {}, 100000).lost; };
+  EXPECT_TRUE(lost(read_file(text_golden("llama.tokenizer.json"))).empty());
+  EXPECT_TRUE(lost(plain_tokens("gpt2")).empty());
+  EXPECT_EQ(lost(read_file(text_golden("mistral.tokenizer.json"))).size(), 2);
+  text::VocabularySpec model = text::parse_sentencepiece(read_file(text_golden("spm_llama.model")), "spm_llama");
+  const auto size = static_cast<int64_t>(model.tokens.size());
+  EXPECT_TRUE(gguf_vocabulary_of(model, size).lost.empty());
+  model.prefix_at_start_only = true;
+  EXPECT_EQ(gguf_vocabulary_of(model, size).lost, std::vector<std::string>{prefix_lost});
+}
+
 TEST(VocabularyOfUnigram, GoesToGguf) {
   const text::VocabularySpec model = text::parse_sentencepiece(read_file(text_golden("spm_unigram.model")), "unigram");
-  const text::VocabularySpec gguf = gguf_vocabulary_of(model, static_cast<int64_t>(model.tokens.size()));
+  const text::VocabularySpec gguf = gguf_vocabulary_of(model, static_cast<int64_t>(model.tokens.size())).spec;
   EXPECT_EQ(gguf.model, "t5");
   expect_same_ids(*text::Tokenizer::from_vocabulary(model), *text::Tokenizer::from_vocabulary(gguf));
   expect_error(ErrorKind::unsupported, {"t5"}, [&] { tokenizer_json(gguf); });

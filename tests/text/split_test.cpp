@@ -55,11 +55,12 @@ void expect_same(std::string_view pattern, const Splitter& split, unsigned seed)
 TEST(Split, Gpt2IsItsPattern) { expect_same(gpt2, split_gpt2, 1); }
 
 TEST(Split, Llama3IsItsPattern) {
-  expect_same(find_splitting("llama-bpe")->pattern, [](auto text, auto& out) { split_llama3(text, 3, out); }, 2);
+  expect_same(
+      find_splitting("llama-bpe")->patterns.front(), [](auto text, auto& out) { split_llama3(text, 3, out); }, 2);
 }
 
 TEST(Split, Qwen2IsItsPattern) {
-  expect_same(find_splitting("qwen2")->pattern, [](auto text, auto& out) { split_llama3(text, 1, out); }, 3);
+  expect_same(find_splitting("qwen2")->patterns.front(), [](auto text, auto& out) { split_llama3(text, 1, out); }, 3);
 }
 
 TEST(Split, WhiteSpaceAndWordsAreTheirPatterns) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -215,8 +216,6 @@ VocabularySpec vocabulary_of(const std::string& name, const std::string& pre) {
 TEST(Vocabulary, EncodesAsTheReference) {
   const ordered_json lists = read_golden_json("texts.json");
   for (const auto& [name, pre] : std::vector<std::pair<std::string, std::string>>{{"gpt2", "gpt-2"},
-                                                                                  {"gpt2", "default"},
-                                                                                  {"gpt2", ""},
                                                                                   {"llama3", "llama-bpe"},
                                                                                   {"qwen2", "qwen2"},
                                                                                   {"smollm2", "smollm"},
@@ -232,6 +231,27 @@ TEST(Vocabulary, EncodesAsTheReference) {
     const size_t first_special = lists["plain"].size();
     const auto text = lists["special"][0].get<std::string>();
     EXPECT_EQ(tokenizer->encode(text), golden["texts"][first_special]["ids"].get<Ids>()) << name;
+  }
+}
+
+// A file that names no splitting: punctuation and its like by themselves first, numbers without a space in front, by
+// threes.
+TEST(Vocabulary, SplitsAsLlamaCppWithoutAName) {
+  const auto named = Tokenizer::from_vocabulary(vocabulary_of("gpt2", "default"));
+  const auto unnamed = Tokenizer::from_vocabulary(vocabulary_of("gpt2", ""));
+  const auto pieces = [&](const std::vector<std::string>& parts) {
+    Ids ids;
+    for (const std::string& part : parts) {
+      const Ids more = named->encode(part);
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    return ids;
+  };
+  for (const std::vector<std::string>& parts : std::vector<std::vector<std::string>>{
+           {"123", "456", "7"}, {" ", "123", "4"}, {" a", "...", "b"}, {"x", "^=", " y"}, {" the", "'", "ll"}}) {
+    const std::string text = std::accumulate(parts.begin(), parts.end(), std::string());
+    EXPECT_EQ(named->encode(text), pieces(parts)) << text;
+    EXPECT_EQ(unnamed->encode(text), pieces(parts)) << text;
   }
 }
 

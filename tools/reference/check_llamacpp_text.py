@@ -32,9 +32,8 @@ KINDS = {
     "mistral": "BPE with byte fallback, as of Mistral, a space in front of a text without one",
     "spm_llama": "BPE model of SentencePiece", "spm_unigram": "unigram model of SentencePiece",
 }
-# Other names of splittings that Ingot reads (tokenizer.ggml.pre). "default" is none: Ingot takes it as GPT-2's, llama.cpp
-# as a splitting of its own that it warns of.
-NAMES = {"gpt2": ("gpt-2", "mpt", "phi-2", "smollm", "starcoder", "refact"),
+# Other names of splittings that Ingot reads (tokenizer.ggml.pre).
+NAMES = {"gpt2": ("gpt-2", "default", "mpt", "phi-2", "smollm", "starcoder", "refact"),
          "llama3": ("llama-bpe", "llama3", "llama-v3", "falcon3", "dbrx"), "cased": ("gpt-4o", "tekken")}
 SPECIAL = ("<s>", "</s>", "<unk>")
 
