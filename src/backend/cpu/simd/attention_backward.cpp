@@ -75,7 +75,7 @@ void run_dq(const AttentionBackward& task) {
         for (int64_t j = 0; j < columns; j += lanes) {
           const Floats distance = numbers + static_cast<float>(begin + j - query);
           const Bent score = bend(task.scores, load(scores + r * kBlock + j, Whole{}), distance, rate);
-          const Floats p = exp(score.score - lse);
+          const Floats p = exp_or_zero(score.score - lse);
           store(slope + j, p * (load(slope + j, Whole{}) - delta) * score.slope, Whole{});
         }
       } else {
@@ -153,7 +153,7 @@ void run_dkv(const AttentionBackward& task) {
           for (int64_t j = 0; j < columns; j += lanes) {
             const Floats distance = static_cast<float>(hidden - j) - numbers;
             const Bent score = bend(task.scores, load(p_row + j, Whole{}), distance, rate);
-            const Floats p = exp(score.score - load(lse + j, Whole{}));
+            const Floats p = exp_or_zero(score.score - load(lse + j, Whole{}));
             store(p_row + j, p, Whole{});
             store(slope + j, p * (load(slope + j, Whole{}) - load(delta + j, Whole{})) * score.slope, Whole{});
           }

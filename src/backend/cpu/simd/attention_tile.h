@@ -296,6 +296,9 @@ INGOT_INLINE Bent bend(const AttentionScores& scores, Floats product, Floats dis
   return {fma(distance, splat(rate), score), slope};
 }
 
+// e^x, but 0 below e^-80: what ALiBi leaves of far keys would be subnormal, and sums of such numbers are slow.
+INGOT_INLINE Floats exp_or_zero(Floats x) { return x <= -80.0F ? Floats{} : exp(x); }
+
 inline float rate_of(const AttentionScores& scores, int64_t head) {
   return scores.slopes == nullptr ? 0.0F : scores.slopes[head];
 }
