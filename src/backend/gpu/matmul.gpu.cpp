@@ -219,114 +219,40 @@ GPU_KERNEL_BODY(gemm_f32, GemmArgs) { multiply_plainly(a); }
 
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
-#include "ops/elementwise.h"
-#include "ops/matmul.h"
-#include "ops/matmul_bytes.h"
+#include "backend/gpu/products.h"
 
 namespace ingot::gpu {
 namespace {
 
-using ops::Context;
-
-void gemm(Context& context, DType in, GemmArgs args) {
+void multiply(ops::Context& context, const MatrixProduct& p) {
   const auto packed = [](const void* data, int64_t ld) {
     return ld % 8 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
   };
-  args.packed_a = packed(args.a, args.lda);
-  args.packed_b = packed(args.b, args.ldb);
-  const int64_t side = in == DType::f32 ? 64 : 128;
-  launch(context, in == DType::f32 ? gemm_f32 : gemm_mma, {blocks_of(args.m, side), blocks_of(args.n, side)}, args);
-}
-
-void run_matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b, ops::MatmulAttributes attributes) {
-  gemm(context, a.dtype,
-       {.c = c.data,
-        .a = a.data,
-        .b = b.data,
-        .m = c.shape[0],
-        .n = c.shape[1],
-        .k = a.shape[attributes.transpose_a ? 0 : 1],
-        .lda = a.shape[1],
-        .ldb = b.shape[1],
-        .ldc = c.shape[1],
-        .transpose_a = attributes.transpose_a,
-        .transpose_b = attributes.transpose_b,
-        .c_f32 = c.dtype == DType::f32,
-        .accumulate = attributes.accumulate});
-}
-
-bool in_place(const Weight& weight, DType dtype) {
-  return weight.storage == (dtype == DType::f32 ? Storage::f32 : Storage::bf16);
-}
-
-// Calls body(first row, rows, their data in `dtype`) for slices of the weight's rows, decoded where need be.
-template <class Body>
-void for_slices(Context& context, const Weight& weight, DType dtype, Body body) {
-  if (in_place(weight, dtype)) return body(int64_t{0}, weight.out, weight.data);
-  const Arena::Scope scope(context.scratch);
-  const int64_t most = ops::decoded_rows(weight.out, weight.in);
-  void* rows = context.scratch.take_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
-  for (int64_t begin = 0; begin < weight.out; begin += most) {
-    const Weight slice = weight.slice(begin, std::min(begin + most, weight.out));
-    ops::dequantize(context, {rows, dtype, {slice.out, slice.in}, &context.device}, slice);
-    body(begin, slice.out, static_cast<const void*>(rows));
-  }
-}
-
-const std::byte* columns_from(const Tensor& tensor, int64_t column) {
-  return static_cast<const std::byte*>(tensor.data) + static_cast<size_t>(column) * size_of(tensor.dtype);
-}
-
-void run_linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
-                ops::LinearAttributes attributes) {
-  for_slices(context, weight, x.dtype, [&](int64_t begin, int64_t rows, const void* data) {
-    gemm(context, x.dtype,
-         {.c = const_cast<std::byte*>(columns_from(y, begin)),
-          .a = x.data,
-          .b = data,
-          .m = x.shape[0],
-          .n = rows,
-          .k = weight.in,
-          .lda = weight.in,
-          .ldb = weight.in,
-          .ldc = weight.out,
-          .transpose_b = true,
-          .c_f32 = y.dtype == DType::f32,
-          .accumulate = attributes.accumulate});
-  });
-}
-
-void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
-                               ops::LinearAttributes attributes) {
-  const Arena::Scope scope(context.scratch);
-  // Sums over several slices that end in bf16 are kept in fp32 until the last one.
-  const bool several = !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in) < weight.out;
-  const bool staged = several && dx.dtype != DType::f32;
-  const Tensor sums = staged ? context.scratch.take(DType::f32, dx.shape) : dx;
-  if (staged && attributes.accumulate) ops::scale(context, sums, dx, 1.0F);
-  for_slices(context, weight, dy.dtype, [&](int64_t begin, int64_t rows, const void* data) {
-    gemm(context, dy.dtype,
-         {.c = sums.data,
-          .a = columns_from(dy, begin),
-          .b = data,
-          .m = dy.shape[0],
-          .n = weight.in,
-          .k = rows,
-          .lda = weight.out,
-          .ldb = weight.in,
-          .ldc = weight.in,
-          .c_f32 = sums.dtype == DType::f32,
-          .accumulate = begin > 0 || attributes.accumulate});
-  });
-  if (staged) ops::scale(context, dx, sums, 1.0F);
+  const GemmArgs args{.c = p.c,
+                      .a = p.a,
+                      .b = p.b,
+                      .m = p.m,
+                      .n = p.n,
+                      .k = p.k,
+                      .lda = p.lda,
+                      .ldb = p.ldb,
+                      .ldc = p.ldc,
+                      .transpose_a = p.transpose_a,
+                      .transpose_b = p.transpose_b,
+                      .packed_a = packed(p.a, p.lda),
+                      .packed_b = packed(p.b, p.ldb),
+                      .c_f32 = p.out == DType::f32,
+                      .accumulate = p.accumulate};
+  const int64_t side = p.in == DType::f32 ? 64 : 128;
+  launch(context, p.in == DType::f32 ? gemm_f32 : gemm_mma, {blocks_of(p.m, side), blocks_of(p.n, side)}, args);
 }
 
 }  // namespace
 
 void register_matmul(ops::Registry& registry, DeviceKind kind) {
-  registry.add<ops::Matmul>(kind, "tiles", run_matmul);
-  registry.add<ops::Linear>(kind, "tiles", run_linear);
-  registry.add<ops::LinearBackwardInput>(kind, "tiles", run_linear_backward_input);
+  registry.add<ops::Matmul>(kind, "tiles", run_matmul<multiply>);
+  registry.add<ops::Linear>(kind, "tiles", run_linear<multiply>);
+  registry.add<ops::LinearBackwardInput>(kind, "tiles", run_linear_backward_input<multiply>);
 }
 
 }  // namespace ingot::gpu
