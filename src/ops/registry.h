@@ -6,6 +6,7 @@
 // implementation can say why it declines a call; the first that does not decline runs.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -83,6 +84,23 @@ void tell_watch(Context& context, const char* op, const Args&... args) {
   context.watch->ran(op, tensors);
 }
 
+// Tells the device what the launches that follow are for.
+template <class... Args>
+void tell_device(Context& context, const char* op, const Args&... args) {
+  std::array<Operand, sizeof...(Args)> operands;
+  size_t count = 0;
+  const auto add = [&](const auto& arg) {
+    using Arg = std::decay_t<decltype(arg)>;
+    if constexpr (std::is_same_v<Arg, Tensor>) {
+      if (arg) operands[count++] = {ingot::name(arg.dtype), arg.shape};
+    } else if constexpr (std::is_same_v<Arg, Weight>) {
+      operands[count++] = {ingot::name(arg.storage), Shape{arg.out, arg.in}};
+    }
+  };
+  (add(args), ...);
+  context.device.begin_op(op, std::span<const Operand>(operands.data(), count));
+}
+
 // Runs the first implementation that accepts the call. ErrorKind::unsupported, with every reason, when none does.
 template <class Op, class... Args>
 void dispatch(Context& context, const Args&... args) {
@@ -95,6 +113,7 @@ void dispatch(Context& context, const Args&... args) {
         continue;
       }
     }
+    if (!context.device.host_visible()) tell_device(context, Op::name, args...);
     reinterpret_cast<RunOf<Op>>(entry.run)(context, args...);
     if (context.watch) tell_watch(context, Op::name, args...);
     return;

@@ -1,5 +1,7 @@
 #include "tensor/arena.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -10,7 +12,13 @@ size_t Arena::footprint(DType dtype, const Shape& shape) {
   return footprint(static_cast<size_t>(shape.elements()) * size_of(dtype));
 }
 
-Arena::Arena(Device& device, size_t bytes, std::string label) : buffer_(device, bytes), label_(std::move(label)) {}
+Arena::Arena(Device& device, size_t bytes, std::string label) : label_(std::move(label)) {
+  try {
+    buffer_ = Buffer(device, bytes);
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{} on {}: {}", label_, device.name(), error.message()), error.hint());
+  }
+}
 
 void* Arena::take_bytes(size_t bytes) {
   const size_t size = footprint(bytes);

@@ -16,7 +16,7 @@ class Arena {
   static size_t footprint(DType dtype, const Shape& shape);
 
   Arena() = default;
-  // Allocates `bytes` once. `label` is used in messages ("saved activations").
+  // Allocates `bytes` once. `label` is used in messages ("saved activations"), that of missing memory too.
   Arena(Device& device, size_t bytes, std::string label);
 
   // The next tensor; contents are what was there before. ErrorKind::internal, with label and sizes, when it is full:

@@ -6,16 +6,6 @@
 
 namespace ingot {
 
-const char* name(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::cpu: return "cpu";
-    case DeviceKind::cuda: return "cuda";
-    case DeviceKind::hip: return "hip";
-    case DeviceKind::sim: return "sim";
-  }
-  return "?";
-}
-
 Shape::Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
 
 Shape::Shape(std::span<const int64_t> dims) {
@@ -112,6 +102,14 @@ template int8_t* Tensor::as<int8_t>() const;
 template uint8_t* Tensor::as<uint8_t>() const;
 template int32_t* Tensor::as<int32_t>() const;
 template int64_t* Tensor::as<int64_t>() const;
+
+std::string text(const char* op, std::span<const Operand> operands) {
+  std::string all;
+  for (const Operand& operand : operands) {
+    all += fmt::format("{}{}{}", all.empty() ? "" : ", ", operand.type, operand.shape.text());
+  }
+  return fmt::format("{}({})", op, all);
+}
 
 std::string Tensor::text() const {
   return fmt::format("{}{} on {}", ingot::name(dtype), shape.text(), device ? device->name() : "no device");

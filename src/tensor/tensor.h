@@ -58,6 +58,13 @@ struct Tensor {
   std::string text() const;  // "bf16[2, 3] on cpu"
 };
 
+// What a message says of an argument of an op.
+struct Operand {
+  const char* type = "";  // "bf16", "q8_0"
+  Shape shape{};
+};
+std::string text(const char* op, std::span<const Operand> operands);  // "rms_norm(bf16[4, 64], f32[64])"
+
 // Owns `bytes` bytes on a device, aligned to 64 at least, zero-filled. Movable.
 class Buffer {
  public:

@@ -3,70 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <functional>
 
-#include "backend/gpu/runtime/code_objects.h"
-#include "base/error.h"
+#include "tensor/arena.h"
+#include "tests/backend/gpu/fake_driver.h"
 
 namespace ingot::gpu {
 namespace {
-
-struct Books {
-  std::vector<std::string> calls;
-  std::string runs = "cuda";  // the architecture whose code it takes
-  std::string fails;          // the call that fails
-};
-
-class FakeDriver : public Driver {
- public:
-  FakeDriver(Books& books, DeviceKind kind) : books_(books), kind_(kind) {}
-  DeviceKind kind() const override { return kind_; }
-  const std::string& library() const override { return library_; }
-  std::string version() const override { return "1"; }
-  int num_devices() override { return 2; }
-  std::string device_name(int) override { return "Pretender"; }
-  size_t memory_bytes(int) override { return 1000; }
-  std::string architecture(int) override { return kind_ == DeviceKind::cuda ? "sm_90" : ""; }
-  void use(int device) override { used_ = device; }
-  size_t free_bytes() override { return 500; }
-  void* allocate(size_t bytes) override {
-    if (bytes > 500) throw_error(ErrorKind::resource, "no memory");
-    return std::calloc(1, bytes);
-  }
-  void release(void* data) noexcept override { std::free(data); }
-  void copy_to_device(void* to, const void* from, size_t bytes) override { copy(to, from, bytes); }
-  void copy_to_host(void* to, const void* from, size_t bytes) override { copy(to, from, bytes); }
-  Module load(const void* image) override {
-    for (const CodeObject& code : code_objects()) {
-      if (code.begin != image || code.architecture != books_.runs) continue;
-      books_.calls.push_back("load " + std::string(code.file));
-      return const_cast<unsigned char*>(code.begin);
-    }
-    return nullptr;
-  }
-  Function function(Module, const char* name) override {
-    books_.calls.push_back(std::string("function ") + name);
-    return const_cast<char*>(name);
-  }
-  void allow_shared(Function, size_t bytes) override { books_.calls.push_back("shared " + std::to_string(bytes)); }
-  void launch(Function function, Grid grid, int threads, size_t, const void* args) override {
-    if (books_.fails == "launch") throw_error(ErrorKind::unavailable, "too many resources");
-    books_.calls.push_back("launch " + std::string(static_cast<const char*>(function)) + " " + std::to_string(grid.x) +
-                           " " + std::to_string(threads) + " " + std::to_string(*static_cast<const int*>(args)) +
-                           " on " + std::to_string(used_));
-  }
-  void synchronize() override {}
-
- private:
-  void copy(void* to, const void* from, size_t bytes) {
-    if (books_.fails == "copy") throw_error(ErrorKind::unavailable, "illegal address");
-    std::memcpy(to, from, bytes);
-  }
-  Books& books_;
-  DeviceKind kind_;
-  std::string library_ = "libfake.so";
-  int used_ = -1;
-};
 
 std::string message_of(const std::function<void()>& body) {
   try {
@@ -77,67 +20,169 @@ std::string message_of(const std::function<void()>& body) {
   return {};
 }
 
+constexpr unsigned char image[3] = {};
+constexpr CodeObject code[] = {{"a.gpu.cpp", "cuda", image, image + 1},
+                               {"a.gpu.cpp", "gfx90a", image + 1, image + 2},
+                               {"a.gpu.cpp", "gfx942", image + 2, image + 3}};
+constexpr KernelInfo kernel{"a.gpu.cpp", "some_kernel", 64, sizeof(int), nullptr, nullptr};
+
 class DriverDeviceTest : public testing::Test {
  protected:
-  void SetUp() override {
-    if (!code_objects().empty()) file_ = std::string(code_objects().front().file);
+  std::unique_ptr<GpuDevice> device(DeviceKind kind = DeviceKind::cuda, int index = 1,
+                                    DriverDeviceSettings settings = {}) {
+    settings.code = code;
+    return make_device(std::make_shared<FakeDriver>(books_, kind, code), index, settings);
   }
-  // A build without device code says so, and there is nothing more to test.
-  bool without_code() {
-    if (!code_objects().empty()) return false;
-    EXPECT_NE(message_of([&] { device(); }).find("this build has no code for GPUs"), std::string::npos);
-    return true;
+  // What was done since the last time.
+  std::vector<std::string> calls() { return std::exchange(books_.calls, {}); }
+  static void launch(GpuDevice& gpu, Grid grid = {5, 1}, size_t dynamic_shared_bytes = 0) {
+    const int args = 7;
+    gpu.launch(kernel, &args, grid, dynamic_shared_bytes);
   }
-  std::unique_ptr<GpuDevice> device(DeviceKind kind = DeviceKind::cuda, int index = 1) {
-    return make_device(std::make_shared<FakeDriver>(books_, kind), index);
-  }
-  KernelInfo kernel() const { return {file_.c_str(), "some_kernel", 64, sizeof(int), nullptr, nullptr}; }
+  using Calls = std::vector<std::string>;
 
   Books books_;
-  std::string file_;
 };
 
 TEST_F(DriverDeviceTest, LoadsCodeOnceAndLaunchesWithTheArguments) {
-  if (without_code()) return;
-  books_.runs = code_objects().front().architecture;
-  const bool cuda = books_.runs == "cuda";
-  const auto gpu = device(cuda ? DeviceKind::cuda : DeviceKind::hip);
-  EXPECT_EQ(gpu->name(), cuda ? "cuda:1" : "hip:1");
-  EXPECT_EQ(gpu->arch(), cuda ? "sm_90" : books_.runs);
-  const int args = 7;
-  gpu->launch(kernel(), &args, {5, 1}, 0);
-  gpu->launch(kernel(), &args, {6, 1}, 60000);
-  gpu->launch(kernel(), &args, {7, 1}, 60000);
-  const std::vector<std::string> wanted{
-      "load " + file_, "function some_kernel",           "launch some_kernel 5 64 7 on 1",
-      "shared 60000",  "launch some_kernel 6 64 7 on 1", "launch some_kernel 7 64 7 on 1"};
-  EXPECT_EQ(books_.calls, wanted);
+  const auto gpu = device();
+  EXPECT_EQ(gpu->name(), "cuda:1");
+  EXPECT_EQ(gpu->arch(), "sm_90");
+  EXPECT_EQ(gpu->warp_width(), 32);
+  launch(*gpu);
+  launch(*gpu, {6, 1}, 60000);
+  launch(*gpu, {7, 1}, 60000);
+  EXPECT_EQ(calls(), (Calls{"load a.gpu.cpp", "function some_kernel", "launch some_kernel 5 64 7 on 1 in stream0",
+                            "shared 60000", "launch some_kernel 6 64 7 on 1 in stream0",
+                            "launch some_kernel 7 64 7 on 1 in stream0"}));
 }
 
-TEST_F(DriverDeviceTest, NamesWhatFailed) {
-  if (without_code()) return;
-  books_.runs = code_objects().front().architecture;
-  const auto gpu = device(books_.runs == "cuda" ? DeviceKind::cuda : DeviceKind::hip);
-  const int args = 7;
+TEST_F(DriverDeviceTest, TakesTheArchitectureFromTheCodeThatLoads) {
+  books_.runs = "gfx942";
+  const auto gpu = device(DeviceKind::hip, 0);
+  EXPECT_EQ(gpu->name(), "hip:0");
+  EXPECT_EQ(gpu->arch(), "gfx942");
+  EXPECT_EQ(gpu->warp_width(), 64);
+}
+
+TEST_F(DriverDeviceTest, StreamsEventsAndCopies) {
+  const auto gpu = device();
+  int host = 3;
+  void* data = gpu->allocate(sizeof host);
+  void* pinned = gpu->allocate_host(sizeof host);
+  calls();
+  {
+    const auto event = gpu->make_event();
+    gpu->copy_from_host(data, &host, sizeof host);
+    EXPECT_EQ(calls(), (Calls{"copy 4 in stream0", "wait for stream0"}));
+    gpu->start_copy_to_host(Stream::copy, pinned, data, sizeof host);
+    event->record(Stream::copy);
+    event->hold(Stream::compute);
+    event->wait();
+    EXPECT_EQ(calls(),
+              (Calls{"copy 4 in stream1", "record event0 in stream1", "hold stream0 for event0", "wait for event0"}));
+    EXPECT_TRUE(event->done());
+    books_.fails = "late";
+    EXPECT_FALSE(event->done());
+    books_.fails.clear();
+    gpu->start_copy_from_host(Stream::copy, data, pinned, 0);
+    EXPECT_EQ(calls(), Calls{});
+  }
+  EXPECT_NE(gpu->native_stream(Stream::compute), gpu->native_stream(Stream::copy));
+  EXPECT_NE(gpu->native_context(), nullptr);
+  gpu->release(data, sizeof host);  // both streams may use it
+  EXPECT_EQ(calls(), (Calls{"wait for stream0", "wait for stream1"}));
+  gpu->release_host(pinned, sizeof host);
+  EXPECT_EQ(books_.alive, 2);  // the streams
+}
+
+TEST_F(DriverDeviceTest, ReleasesWhatItMade) {
+  {
+    const auto gpu = device();
+    launch(*gpu);
+    const auto event = gpu->make_event();
+    const auto replay = gpu->record([&] { launch(*gpu); });
+    EXPECT_EQ(books_.alive, 4);
+  }
+  EXPECT_EQ(books_.alive, 0);
+}
+
+TEST_F(DriverDeviceTest, RecordsLaunches) {
+  const auto gpu = device();
+  launch(*gpu);
+  calls();
+  const auto replay = gpu->record([&] { launch(*gpu, {9, 1}); });
+  replay->run();
+  replay->run();
+  EXPECT_EQ(calls(), (Calls{"record stream0", "launch some_kernel 9 64 7 on 1 in stream0", "run graph0 in stream0",
+                            "run graph0 in stream0"}));
+}
+
+TEST_F(DriverDeviceTest, RecordsOnlyWhatCanBeRunAgain) {
+  const auto gpu = device();
+  EXPECT_NE(message_of([&] { gpu->record([&] { launch(*gpu); }); }).find("a kernel is loaded while"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { gpu->record([&] { gpu->allocate(1); }); }).find("memory is allocated while"),
+            std::string::npos);
+  EXPECT_EQ(books_.alive, 2);  // the streams: half a graph is not kept
+  books_.fails = "end_recording";
+  EXPECT_NE(message_of([&] { gpu->record([] {}); }).find("not permitted"), std::string::npos);
+}
+
+TEST_F(DriverDeviceTest, GraphsAreForCudaUnlessAsked) {
+  EXPECT_TRUE(device()->replays());
+  EXPECT_FALSE(device(DeviceKind::cuda, 0, {.replays = false})->replays());
+  books_.runs = "gfx90a";
+  EXPECT_FALSE(device(DeviceKind::hip)->replays());
+  EXPECT_TRUE(device(DeviceKind::hip, 0, {.replays = true})->replays());
+}
+
+TEST_F(DriverDeviceTest, NamesTheOpThatFailed) {
+  const auto gpu = device();
   int host = 0;
   void* data = gpu->allocate(sizeof host);
-  gpu->launch(kernel(), &args, {5, 1}, 0);
+  const Operand operands[] = {{"bf16", Shape{4, 64}}, {"q8_0", Shape{8, 64}}};
+  gpu->begin_op("linear", operands);
+  launch(*gpu);
+  gpu->begin_op("later", {});
   books_.fails = "copy";
-  const std::string copy = message_of([&] { gpu->copy_to_host(&host, data, sizeof host); });
-  EXPECT_NE(copy.find("illegal address; the last kernel started before was some_kernel"), std::string::npos) << copy;
+  EXPECT_EQ(
+      message_of([&] { gpu->copy_to_host(&host, data, sizeof host); }),
+      "cuda:1: illegal address; the last that was started is linear(bf16[4, 64], q8_0[8, 64]), kernel some_kernel");
+  books_.fails = "wait";
+  EXPECT_NE(message_of([&] { gpu->make_event()->wait(); }).find("linear(bf16[4, 64]"), std::string::npos);
   books_.fails = "launch";
-  const std::string launch = message_of([&] { gpu->launch(kernel(), &args, {5, 2}, 0); });
-  EXPECT_NE(launch.find("kernel some_kernel on"), std::string::npos) << launch;
-  EXPECT_NE(launch.find("grid 5 x 2: too many resources"), std::string::npos) << launch;
+  gpu->begin_op("linear", operands);
+  EXPECT_EQ(message_of([&] { launch(*gpu, {5, 2}); }),
+            "linear(bf16[4, 64], q8_0[8, 64]) on cuda:1: kernel some_kernel, grid 5 x 2 of 64 threads: too many "
+            "resources");
+  books_.fails.clear();
   gpu->release(data, sizeof host);
 }
 
+TEST_F(DriverDeviceTest, WaitingForLaunchesNamesTheVeryOne) {
+  const auto gpu = device(DeviceKind::cuda, 0, {.wait_for_launches = true});
+  const Operand operands[] = {{"f32", Shape{3}}};
+  gpu->begin_op("scale", operands);
+  books_.fails = "wait";
+  EXPECT_EQ(message_of([&] { launch(*gpu); }), "scale(f32[3]) on cuda:0: kernel some_kernel: illegal address");
+}
+
+TEST_F(DriverDeviceTest, MissingMemoryIsSaidWithTheArena) {
+  const auto gpu = device();
+  EXPECT_EQ(message_of([&] { Arena(*gpu, 600, "saved activations"); }),
+            "saved activations on cuda:1: 600 bytes of memory are needed, 500 are available (no memory)");
+}
+
 TEST_F(DriverDeviceTest, RefusesDevicesThatAreNotThereOrHaveNoCode) {
-  if (without_code()) return;
   EXPECT_NE(message_of([&] { device(DeviceKind::cuda, 2); }).find("'cuda:2': there are 2"), std::string::npos);
   books_.runs = "gfx000";
-  const std::string none = message_of([&] { device(DeviceKind::hip, 0); });
-  EXPECT_NE(none.find("hip:0 (Pretender): this build has no code"), std::string::npos) << none;
+  EXPECT_EQ(message_of([&] { device(DeviceKind::hip, 0); }),
+            "hip:0 (Pretender): this build has no code of a.gpu.cpp for it; it has: gfx90a, gfx942");
+  EXPECT_NE(message_of([&] {
+              make_device(std::make_shared<FakeDriver>(books_, DeviceKind::cuda, code), 0, {.code = {}});
+            }).find("this build has no code for GPUs"),
+            std::string::npos);
 }
 
 TEST(FindDriver, SaysWhyThereIsNone) {

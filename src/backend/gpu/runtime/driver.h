@@ -17,6 +17,9 @@ class Driver {
  public:
   using Module = void*;
   using Function = void*;
+  using StreamHandle = void*;  // CUstream, hipStream_t
+  using EventHandle = void*;
+  using GraphHandle = void*;  // ready to run
 
   virtual ~Driver() = default;
   virtual DeviceKind kind() const = 0;
@@ -32,11 +35,29 @@ class Driver {
   // Makes it the calling thread's; what follows is about it.
   virtual void use(int device) = 0;
 
+  // The driver's own handle of the context that is in use; null when it has none (HIP).
+  virtual void* context() = 0;
+
   virtual size_t free_bytes() = 0;
-  virtual void* allocate(size_t bytes) = 0;  // zero-filled
+  virtual void* allocate(size_t bytes) = 0;  // zero-filled, and that done
   virtual void release(void* data) noexcept = 0;
-  virtual void copy_to_device(void* to, const void* from, size_t bytes) = 0;
-  virtual void copy_to_host(void* to, const void* from, size_t bytes) = 0;
+  virtual void* allocate_host(size_t bytes) = 0;  // page-locked
+  virtual void release_host(void* data) noexcept = 0;
+
+  // Streams that do not wait for the driver's own default stream.
+  virtual StreamHandle make_stream() = 0;
+  virtual void release_stream(StreamHandle stream) noexcept = 0;
+  virtual void synchronize(StreamHandle stream) = 0;
+  // Both return when the copy is under way; from or to memory that is not page-locked it may be done by then.
+  virtual void copy_to_device(void* to, const void* from, size_t bytes, StreamHandle stream) = 0;
+  virtual void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) = 0;
+
+  virtual EventHandle make_event() = 0;  // without times
+  virtual void release_event(EventHandle event) noexcept = 0;
+  virtual void record(EventHandle event, StreamHandle stream) = 0;
+  virtual void hold(StreamHandle stream, EventHandle event) = 0;  // what the stream is given later waits for the event
+  virtual bool done(EventHandle event) = 0;
+  virtual void wait(EventHandle event) = 0;
 
   // Null when the image holds no code for this device.
   virtual Module load(const void* image) = 0;
@@ -44,8 +65,15 @@ class Driver {
   // Lets the function have this much dynamic shared memory.
   virtual void allow_shared(Function function, size_t bytes) = 0;
   // Starts it with the argument struct at `args`.
-  virtual void launch(Function function, Grid grid, int threads, size_t dynamic_shared_bytes, const void* args) = 0;
-  virtual void synchronize() = 0;
+  virtual void launch(Function function, Grid grid, int threads, size_t dynamic_shared_bytes, const void* args,
+                      StreamHandle stream) = 0;
+
+  // Between the two, what the calling thread gives the stream is recorded and not run. `end_recording` makes it ready
+  // to run again; its errors are those of what was recorded, too.
+  virtual void begin_recording(StreamHandle stream) = 0;
+  virtual GraphHandle end_recording(StreamHandle stream) = 0;
+  virtual void run(GraphHandle graph, StreamHandle stream) = 0;
+  virtual void release_graph(GraphHandle graph) noexcept = 0;
 };
 
 // A driver, or why there is none.

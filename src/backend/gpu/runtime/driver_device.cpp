@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <unordered_map>
 
-#include "backend/gpu/runtime/code_objects.h"
 #include "base/error.h"
 
 namespace ingot::gpu {
@@ -14,20 +14,28 @@ constexpr size_t shared_without_asking = size_t{48} << 10;
 
 class DriverDevice : public GpuDevice {
  public:
-  DriverDevice(std::shared_ptr<Driver> driver, int index) : driver_(std::move(driver)), index_(index) {
+  DriverDevice(std::shared_ptr<Driver> driver, int index, const DriverDeviceSettings& settings)
+      : driver_(std::move(driver)), index_(index), settings_(settings) {
     const int count = driver_->num_devices();
     if (index < 0 || index >= count) {
       throw_hint(ErrorKind::unavailable, "`ingot devices` lists what there is",
                  "device '{}': there are {} of this kind", name(), count);
     }
     driver_->use(index_);
-    if (code_objects().empty()) {
+    if (settings_.code.empty()) {
       throw_hint(ErrorKind::unavailable, "build with ./run build --gpu all", "this build has no code for GPUs");
     }
-    const std::string_view any = code_objects().front().file;
+    const std::string_view any = settings_.code.front().file;
     code_architecture_ = find_code(any, modules_[any]);
     architecture_ = driver_->architecture(index_);
     if (architecture_.empty()) architecture_ = code_architecture_;
+    for (Driver::StreamHandle& stream : streams_) stream = driver_->make_stream();
+  }
+  DriverDevice(const DriverDevice&) = delete;
+  DriverDevice& operator=(const DriverDevice&) = delete;
+  ~DriverDevice() override {
+    if (!usable()) return;
+    for (Driver::StreamHandle stream : streams_) driver_->release_stream(stream);
   }
 
   DeviceKind kind() const override { return driver_->kind(); }
@@ -40,39 +48,106 @@ class DriverDevice : public GpuDevice {
   }
   int warp_width() const override { return code_architecture_.starts_with("gfx9") ? 64 : 32; }
 
+  void* native_stream(Stream stream) const override { return handle(stream); }
+  void* native_context() const override {
+    driver_->use(index_);
+    return driver_->context();
+  }
+
   void* allocate(size_t bytes) override {
     if (bytes == 0) return nullptr;
+    refuse_to_record("memory is allocated");
     driver_->use(index_);
-    return driver_->allocate(bytes);
+    try {
+      return driver_->allocate(bytes);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::resource) throw;
+      throw_hint(ErrorKind::resource, "use a smaller model, batch or sequence length, or a device with more memory",
+                 "{} bytes of memory are needed, {} are available ({})", bytes, driver_->free_bytes(), error.message());
+    }
   }
   void release(void* data, size_t) noexcept override {
-    if (data != nullptr) driver_->release(data);
+    if (data == nullptr || !idle()) return;
+    driver_->release(data);
   }
-  void copy_from_host(void* destination, const void* source, size_t bytes) override {
-    if (bytes == 0) return;
+  void* allocate_host(size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    refuse_to_record("memory is allocated");
     driver_->use(index_);
-    after_launches([&] { driver_->copy_to_device(destination, source, bytes); });
+    return driver_->allocate_host(bytes);
+  }
+  void release_host(void* data, size_t) noexcept override {
+    if (data == nullptr || !idle()) return;
+    driver_->release_host(data);
+  }
+
+  void copy_from_host(void* destination, const void* source, size_t bytes) override {
+    start_copy_from_host(Stream::compute, destination, source, bytes);
+    if (bytes > 0) synchronize();
   }
   void copy_to_host(void* destination, const void* source, size_t bytes) override {
-    if (bytes == 0) return;
-    driver_->use(index_);
-    after_launches([&] { driver_->copy_to_host(destination, source, bytes); });
+    start_copy_to_host(Stream::compute, destination, source, bytes);
+    if (bytes > 0) synchronize();
   }
+  void start_copy_from_host(Stream stream, void* destination, const void* source, size_t bytes) override {
+    if (bytes == 0) return;
+    refuse_to_record("memory is copied");
+    driver_->use(index_);
+    waited([&] { driver_->copy_to_device(destination, source, bytes, handle(stream)); });
+  }
+  void start_copy_to_host(Stream stream, void* destination, const void* source, size_t bytes) override {
+    if (bytes == 0) return;
+    refuse_to_record("memory is copied");
+    driver_->use(index_);
+    waited([&] { driver_->copy_to_host(destination, source, bytes, handle(stream)); });
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<DriverEvent>(*this); }
 
   void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
     driver_->use(index_);
     Loaded& loaded = load(kernel);
-    if (dynamic_shared_bytes > loaded.shared_allowed) {
-      driver_->allow_shared(loaded.function, dynamic_shared_bytes);
-      loaded.shared_allowed = dynamic_shared_bytes;
-    }
     try {
-      driver_->launch(loaded.function, grid, kernel.threads, dynamic_shared_bytes, args);
+      if (dynamic_shared_bytes > loaded.shared_allowed) {
+        driver_->allow_shared(loaded.function, dynamic_shared_bytes);
+        loaded.shared_allowed = dynamic_shared_bytes;
+      }
+      driver_->launch(loaded.function, grid, kernel.threads, dynamic_shared_bytes, args, handle(Stream::compute));
     } catch (const Error& error) {
-      throw_error(error.kind(), "kernel {} on {}, grid {} x {}: {}", kernel.name, name(), grid.x, grid.y,
-                  error.message());
+      throw_error(error.kind(), "{} on {}: kernel {}, grid {} x {} of {} threads: {}", op().text(), name(), kernel.name,
+                  grid.x, grid.y, kernel.threads, error.message());
     }
+    last_op_ = op();
     last_kernel_ = kernel.name;
+    if (settings_.wait_for_launches && !recording_) synchronize();
+  }
+
+  bool replays() const override { return settings_.replays.value_or(kind() == DeviceKind::cuda); }
+  std::unique_ptr<Replay> record(FunctionRef<void()> work) override {
+    refuse_to_record("a recording begins");
+    driver_->use(index_);
+    driver_->begin_recording(handle(Stream::compute));
+    recording_ = true;
+    std::exception_ptr failure;
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    recording_ = false;
+    Driver::GraphHandle graph = nullptr;
+    try {
+      graph = driver_->end_recording(handle(Stream::compute));
+    } catch (const Error& error) {
+      if (!failure) {
+        throw_hint(ErrorKind::unavailable, "INGOT_GRAPHS=0 starts every kernel by itself", "{}: {}; the last op was {}",
+                   name(), error.message(), op().text());
+      }
+    }
+    if (failure) {
+      if (graph != nullptr) driver_->release_graph(graph);
+      std::rethrow_exception(failure);
+    }
+    return std::make_unique<DriverReplay>(*this, graph, op());
   }
 
  private:
@@ -81,31 +156,124 @@ class DriverDevice : public GpuDevice {
     size_t shared_allowed = shared_without_asking;
   };
 
-  // Errors of kernels come out of the next call that waits for them.
-  template <class Copy>
-  void after_launches(Copy copy) {
+  class DriverEvent : public Event {
+   public:
+    explicit DriverEvent(DriverDevice& device) : device_(device) {
+      device_.driver_->use(device_.index_);
+      event_ = device_.driver_->make_event();
+    }
+    DriverEvent(const DriverEvent&) = delete;
+    DriverEvent& operator=(const DriverEvent&) = delete;
+    ~DriverEvent() override {
+      if (device_.usable()) device_.driver_->release_event(event_);
+    }
+    void record(Stream stream) override {
+      device_.refuse_to_record("an event is used");
+      device_.driver_->use(device_.index_);
+      device_.driver_->record(event_, device_.handle(stream));
+    }
+    void hold(Stream stream) override {
+      device_.refuse_to_record("an event is used");
+      device_.driver_->use(device_.index_);
+      device_.driver_->hold(device_.handle(stream), event_);
+    }
+    bool done() override {
+      bool done = false;
+      device_.driver_->use(device_.index_);
+      device_.waited([&] { done = device_.driver_->done(event_); });
+      return done;
+    }
+    void wait() override {
+      device_.refuse_to_record("the host waits");
+      device_.driver_->use(device_.index_);
+      device_.waited([&] { device_.driver_->wait(event_); });
+    }
+
+   private:
+    DriverDevice& device_;
+    Driver::EventHandle event_ = nullptr;
+  };
+
+  class DriverReplay : public Replay {
+   public:
+    DriverReplay(DriverDevice& device, Driver::GraphHandle graph, const OpNote& last)
+        : device_(device), graph_(graph), last_(last) {}
+    DriverReplay(const DriverReplay&) = delete;
+    DriverReplay& operator=(const DriverReplay&) = delete;
+    ~DriverReplay() override {
+      if (device_.idle()) device_.driver_->release_graph(graph_);
+    }
+    void run() override {
+      device_.driver_->use(device_.index_);
+      device_.waited([&] { device_.driver_->run(graph_, device_.handle(Stream::compute)); });
+      device_.last_op_ = last_;
+      device_.last_kernel_ = "a graph that ends with it";
+    }
+
+   private:
+    DriverDevice& device_;
+    Driver::GraphHandle graph_;
+    OpNote last_;
+  };
+
+  Driver::StreamHandle handle(Stream stream) const { return streams_[stream == Stream::compute ? 0 : 1]; }
+
+  void synchronize() {
+    waited([&] { driver_->synchronize(handle(Stream::compute)); });
+  }
+
+  // Errors of kernels come out of calls that come after them.
+  template <class Call>
+  void waited(Call call) {
     try {
-      copy();
+      call();
     } catch (const Error& error) {
-      throw_error(error.kind(), "{}: {}; the last kernel started before was {}", name(), error.message(),
-                  last_kernel_.empty() ? "none" : last_kernel_);
+      if (last_kernel_.empty()) throw_error(error.kind(), "{}: {}", name(), error.message());
+      if (settings_.wait_for_launches) {
+        throw_error(error.kind(), "{} on {}: kernel {}: {}", last_op_.text(), name(), last_kernel_, error.message());
+      }
+      throw_hint(error.kind(), "with INGOT_GPU_WAIT=1 the error names the very op that it is of",
+                 "{}: {}; the last that was started is {}, kernel {}", name(), error.message(), last_op_.text(),
+                 last_kernel_);
+    }
+  }
+
+  void refuse_to_record(const char* what) const {
+    if (recording_) throw_error(ErrorKind::internal, "{}: {} while {} is recorded", name(), what, op().text());
+  }
+
+  // For what must not throw: false when the driver does not answer any more; then there is nothing left to release.
+  bool usable() const noexcept {
+    try {
+      driver_->use(index_);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+  bool idle() const noexcept {
+    try {
+      driver_->use(index_);
+      for (Driver::StreamHandle stream : streams_) driver_->synchronize(stream);
+      return true;
+    } catch (const Error&) {
+      return false;
     }
   }
 
   Loaded& load(const KernelInfo& kernel) {
-    const auto [at, added] = kernels_.try_emplace(kernel.name);
-    if (added) {
-      Driver::Module& module = modules_[kernel.file];
-      if (module == nullptr) find_code(kernel.file, module);
-      at->second.function = driver_->function(module, kernel.name);
-    }
-    return at->second;
+    const auto found = kernels_.find(kernel.name);
+    if (found != kernels_.end()) return found->second;
+    refuse_to_record("a kernel is loaded");
+    Driver::Module& module = modules_[kernel.file];
+    if (module == nullptr) find_code(kernel.file, module);
+    return kernels_[kernel.name] = {driver_->function(module, kernel.name)};
   }
 
   // Loads the code of a source file that this device runs; returns the architecture it was made for.
   std::string find_code(std::string_view file, Driver::Module& module) {
     std::string there;
-    for (const CodeObject& code : code_objects()) {
+    for (const CodeObject& code : settings_.code) {
       const bool cuda = code.architecture == "cuda";
       if (code.file != file || cuda != (kind() == DeviceKind::cuda)) continue;
       there += fmt::format("{}{}", there.empty() ? "" : ", ", code.architecture);
@@ -120,17 +288,22 @@ class DriverDevice : public GpuDevice {
 
   std::shared_ptr<Driver> driver_;
   int index_;
+  DriverDeviceSettings settings_;
   std::string architecture_;
   std::string code_architecture_;
+  std::array<Driver::StreamHandle, 2> streams_{};
   std::unordered_map<std::string_view, Driver::Module> modules_;
   std::unordered_map<std::string_view, Loaded> kernels_;
+  bool recording_ = false;
+  OpNote last_op_;
   std::string last_kernel_;
 };
 
 }  // namespace
 
-std::unique_ptr<GpuDevice> make_device(std::shared_ptr<Driver> driver, int index) {
-  return std::make_unique<DriverDevice>(std::move(driver), index);
+std::unique_ptr<GpuDevice> make_device(std::shared_ptr<Driver> driver, int index,
+                                       const DriverDeviceSettings& settings) {
+  return std::make_unique<DriverDevice>(std::move(driver), index, settings);
 }
 
 }  // namespace ingot::gpu

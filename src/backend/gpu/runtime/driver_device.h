@@ -2,14 +2,26 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 
 #include "backend/gpu/gpu_device.h"
+#include "backend/gpu/runtime/code_objects.h"
 #include "backend/gpu/runtime/driver.h"
 
 namespace ingot::gpu {
 
+struct DriverDeviceSettings {
+  // Device::replays(). Absent: as the vendors' graphs deserve, that is with CUDA and not with HIP.
+  std::optional<bool> replays{};
+  // Waits behind every launch, so that an error names the op that it is of.
+  bool wait_for_launches = false;
+  std::span<const CodeObject> code = code_objects();
+};
+
 // Device `index` of the driver. ErrorKind::unavailable when there is no such device, or when this build has no code for
 // it.
-std::unique_ptr<GpuDevice> make_device(std::shared_ptr<Driver> driver, int index);
+std::unique_ptr<GpuDevice> make_device(std::shared_ptr<Driver> driver, int index,
+                                       const DriverDeviceSettings& settings = {});
 
 }  // namespace ingot::gpu

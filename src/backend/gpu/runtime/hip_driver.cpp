@@ -18,6 +18,10 @@ constexpr Status success = 0;
 constexpr Status out_of_memory = 2;
 constexpr Status invalid_image = 200;
 constexpr Status no_binary_for_gpu = 209;
+constexpr Status not_ready = 600;
+constexpr unsigned non_blocking = 1;   // hipStreamNonBlocking
+constexpr unsigned without_times = 2;  // hipEventDisableTiming
+constexpr int recorded_by_thread = 1;  // hipStreamCaptureModeThreadLocal
 
 struct Functions {
   explicit Functions(const Library& l)
@@ -28,13 +32,29 @@ struct Functions {
         DeviceGetName(l.function<Status(char*, int, int)>("hipDeviceGetName")),
         DeviceTotalMem(l.function<Status(size_t*, int)>("hipDeviceTotalMem")),
         SetDevice(l.function<Status(int)>("hipSetDevice")),
-        DeviceSynchronize(l.function<Status()>("hipDeviceSynchronize")),
         MemGetInfo(l.function<Status(size_t*, size_t*)>("hipMemGetInfo")),
         Malloc(l.function<Status(void**, size_t)>("hipMalloc")),
         Free(l.function<Status(void*)>("hipFree")),
-        Memset(l.function<Status(void*, int, size_t)>("hipMemset")),
-        MemcpyHtoD(l.function<Status(void*, const void*, size_t)>("hipMemcpyHtoD")),
-        MemcpyDtoH(l.function<Status(void*, const void*, size_t)>("hipMemcpyDtoH")),
+        HostMalloc(l.function<Status(void**, size_t, unsigned)>("hipHostMalloc")),
+        HostFree(l.function<Status(void*)>("hipHostFree")),
+        MemsetAsync(l.function<Status(void*, int, size_t, void*)>("hipMemsetAsync")),
+        MemcpyHtoDAsync(l.function<Status(void*, const void*, size_t, void*)>("hipMemcpyHtoDAsync")),
+        MemcpyDtoHAsync(l.function<Status(void*, const void*, size_t, void*)>("hipMemcpyDtoHAsync")),
+        StreamCreateWithFlags(l.function<Status(void**, unsigned)>("hipStreamCreateWithFlags")),
+        StreamDestroy(l.function<Status(void*)>("hipStreamDestroy")),
+        StreamSynchronize(l.function<Status(void*)>("hipStreamSynchronize")),
+        StreamWaitEvent(l.function<Status(void*, void*, unsigned)>("hipStreamWaitEvent")),
+        StreamBeginCapture(l.function<Status(void*, int)>("hipStreamBeginCapture")),
+        StreamEndCapture(l.function<Status(void*, void**)>("hipStreamEndCapture")),
+        EventCreateWithFlags(l.function<Status(void**, unsigned)>("hipEventCreateWithFlags")),
+        EventDestroy(l.function<Status(void*)>("hipEventDestroy")),
+        EventRecord(l.function<Status(void*, void*)>("hipEventRecord")),
+        EventQuery(l.function<Status(void*)>("hipEventQuery")),
+        EventSynchronize(l.function<Status(void*)>("hipEventSynchronize")),
+        GraphInstantiate(l.function<Status(void**, void*, void**, char*, size_t)>("hipGraphInstantiate")),
+        GraphDestroy(l.function<Status(void*)>("hipGraphDestroy")),
+        GraphLaunch(l.function<Status(void*, void*)>("hipGraphLaunch")),
+        GraphExecDestroy(l.function<Status(void*)>("hipGraphExecDestroy")),
         ModuleLoadData(l.function<Status(void**, const void*)>("hipModuleLoadData")),
         ModuleGetFunction(l.function<Status(void**, void*, const char*)>("hipModuleGetFunction")),
         ModuleLaunchKernel(l.function<Status(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -47,13 +67,29 @@ struct Functions {
   Status (*DeviceGetName)(char*, int, int);
   Status (*DeviceTotalMem)(size_t*, int);
   Status (*SetDevice)(int);
-  Status (*DeviceSynchronize)();
   Status (*MemGetInfo)(size_t*, size_t*);
   Status (*Malloc)(void**, size_t);
   Status (*Free)(void*);
-  Status (*Memset)(void*, int, size_t);
-  Status (*MemcpyHtoD)(void*, const void*, size_t);
-  Status (*MemcpyDtoH)(void*, const void*, size_t);
+  Status (*HostMalloc)(void**, size_t, unsigned);
+  Status (*HostFree)(void*);
+  Status (*MemsetAsync)(void*, int, size_t, void*);
+  Status (*MemcpyHtoDAsync)(void*, const void*, size_t, void*);
+  Status (*MemcpyDtoHAsync)(void*, const void*, size_t, void*);
+  Status (*StreamCreateWithFlags)(void**, unsigned);
+  Status (*StreamDestroy)(void*);
+  Status (*StreamSynchronize)(void*);
+  Status (*StreamWaitEvent)(void*, void*, unsigned);
+  Status (*StreamBeginCapture)(void*, int);
+  Status (*StreamEndCapture)(void*, void**);
+  Status (*EventCreateWithFlags)(void**, unsigned);
+  Status (*EventDestroy)(void*);
+  Status (*EventRecord)(void*, void*);
+  Status (*EventQuery)(void*);
+  Status (*EventSynchronize)(void*);
+  Status (*GraphInstantiate)(void**, void*, void**, char*, size_t);
+  Status (*GraphDestroy)(void*);
+  Status (*GraphLaunch)(void*, void*);
+  Status (*GraphExecDestroy)(void*);
   Status (*ModuleLoadData)(void**, const void*);
   Status (*ModuleGetFunction)(void**, void*, const char*);
   Status (*ModuleLaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
@@ -91,6 +127,7 @@ class HipDriver : public Driver {
   }
   std::string architecture(int) override { return {}; }
   void use(int device) override { check(hip_.SetDevice(device), fmt::format("device {}", device)); }
+  void* context() override { return nullptr; }
 
   size_t free_bytes() override {
     size_t free = 0;
@@ -101,16 +138,50 @@ class HipDriver : public Driver {
   void* allocate(size_t bytes) override {
     void* data = nullptr;
     check(hip_.Malloc(&data, bytes), fmt::format("{} bytes of memory", bytes));
-    check(hip_.Memset(data, 0, bytes), "clearing memory");
+    check(hip_.MemsetAsync(data, 0, bytes, nullptr), "clearing memory");
+    check(hip_.StreamSynchronize(nullptr), "clearing memory");
     return data;
   }
   void release(void* data) noexcept override { hip_.Free(data); }
-  void copy_to_device(void* to, const void* from, size_t bytes) override {
-    check(hip_.MemcpyHtoD(to, from, bytes), "a copy to the device");
+  void* allocate_host(size_t bytes) override {
+    void* data = nullptr;
+    check(hip_.HostMalloc(&data, bytes, 0), fmt::format("{} bytes of page-locked host memory", bytes));
+    return data;
   }
-  void copy_to_host(void* to, const void* from, size_t bytes) override {
-    check(hip_.MemcpyDtoH(to, from, bytes), "a copy from the device");
+  void release_host(void* data) noexcept override { hip_.HostFree(data); }
+
+  StreamHandle make_stream() override {
+    StreamHandle stream = nullptr;
+    check(hip_.StreamCreateWithFlags(&stream, non_blocking), "a stream");
+    return stream;
   }
+  void release_stream(StreamHandle stream) noexcept override { hip_.StreamDestroy(stream); }
+  void synchronize(StreamHandle stream) override { check(hip_.StreamSynchronize(stream), "waiting for the device"); }
+  void copy_to_device(void* to, const void* from, size_t bytes, StreamHandle stream) override {
+    check(hip_.MemcpyHtoDAsync(to, from, bytes, stream), "a copy to the device");
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) override {
+    check(hip_.MemcpyDtoHAsync(to, from, bytes, stream), "a copy from the device");
+  }
+
+  EventHandle make_event() override {
+    EventHandle event = nullptr;
+    check(hip_.EventCreateWithFlags(&event, without_times), "an event");
+    return event;
+  }
+  void release_event(EventHandle event) noexcept override { hip_.EventDestroy(event); }
+  void record(EventHandle event, StreamHandle stream) override {
+    check(hip_.EventRecord(event, stream), "recording an event");
+  }
+  void hold(StreamHandle stream, EventHandle event) override {
+    check(hip_.StreamWaitEvent(stream, event, 0), "a stream's wait for an event");
+  }
+  bool done(EventHandle event) override {
+    const Status status = hip_.EventQuery(event);
+    if (status != not_ready) check(status, "an event");
+    return status == success;
+  }
+  void wait(EventHandle event) override { check(hip_.EventSynchronize(event), "waiting for the device"); }
 
   Module load(const void* image) override {
     Module module = nullptr;
@@ -125,14 +196,29 @@ class HipDriver : public Driver {
     return function;
   }
   void allow_shared(Function, size_t) override {}  // kernels may have all that a workgroup can have
-  void launch(Function function, Grid grid, int threads, size_t dynamic_shared_bytes, const void* args) override {
+  void launch(Function function, Grid grid, int threads, size_t dynamic_shared_bytes, const void* args,
+              StreamHandle stream) override {
     void* parameters[] = {const_cast<void*>(args)};
     check(hip_.ModuleLaunchKernel(function, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), 1,
                                   static_cast<unsigned>(threads), 1, 1, static_cast<unsigned>(dynamic_shared_bytes),
-                                  nullptr, parameters, nullptr),
+                                  stream, parameters, nullptr),
           "a launch");
   }
-  void synchronize() override { check(hip_.DeviceSynchronize(), "waiting for the device"); }
+
+  void begin_recording(StreamHandle stream) override {
+    check(hip_.StreamBeginCapture(stream, recorded_by_thread), "recording launches");
+  }
+  GraphHandle end_recording(StreamHandle stream) override {
+    void* graph = nullptr;
+    check(hip_.StreamEndCapture(stream, &graph), "recording launches");
+    GraphHandle ready = nullptr;
+    const Status status = hip_.GraphInstantiate(&ready, graph, nullptr, nullptr, 0);
+    hip_.GraphDestroy(graph);
+    check(status, "making a graph of recorded launches");
+    return ready;
+  }
+  void run(GraphHandle graph, StreamHandle stream) override { check(hip_.GraphLaunch(graph, stream), "a graph"); }
+  void release_graph(GraphHandle graph) noexcept override { hip_.GraphExecDestroy(graph); }
 
  private:
   void check(Status status, std::string_view what) const {

@@ -4,7 +4,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <vector>
 
+#include "backend/gpu/sim/streams.h"
 #include "base/error.h"
 #include "base/machine.h"
 
@@ -13,7 +16,7 @@ namespace {
 
 class SimDevice : public GpuDevice {
  public:
-  SimDevice(int width, Schedule schedule) : width_(width), schedule_(schedule), executor_(width) {}
+  SimDevice(int width, Schedule schedule) : width_(width), schedule_(schedule), executor_(width), streams_(schedule) {}
 
   DeviceKind kind() const override { return DeviceKind::sim; }
   std::string name() const override { return fmt::format("sim{}", width_); }
@@ -24,30 +27,167 @@ class SimDevice : public GpuDevice {
 
   // Of exactly this size, so that the address sanitizer sees what kernels read or write past it.
   void* allocate(size_t bytes) override {
-    void* data = nullptr;
-    if (posix_memalign(&data, 64, bytes > 0 ? bytes : 1) != 0) {
-      throw_error(ErrorKind::resource, "{}: {} bytes of memory are needed", name(), bytes);
-    }
+    refuse_to_record("memory is allocated");
+    void* data = aligned(bytes);
     std::memset(data, 0, bytes);
     return data;
   }
-  void release(void* data, size_t) noexcept override { std::free(data); }
+  void release(void* data, size_t) noexcept override {
+    finish();
+    std::free(data);
+  }
+  void* allocate_host(size_t bytes) override {
+    refuse_to_record("memory is allocated");
+    auto* data = static_cast<std::byte*>(aligned(bytes));
+    host_memory_[data] = bytes;
+    return data;
+  }
+  void release_host(void* data, size_t) noexcept override {
+    finish();
+    host_memory_.erase(static_cast<std::byte*>(data));
+    std::free(data);
+  }
 
   void copy_from_host(void* destination, const void* source, size_t bytes) override {
-    if (bytes > 0) std::memcpy(destination, source, bytes);
+    copy(Stream::compute, destination, source, bytes);
+    streams_.run_to(streams_.mark(Stream::compute));
   }
   void copy_to_host(void* destination, const void* source, size_t bytes) override {
-    if (bytes > 0) std::memcpy(destination, source, bytes);
+    copy(Stream::compute, destination, source, bytes);
+    streams_.run_to(streams_.mark(Stream::compute));
   }
+  void start_copy_from_host(Stream stream, void* destination, const void* source, size_t bytes) override {
+    check_host(source, bytes);
+    copy(stream, destination, source, bytes);
+  }
+  void start_copy_to_host(Stream stream, void* destination, const void* source, size_t bytes) override {
+    check_host(destination, bytes);
+    if (bytes > 0) std::memset(destination, 0xff, bytes);
+    copy(stream, destination, source, bytes);
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<SimEvent>(*this); }
 
   void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
-    executor_.run(kernel, args, grid, dynamic_shared_bytes, schedule_);
+    const auto* begin = static_cast<const std::byte*>(args);
+    start({kernel, {begin, begin + kernel.args_bytes}, grid, dynamic_shared_bytes, op()});
+  }
+
+  bool replays() const override { return true; }
+  std::unique_ptr<Replay> record(FunctionRef<void()> work) override {
+    refuse_to_record("a recording begins");
+    std::vector<Launch> launches;
+    struct Recording {
+      std::vector<Launch>*& to;
+      ~Recording() { to = nullptr; }
+    } const recording{recording_};
+    recording_ = &launches;
+    work();
+    return std::make_unique<SimReplay>(*this, std::move(launches));
   }
 
  private:
+  struct Launch {
+    KernelInfo kernel;
+    std::vector<std::byte> args;
+    Grid grid;
+    size_t dynamic_shared_bytes;
+    OpNote op;
+  };
+
+  class SimEvent : public Event {
+   public:
+    explicit SimEvent(SimDevice& device) : device_(device) {}
+    void record(Stream stream) override {
+      device_.refuse_to_record("an event is used");
+      mark_ = device_.streams_.mark(stream);
+    }
+    void hold(Stream stream) override {
+      device_.refuse_to_record("an event is used");
+      device_.streams_.hold(stream, mark_);
+    }
+    bool done() override { return device_.streams_.step_to(mark_); }
+    void wait() override {
+      device_.refuse_to_record("the host waits");
+      device_.streams_.run_to(mark_);
+    }
+
+   private:
+    SimDevice& device_;
+    Streams::Mark mark_;
+  };
+
+  class SimReplay : public Replay {
+   public:
+    SimReplay(SimDevice& device, std::vector<Launch> launches) : device_(device), launches_(std::move(launches)) {}
+    void run() override {
+      for (const Launch& launch : launches_) device_.start(launch);
+    }
+
+   private:
+    SimDevice& device_;
+    std::vector<Launch> launches_;
+  };
+
+  void* aligned(size_t bytes) const {
+    void* data = nullptr;
+    if (posix_memalign(&data, 64, bytes > 0 ? bytes : 1) != 0) {
+      throw_error(ErrorKind::resource, "{} bytes of memory are needed, {} are available", bytes, memory_available());
+    }
+    return data;
+  }
+
+  void start(Launch launch) {
+    if (recording_ != nullptr) return recording_->push_back(std::move(launch));
+    streams_.add(Stream::compute, [this, launch = std::move(launch)] {
+      try {
+        executor_.run(launch.kernel, launch.args.data(), launch.grid, launch.dynamic_shared_bytes, schedule_);
+      } catch (const Error& error) {
+        throw_error(error.kind(), "{} on {}: {}", launch.op.text(), name(), error.message());
+      }
+    });
+  }
+
+  void copy(Stream stream, void* destination, const void* source, size_t bytes) {
+    refuse_to_record("memory is copied");
+    if (bytes == 0) return;
+    streams_.add(stream, [=] { std::memcpy(destination, source, bytes); });
+  }
+
+  void check_host(const void* data, size_t bytes) const {
+    const auto* begin = static_cast<const std::byte*>(data);
+    const auto after = host_memory_.upper_bound(const_cast<std::byte*>(begin));
+    if (bytes == 0) return;
+    if (after != host_memory_.begin()) {
+      const auto& [memory, size] = *std::prev(after);
+      if (begin + bytes <= memory + size) return;
+    }
+    throw_error(ErrorKind::internal,
+                "{}: a copy of {} bytes goes on beside the host and is not in allocate_host's "
+                "memory",
+                name(), bytes);
+  }
+
+  void refuse_to_record(const char* what) const {
+    if (recording_ != nullptr) {
+      throw_error(ErrorKind::internal, "{}: {} while {} is recorded", name(), what, op().text());
+    }
+  }
+
+  // Before memory goes. Errors come out of the next call that waits.
+  void finish() noexcept {
+    try {
+      streams_.run_all();
+    } catch (const Error&) {
+      streams_.drop_all();
+    }
+  }
+
   const int width_;
   const Schedule schedule_;
   Executor executor_;
+  Streams streams_;
+  std::map<std::byte*, size_t> host_memory_;
+  std::vector<Launch>* recording_ = nullptr;
 };
 
 }  // namespace

@@ -1,0 +1,16 @@
+#include <algorithm>
+
+#include "backend/gpu/gpu_device.h"
+
+namespace ingot::gpu {
+
+OpNote::OpNote(const char* op, std::span<const Operand> operands) : op_(op) {
+  count_ = std::min(operands.size(), operands_.size());
+  std::copy_n(operands.begin(), count_, operands_.begin());
+}
+
+std::string OpNote::text() const {
+  return op_ == nullptr ? "no op" : ingot::text(op_, std::span(operands_).first(count_));
+}
+
+}  // namespace ingot::gpu

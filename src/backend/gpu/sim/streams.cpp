@@ -1,0 +1,77 @@
+#include "backend/gpu/sim/streams.h"
+
+#include <utility>
+
+namespace ingot::gpu::sim {
+
+void Streams::add(Stream stream, std::function<void()> work) {
+  line(stream).items.push_back({std::move(work), {}});
+  ++line(stream).given;
+  run_ahead();
+}
+
+Streams::Mark Streams::mark(Stream stream) const { return {stream, line(stream).given}; }
+
+void Streams::hold(Stream stream, Mark mark) {
+  line(stream).items.push_back({{}, mark});
+  ++line(stream).given;
+}
+
+bool Streams::reached(Mark mark) const { return line(mark.stream).run >= mark.number; }
+
+void Streams::run_to(Mark mark) {
+  if (failure_) std::rethrow_exception(failure_);
+  while (!reached(mark)) run_one(mark.stream);
+}
+
+bool Streams::step_to(Mark mark) {
+  if (failure_) std::rethrow_exception(failure_);
+  if (!reached(mark)) run_one(mark.stream);
+  return reached(mark);
+}
+
+void Streams::run_all() {
+  for (const Stream stream : {Stream::compute, Stream::copy}) run_to(mark(stream));
+}
+
+void Streams::drop_all() noexcept {
+  for (Line& line : lines_) {
+    line.items.clear();
+    line.run = line.given;
+  }
+}
+
+void Streams::run_one(Stream stream) {
+  Line& own = line(stream);
+  const Item item = std::move(own.items.front());
+  own.items.pop_front();
+  ++own.run;
+  try {
+    if (item.work) {
+      item.work();
+    } else {
+      run_to(item.hold);
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
+    drop_all();
+    throw;
+  }
+}
+
+// What the copy stream can do without the other one.
+void Streams::run_ahead() {
+  if (failure_ || schedule_ == Schedule::forward) return;
+  Line& copies = line(Stream::copy);
+  while (!copies.items.empty()) {
+    const Item& next = copies.items.front();
+    if (!next.work && !reached(next.hold)) return;
+    if (schedule_ == Schedule::random) {
+      random_ = random_ * 1664525U + 1013904223U;
+      if ((random_ >> 16U) % 2 == 0) return;
+    }
+    run_one(Stream::copy);
+  }
+}
+
+}  // namespace ingot::gpu::sim

@@ -1,0 +1,104 @@
+#include "tensor/staging.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace ingot {
+
+HostBuffer::HostBuffer(Device& device, size_t bytes)
+    : device_(&device),
+      data_(static_cast<std::byte*>(bytes > 0 ? device.allocate_host(bytes) : nullptr)),
+      bytes_(bytes) {}
+
+HostBuffer::HostBuffer(HostBuffer&& other) noexcept
+    : device_(other.device_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+HostBuffer::~HostBuffer() {
+  if (data_) device_->release_host(data_, bytes_);
+}
+
+namespace {
+
+// The copy stream goes on where the compute stream is.
+void follow_compute(Device& device) {
+  const std::unique_ptr<Event> event = device.make_event();
+  event->record(Stream::compute);
+  event->hold(Stream::copy);
+}
+
+}  // namespace
+
+Uploader::Uploader(Device& device, size_t piece_bytes) : device_(device) {
+  for (Slot& slot : slots_) slot = {HostBuffer(device, piece_bytes), device.make_event()};
+  follow_compute(device);
+}
+
+std::byte* Uploader::piece() {
+  current_ = 1 - current_;
+  slots_[current_].sent->wait();
+  return slots_[current_].memory.data();
+}
+
+void Uploader::send(void* destination, size_t bytes) {
+  Slot& slot = slots_[current_];
+  device_.start_copy_from_host(Stream::copy, destination, slot.memory.data(), bytes);
+  slot.sent->record(Stream::copy);
+}
+
+void Uploader::finish() {
+  for (Slot& slot : slots_) slot.sent->wait();
+}
+
+void download(Device& device, std::span<const DeviceRange> ranges, size_t piece_bytes,
+              FunctionRef<void(size_t, std::span<const std::byte>)> take) {
+  if (device.host_visible()) {
+    for (size_t r = 0; r < ranges.size(); ++r) {
+      take(r, {static_cast<const std::byte*>(ranges[r].data), ranges[r].bytes});
+    }
+    return;
+  }
+  struct Piece {
+    size_t range;
+    const std::byte* data;
+    size_t bytes;
+  };
+  std::vector<Piece> pieces;
+  size_t largest = 0;
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    const auto* data = static_cast<const std::byte*>(ranges[r].data);
+    for (size_t done = 0; done < ranges[r].bytes; done += piece_bytes) {
+      pieces.push_back({r, data + done, std::min(piece_bytes, ranges[r].bytes - done)});
+      largest = std::max(largest, pieces.back().bytes);
+    }
+  }
+  struct Slot {
+    HostBuffer memory;
+    std::unique_ptr<Event> arrived;
+  };
+  std::array<Slot, 2> slots;
+  for (Slot& slot : slots) slot = {HostBuffer(device, largest), device.make_event()};
+  follow_compute(device);
+  const auto ask = [&](size_t i) {
+    if (i >= pieces.size()) return;
+    Slot& slot = slots[i % slots.size()];
+    device.start_copy_to_host(Stream::copy, slot.memory.data(), pieces[i].data, pieces[i].bytes);
+    slot.arrived->record(Stream::copy);
+  };
+  ask(0);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    ask(i + 1);  // into the slot of piece i - 1, which was taken
+    Slot& slot = slots[i % slots.size()];
+    slot.arrived->wait();
+    take(pieces[i].range, {slot.memory.data(), pieces[i].bytes});
+  }
+}
+
+}  // namespace ingot
