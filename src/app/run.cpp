@@ -18,6 +18,7 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/export.h"
 #include "checkpoint/load.h"
+#include "checkpoint/row_codec.h"
 #include "checkpoint/text_assets.h"
 #include "infer/engine.h"
 #include "train/event_log.h"
@@ -219,11 +220,10 @@ class RunCommand : public Command {
 };
 
 checkpoint::LoadOptions RunCommand::load_options(const train::Recipe& r, Runtime& runtime) const {
-  return {.device = *runtime.device,
-          .compute = train::dtype_of(r.precision),
-          .as_stored = r.weights == "stored",
-          .writable = !r.adapter,
-          .pool = runtime.threads.get()};
+  std::optional<Storage> matrices = checkpoint::storage_of(train::dtype_of(r.precision));
+  if (r.weights == "stored") matrices.reset();
+  if (r.weights == "int8") matrices = Storage::q8_0;
+  return {.device = *runtime.device, .matrices = matrices, .writable = !r.adapter, .pool = runtime.threads.get()};
 }
 
 int RunCommand::run(const Output& output) {

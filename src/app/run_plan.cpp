@@ -110,7 +110,7 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   }
   plan.schedule = {r.schedule.name, r.optimizer.lr, r.schedule.min_lr, r.schedule.warmup_steps, *r.steps};
   plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master)};
-  plan.decoded = r.weights == "stored";
+  plan.decoded = r.weights != "auto";
 
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);

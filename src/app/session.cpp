@@ -19,23 +19,23 @@ DType activation_of(const std::string& dtype) {
 checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime) {
   checkpoint::LoadOptions options{*runtime.device};
   options.pool = runtime.threads.get();
-  options.compute = activation;
-  if (weights == "auto") return options;
-  if (weights == "stored") {
-    options.as_stored = true;
+  if (weights == "auto") {
+    options.matrices = checkpoint::storage_of(activation);
+  } else if (weights == "stored") {
+    options.matrices.reset();
   } else if (weights == "bf16") {
-    options.compute = DType::bf16;
+    options.matrices = Storage::bf16;
   } else if (weights == "fp16") {
-    options.compute = DType::f16;
+    options.matrices = Storage::f16;
   } else if (weights == "fp32") {
-    options.compute = DType::f32;
-  } else if (weights == "int8" || weights == "fp8") {
-    throw_hint(ErrorKind::unsupported,
-               "auto, stored, bf16, fp16 or fp32; for 8-bit weights: ingot model convert MODEL OUT.gguf --dtype q8_0, "
-               "then --weights stored",
-               "--weights {}: this version does not quantise weights as it loads them", weights);
+    options.matrices = Storage::f32;
+  } else if (weights == "int8") {
+    options.matrices = Storage::q8_0;
+  } else if (weights == "fp8") {
+    throw_hint(ErrorKind::unsupported, "auto, stored, bf16, fp16, fp32 or int8",
+               "--weights fp8: this version has no such weights");
   } else {
-    throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16 or fp32", "--weights '{}' is not known", weights);
+    throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16, fp32 or int8", "--weights '{}' is not known", weights);
   }
   return options;
 }
@@ -74,8 +74,10 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.option("adapter", adapter, "a folder with a LoRA adapter in PEFT's layout");
   arguments.option("device", device, "auto, cpu, cuda:N, hip:N, or a simulated GPU: sim32, sim64");
   arguments.option("dtype", dtype, "what is computed in: bf16 (default) or fp32");
-  arguments.option("weights", weights,
-                   "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16 or fp32");
+  arguments.option(
+      "weights", weights,
+      "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16, fp32 or int8 "
+      "(GGUF's q8_0)");
   arguments.option("threads", threads, "CPU threads; all there are without it");
 }
 

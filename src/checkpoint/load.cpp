@@ -88,7 +88,14 @@ Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spe
   }
   const bool matrix = p.shape.size() == 2;
   move.from = tensor;
-  move.to = !matrix ? Storage::f32 : options.as_stored ? *tensor->storage : storage_of(options.compute);
+  move.to = matrix ? options.matrices.value_or(*tensor->storage) : Storage::f32;
+  const bool summed = p.role == spec::Role::position_embedding || p.role == spec::Role::router;
+  if (summed && options.matrices && is_block(move.to)) move.to = Storage::f32;
+  if (matrix && p.shape[1] % block_elements(move.to) != 0) {
+    throw_hint(ErrorKind::unsupported, "keep the weights in bf16 or f16",
+               "{}: tensor '{}': rows of {} elements are not whole {} blocks of {}", tensor->file, tensor->name,
+               p.shape[1], ingot::name(move.to), block_elements(move.to));
+  }
   const bool single_rows = !matrix && move.placement.order != RowOrder::same;
   move.rows = matrix || single_rows ? p.shape[0] : 1;
   move.in = single_rows ? 1 : p.shape.back();

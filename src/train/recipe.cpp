@@ -149,7 +149,8 @@ void describe(Visitor& v, Recipe& r) {
   v.field("tokens", r.tokens, "length in tokens", {.min = 1, .max = most_tokens});
   v.section("batch", r.batch, "how much is computed at once");
   v.field("precision", r.precision, "of weights and activations; sums are fp32");
-  v.field("weights", r.weights, "of a LoRA run's frozen base: auto (as precision) or stored (as in the file)");
+  v.field("weights", r.weights,
+          "of a LoRA run's frozen base: auto (as precision), stored (as in the file) or int8 (q8_0)");
   v.field("determinism", r.determinism, "fast: bit for bit the same on one device, whatever the micro-batch");
   v.field("determinism_unit", r.determinism_unit, "packed sequences in a unit of work",
           {.min = 1, .max = most_sequences});
@@ -186,11 +187,12 @@ void check(const Recipe& r, const std::string& path) {
     fail("precision: bf16 or optimizer.master: fp32", "optimizer.master bf16 beside weights of precision fp32");
   }
   if (r.schedule.min_lr > r.optimizer.lr) fail("lower it", "schedule.min_lr is above optimizer.lr");
-  if (r.weights != "auto" && r.weights != "stored") {
-    fail("auto or stored", fmt::format("weights '{}' is not known", r.weights));
+  if (r.weights != "auto" && r.weights != "stored" && r.weights != "int8") {
+    fail("auto, stored or int8", fmt::format("weights '{}' is not known", r.weights));
   }
-  if (r.weights == "stored" && !r.adapter) {
-    fail("weights: auto", "weights: stored keeps the base frozen, but without an adapter the base is trained");
+  if (r.weights != "auto" && !r.adapter) {
+    fail("weights: auto",
+         fmt::format("weights: {} keeps the base frozen, but without an adapter the base is trained", r.weights));
   }
   if (r.init == InitFrom::random && r.adapter) {
     fail("init: pretrained", "an adapter on random weights: there would be nothing to adapt");

@@ -97,7 +97,8 @@ struct Recipe {
   std::optional<int64_t> tokens;
   BatchRecipe batch;
   Precision precision = Precision::bf16;
-  std::string weights = "auto";  // auto: as `precision`; stored: as in the file (a LoRA run's frozen base)
+  std::string weights =
+      "auto";  // auto: as `precision`; stored: as in the file, int8: q8_0 (of a LoRA run's frozen base)
   Determinism determinism = Determinism::fast;
   int64_t determinism_unit = 1;
   ParallelRecipe parallel;

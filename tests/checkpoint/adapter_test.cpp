@@ -1,5 +1,6 @@
 #include "checkpoint/adapter.h"
 
+#include "checkpoint/row_codec.h"
 #include "tensor/tolerance.h"
 #include "tests/checkpoint/fixtures.h"
 
@@ -296,8 +297,8 @@ TEST(Merge, AddsAndTakesOutAgain) {
     HostDevice device;
     const AdapterFile adapter = read_adapter(golden(name) / "lora", spec_of(name));
     for (DType dtype : {DType::f32, DType::bf16}) {
-      LoadedModel model =
-          load_model(open_model(golden(name).string(), ""), {.device = device, .compute = dtype, .writable = true});
+      LoadedModel model = load_model(open_model(golden(name).string(), ""),
+                                     {.device = device, .matrices = storage_of(dtype), .writable = true});
       const LoadedModel before = load_model(open_model(golden(name).string(), ""), {.device = device});
       merge_adapter(model.weights, device, adapter, +1, &pool);
       for (const AdapterModule& module : adapter.modules) {
@@ -333,7 +334,7 @@ TEST(Merge, AddsAndTakesOutAgain) {
 TEST(Merge, RefusesOtherStorages) {
   HostDevice device;
   LoadedModel model =
-      load_model(open_model(golden("a").string(), ""), {.device = device, .compute = DType::f16, .writable = true});
+      load_model(open_model(golden("a").string(), ""), {.device = device, .matrices = Storage::f16, .writable = true});
   const AdapterFile adapter = read_adapter(golden("a") / "lora", model.spec);
   expect_error(ErrorKind::unsupported, {"q_proj", "f16"},
                [&] { merge_adapter(model.weights, device, adapter, 1, nullptr); });

@@ -1,5 +1,6 @@
 #include "checkpoint/export.h"
 
+#include "checkpoint/row_codec.h"
 #include "checkpoint/text_assets.h"
 #include "formats/gguf.h"
 #include "tests/checkpoint/fixtures.h"
@@ -8,7 +9,7 @@ namespace ingot::checkpoint {
 namespace {
 
 LoadedModel load(const fs::path& path, HostDevice& device, DType dtype = DType::f32) {
-  return load_model(open_model(path.string(), ""), {.device = device, .compute = dtype});
+  return load_model(open_model(path.string(), ""), {.device = device, .matrices = storage_of(dtype)});
 }
 
 void expect_equal(const LoadedModel& a, const LoadedModel& b) {

@@ -32,7 +32,7 @@ TEST(Load, HuggingFaceInAnyType) {
   for (const char* name : {"a", "b", "c"}) {
     for (DType dtype : {DType::f32, DType::bf16}) {
       HostDevice device;
-      const LoadedModel model = load(golden(name), {.device = device, .compute = dtype, .pool = &pool});
+      const LoadedModel model = load(golden(name), {.device = device, .matrices = storage_of(dtype), .pool = &pool});
       expect_same_values(model, golden(name));
       EXPECT_EQ(model.stored_dtype, std::string(name) == "b" ? "f32" : "bf16");
       EXPECT_EQ(model.name, name);
@@ -59,7 +59,7 @@ TEST(Load, ReadsHyperParametersOfBothKeyGenerations) {
 
 TEST(Load, SameTypePointsIntoTheFile) {
   HostDevice device;
-  const LoadedModel model = load(golden("b"), {.device = device, .compute = DType::f32});
+  const LoadedModel model = load(golden("b"), {.device = device, .matrices = Storage::f32});
   EXPECT_EQ(device.num_allocations, 0);
   EXPECT_EQ(model.copied_bytes, 0U);
   EXPECT_EQ(model.weights.owners.size(), 1U);
@@ -69,7 +69,7 @@ TEST(Load, SameTypePointsIntoTheFile) {
 TEST(Load, OtherTypesTakeOneAllocationOfExactlyTheirSize) {
   HostDevice device;
   {
-    const LoadedModel model = load(golden("b"), {.device = device, .compute = DType::bf16});
+    const LoadedModel model = load(golden("b"), {.device = device, .matrices = Storage::bf16});
     EXPECT_EQ(device.num_allocations, 1);
     EXPECT_EQ(device.allocated, model.copied_bytes);
     // Vectors stay in the file: only matrices were converted.
@@ -84,12 +84,12 @@ TEST(Load, OtherTypesTakeOneAllocationOfExactlyTheirSize) {
 
 TEST(Load, WritableWeightsAndHiddenMemoryAreCopied) {
   HostDevice device;
-  const LoadedModel writable = load(golden("b"), {.device = device, .compute = DType::f32, .writable = true});
+  const LoadedModel writable = load(golden("b"), {.device = device, .matrices = Storage::f32, .writable = true});
   EXPECT_EQ(device.num_allocations, 1);
   EXPECT_EQ(writable.weights.owners.size(), 1U);
   expect_same_values(writable, golden("b"));
   HostDevice hidden(false);
-  const LoadedModel moved = load(golden("a"), {.device = hidden, .compute = DType::f32});
+  const LoadedModel moved = load(golden("a"), {.device = hidden, .matrices = Storage::f32});
   EXPECT_GT(hidden.copied, 0U);
   expect_same_values(moved, golden("a"));
 }
@@ -100,7 +100,7 @@ TEST(Load, ShardsAsOneFile) {
   shard_model(folder, 20000);
   EXPECT_TRUE(fs::exists(folder / "model-00002-of-00005.safetensors"));
   HostDevice device;
-  const LoadedModel model = load(folder, {.device = device, .compute = DType::f32});
+  const LoadedModel model = load(folder, {.device = device, .matrices = Storage::f32});
   EXPECT_EQ(device.num_allocations, 0);
   expect_same_values(model, golden("b"));
 }
@@ -171,7 +171,7 @@ TEST(Load, RefusesMatricesThatAreNotFinite) {
   HostDevice device;
   ThreadPool pool(2);
   expect_error(ErrorKind::corrupt, {"model.layers.1.mlp.down_proj.weight", "element 7 of row 3"},
-               [&] { load(folder, {.device = device, .as_stored = true, .pool = &pool}); });
+               [&] { load(folder, {.device = device, .matrices = {}, .pool = &pool}); });
 }
 
 TEST(RowCodec, FindsWhatIsNotFinite) {

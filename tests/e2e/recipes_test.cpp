@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "tests/e2e/program.h"
 
@@ -84,6 +85,32 @@ TEST_P(FamilyRecipe, TrainsOnTheShippedData) {
   const Json answer = program_.report(
       {"generate", "--model", model, "--adapter", adapter, "--prompt", "My fellow", "--max-tokens", "8"});
   EXPECT_TRUE(answer["ids"].size() == 8 || answer["finish_reason"] == "stop") << answer;
+}
+
+// Only the frozen base is rounded, so the losses are near those of a bf16 base, and not the same.
+TEST(Int8Base, IsTuned) {
+  const Program program;
+  const std::string runs = "run_dir=" + (program / "runs").string();
+  const std::string data = "\nbatch: {global: 1}\ndata: {sequence_length: 128, train: " +
+                           (source / "data/examples/chat_heldout.jsonl").string() + "}\n";
+  write(program / "base.yaml",
+        "name: base\ninit: random\nsteps: 1\nmodel: " + (source / "recipes/models/tiny").string() + data);
+  ASSERT_EQ(program.run({"pretrain", (program / "base.yaml").string(), runs}).code, 0);
+  write(program / "lora.yaml", "adapter: {rank: 4}\nsteps: 2\nmodel: " + (program / "runs/base/model").string() + data);
+  std::vector<double> losses;
+  for (const std::string weights : {"auto", "int8"}) {
+    const Result result =
+        program.run({"finetune", (program / "lora.yaml").string(), "name=" + weights, "weights=" + weights, runs});
+    ASSERT_EQ(result.code, 0) << result.error;
+    std::istringstream events(read(program / "runs" / weights / "events.jsonl"));
+    for (std::string line; std::getline(events, line);) {
+      const Json event = Json::parse(line);
+      if (event["type"] == "step" && event["step"] == 2) losses.push_back(event["loss"]);
+    }
+  }
+  ASSERT_EQ(losses.size(), 2);
+  EXPECT_NE(losses[0], losses[1]);
+  EXPECT_NEAR(losses[0], losses[1], 0.01 * losses[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyRecipe, testing::ValuesIn(families()), [](const auto& info) { return info.param; });

@@ -121,6 +121,18 @@ TEST(ScoreText, WeightsAsStoredGiveTheSame) {
   EXPECT_NEAR(loss("stored"), loss("fp32"), bound * loss("fp32"));
 }
 
+// int8 is what a GGUF file of q8_0 holds, made on the way.
+TEST(ScoreText, Int8WeightsAreThoseOfAnInt8File) {
+  const Program program;
+  const std::string file = (program / "m.gguf").string();
+  program.report({"model", "convert", llama("a"), file, "--dtype", "q8_0"});
+  const auto losses = [&](const std::string& model, const char* weights) {
+    return program.report({"score", "--model", model, "--ids", "1,5,9,12,100", "--weights", weights});
+  };
+  EXPECT_EQ(losses(llama("a"), "int8")["tokens"], losses(file, "stored")["tokens"]);
+  EXPECT_NE(losses(llama("a"), "int8")["tokens"], losses(llama("a"), "bf16")["tokens"]);
+}
+
 TEST(ScoreErrors, OneLineEach) {
   const Program program;
   const std::string a = llama("a");
@@ -132,7 +144,9 @@ TEST(ScoreErrors, OneLineEach) {
   program.refuses({"score", "--model", a, "--text", "x"}, 3, "has no tokenizer");
   program.refuses({"score", "--model", (program / "gone").string(), "--ids", "1,2"}, 3, "gone");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--dtype", "fp8"}, 2, "--dtype 'fp8'");
-  program.refuses({"score", "--model", a, "--ids", "1,2", "--weights", "int8"}, 3, "--weights int8");
+  program.refuses({"score", "--model", a, "--ids", "1,2", "--weights", "fp8"}, 3, "--weights fp8");
+  program.refuses({"score", "--model", llama("b"), "--ids", "1,2", "--weights", "int8"}, 3,
+                  "not whole q8_0 blocks of 32");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--device", "cuda:999"}, 5, "cuda:999");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--device", "sim16"}, 2, "'sim16' is not known");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--threads", "0"}, 2, "0 threads");

@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "base/half.h"
 #include "base/philox.h"
+#include "checkpoint/row_codec.h"
 #include "spec/lora.h"
 
 namespace ingot::infer {
@@ -15,7 +16,7 @@ SmallModel::SmallModel(const std::string& shape, DType compute) {
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;
   checkpoint::LoadOptions options{device};
-  options.compute = compute;
+  options.matrices = checkpoint::storage_of(compute);
   loaded = checkpoint::load_model(checkpoint::open_model(folder.string()), options);
   model = models::make_model(loaded.spec, loaded.weights, device);
 }

@@ -10,6 +10,7 @@
 #include "backend/gpu/sim/sim_device.h"
 #include "base/half.h"
 #include "checkpoint/adapter.h"
+#include "checkpoint/row_codec.h"
 
 namespace ingot::parity {
 
@@ -128,8 +129,7 @@ data::PackedSequence golden_sequence(const std::string& model) {
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings) {
   auto bench = std::make_unique<Bench>();
   const checkpoint::LoadOptions options{.device = *machine.device,
-                                        .compute = settings.activation,
-                                        .as_stored = false,
+                                        .matrices = checkpoint::storage_of(settings.activation),
                                         .writable = !settings.lora,
                                         .pool = &machine.threads};
   bench->loaded = checkpoint::load_model(checkpoint::open_model(golden_folder(model).string()), options);
