@@ -103,7 +103,7 @@ template uint8_t* Tensor::as<uint8_t>() const;
 template int32_t* Tensor::as<int32_t>() const;
 template int64_t* Tensor::as<int64_t>() const;
 
-std::string text(const char* op, std::span<const Operand> operands) {
+std::string call_text(const char* op, std::span<const Operand> operands) {
   std::string all;
   for (const Operand& operand : operands) {
     all += fmt::format("{}{}{}", all.empty() ? "" : ", ", operand.type, operand.shape.text());

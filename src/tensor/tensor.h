@@ -63,7 +63,7 @@ struct Operand {
   const char* type = "";  // "bf16", "q8_0"
   Shape shape{};
 };
-std::string text(const char* op, std::span<const Operand> operands);  // "rms_norm(bf16[4, 64], f32[64])"
+std::string call_text(const char* op, std::span<const Operand> operands);  // "rms_norm(bf16[4, 64], f32[64])"
 
 // Owns `bytes` bytes on a device, aligned to 64 at least, zero-filled. Movable.
 class Buffer {

@@ -10,7 +10,7 @@ OpNote::OpNote(const char* op, std::span<const Operand> operands) : op_(op) {
 }
 
 std::string OpNote::text() const {
-  return op_ == nullptr ? "no op" : ingot::text(op_, std::span(operands_).first(count_));
+  return op_ == nullptr ? "no op" : ingot::call_text(op_, std::span(operands_).first(count_));
 }
 
 }  // namespace ingot::gpu
