@@ -35,6 +35,10 @@ function(ingot_check_device_compilers)
   endif()
 endfunction()
 
+# clang 22 writes no list of dependencies of device code: all headers that device code may include stand for it.
+file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.h)
+list(FILTER device_headers EXCLUDE REGEX "/(runtime|sim)/[^/]*$")
+
 # ingot_device_compilation(OUTPUT SOURCE ARCHITECTURE): the command that makes OUTPUT; compilers go through ccache.
 function(ingot_device_compilation output source architecture)
   if(architecture MATCHES "^gfx")
@@ -42,21 +46,20 @@ function(ingot_device_compilation output source architecture)
     if(architecture IN_LIST amd_late_architectures)
       set(compiler ${CLANG_AMD_LATE})
     endif()
-    set(command ${compiler} ${amd_flags} --offload-arch=${architecture}
-      -Xclang -dependency-file -Xclang ${output}.d -Xclang -MT -Xclang ${output})
+    set(command ${compiler} ${amd_flags} --offload-arch=${architecture})
   else()
     set(kind -cubin)
     if(architecture STREQUAL cuda_ptx)
       set(kind -ptx)
     endif()
-    set(command ${NVCC} ${kind} ${cuda_flags} -arch=${architecture} -MD -MF ${output}.d -MT ${output})
+    set(command ${NVCC} ${kind} ${cuda_flags} -arch=${architecture})
   endif()
   if(CCACHE)
     list(PREPEND command ${CMAKE_COMMAND} -E env ${CCACHE})
   endif()
   get_filename_component(name ${source} NAME)
   add_custom_command(OUTPUT ${output} COMMAND ${command} -I${CMAKE_SOURCE_DIR}/src -o ${output} -c ${source}
-    DEPENDS ${source} DEPFILE ${output}.d COMMENT "Device code ${name} for ${architecture}" VERBATIM)
+    DEPENDS ${source} ${device_headers} COMMENT "Device code ${name} for ${architecture}" VERBATIM)
 endfunction()
 
 # ingot_fatbin(OUTPUT STEM): joins the files STEM.ARCHITECTURE of all NVIDIA architectures.

@@ -16,11 +16,11 @@ Made by another version of the compiler than the table names, code may spill, an
 where the table has none fails, more shared memory, lost matrix-core instructions, and kernels that are not the same;
 the other differences are told.
 
-AMD's numbers are those of the code object's notes, NVIDIA's those of the cubin's .nv.info; instructions are counted in
-the disassembly by llvm-objdump-22 (package llvm-22) and nvdisasm (NVIDIA's toolkit, or triton's wheel, which
-`./run oracles` fetches). Dynamic shared memory is not in the code and is not counted."""
+AMD's numbers are those of the code object's notes, and its instructions are counted in the disassembly by
+llvm-objdump-22 (package llvm-22). NVIDIA's numbers are those of the cubin's .nv.info, and its instructions are counted
+in the machine code itself, since compilers come without the toolkit's disassembler. Dynamic shared memory is not in the
+code and is not counted."""
 import argparse
-import os
 import re
 import shutil
 import struct
@@ -35,11 +35,10 @@ TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950", "gfx1100")
 # vector registers of a thread (with accumulation registers; NVIDIA's registers), scalar ones of a wave, registers
 # spilled, bytes of scratch a thread, of static shared memory a block, threads a block, matrix-core instructions
 FIELDS = ("registers", "scalars", "spills", "scratch", "shared", "threads", "matrix")
-MATRIX = {"sm_": r"^(?:UTC)?[A-Z]G?MMA\b", "gfx9": r"^v_mfma_", "gfx11": r"^v_wmma_"}
-
-
-def by_target(table, target):
-    return next(value for prefix, value in table.items() if target.startswith(prefix))
+MATRIX = {"gfx9": r"^v_mfma_", "gfx11": r"^v_wmma_"}
+# An instruction has 16 bytes from sm_80 to sm_100 and its operation in the lowest 9 bits: those that nvdisasm 13.1 shows
+# as HMMA, IMMA, DMMA, HGMMA, IGMMA and QGMMA.
+NVIDIA_MATRIX = {0x03C, 0x037, 0x03F, 0x1F0, 0x1F1, 0x1F3}
 
 
 # --- ELF, as far as code objects need it (System V ABI, 64 bits, little-endian)
@@ -132,6 +131,10 @@ def nvidia_kernels(data):
     all_sections = sections(data)
     names_of_code = [name[6:] for name, *_ in all_sections if name.startswith(".text.")]
     kernels = {name: {"scalars": 0, "spills": 0, "scratch": 0, "shared": 0} for name in names_of_code}
+    for name, _, _, _, code, _ in all_sections:
+        if name.startswith(".text."):
+            words = [struct.unpack_from("<H", code, at)[0] & 0x1FF for at in range(0, len(code), 16)]
+            kernels[name[6:]]["matrix"] = sum(1 for word in words if word in NVIDIA_MATRIX)
     names = {}
     for _, kind, link, _, content, _ in all_sections:
         if kind == 2:  # the symbol table
@@ -156,47 +159,28 @@ def nvidia_kernels(data):
     return kernels
 
 
-# --- Disassembly
-
-
-def disassembler(target):
-    """The program that shows the instructions of target's code; an OSError that says what is missing."""
-    if target.startswith("gfx"):
-        found = shutil.which("llvm-objdump-22")
-        if not found:
-            raise OSError("llvm-objdump-22 is not here: install the package llvm-22")
-        return found
-    toolkits = sorted(Path("/usr/local").glob("cuda*/bin"))
-    wheels = sorted((ROOT / "build/oracles/lib").glob("python*/site-packages/triton/backends/nvidia/bin"))
-    folders = ":".join([os.environ.get("PATH", ""), *map(str, toolkits + wheels)])
-    found = shutil.which(os.environ.get("INGOT_NVDISASM", "nvdisasm"), path=folders)
-    if not found:
-        raise OSError(
-            "nvdisasm is not here: it is in NVIDIA's toolkit and in triton's wheel, which ./run oracles fetches; "
-            "INGOT_NVDISASM names another"
-        )
-    return found
-
-
-def instructions(path, target):
-    """{kernel: [mnemonics]} of a code object's disassembly."""
-    program = disassembler(target)
-    command = [program, "-d", str(path)] if target.startswith("gfx") else [program, "-c", str(path)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return mnemonics(output, target)
-
-
-def mnemonics(text, target):
-    start = r"^[0-9a-f]+ <(\w+)>:$" if target.startswith("gfx") else r"^\.text\.(\w+):$"
-    nvidia_line = r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z]\w*)"
-    line = r"^\s+(\w+)" if target.startswith("gfx") else nvidia_line
+def mnemonics(text):
+    """{kernel: [mnemonics]} of what llvm-objdump -d prints."""
     found, kernel = {}, None
-    for text_line in text.splitlines():
-        if match := re.match(start, text_line):
+    for line in text.splitlines():
+        if match := re.match(r"^[0-9a-f]+ <(\w+)>:$", line):
             kernel = found.setdefault(match.group(1), [])
-        elif kernel is not None and (match := re.match(line, text_line)):
+        elif kernel is not None and (match := re.match(r"^\s+(\w+)", line)):
             kernel.append(match.group(1))
     return found
+
+
+def count_matrix(path, target, kernels):
+    """Adds to the numbers of AMD's kernels how many matrix-core instructions their disassembly has."""
+    program = shutil.which("llvm-objdump-22")
+    if not program:
+        raise OSError("llvm-objdump-22 is not here: install the package llvm-22")
+    code = mnemonics(subprocess.run([program, "-d", str(path)], capture_output=True, text=True, check=True).stdout)
+    pattern = re.compile(next(value for prefix, value in MATRIX.items() if target.startswith(prefix)))
+    for kernel, numbers in kernels.items():
+        if not code.get(kernel):
+            raise ValueError(f"{path}: the disassembly has no instructions of {kernel}")
+        numbers["matrix"] = sum(1 for word in code[kernel] if pattern.match(word))
 
 
 # --- The table
@@ -213,29 +197,23 @@ def compiler_of(target):
 
 
 def read_folder(folder):
-    """({(source, kernel, target): numbers}, {target: compiler}, problems) of a build."""
-    rows, compilers, problems = {}, {}, []
+    """({(source, kernel, target): numbers}, {target: compiler}) of a build."""
+    rows, compilers = {}, {}
     for target in TARGETS:
         files = sorted(folder.glob(f"*.{target}"))
         if not files:
             continue
-        try:
-            disassembler(target)
-        except OSError as error:
-            problems.append(f"{target}: {error}")
-            continue
         compilers[target] = compiler_of(target)
         for path in files:
             data = path.read_bytes()
-            kernels = amd_kernels(data) if target.startswith("gfx") else nvidia_kernels(data)
-            code = instructions(path, target)
+            if target.startswith("sm_"):
+                kernels = nvidia_kernels(data)
+            else:
+                kernels = amd_kernels(data)
+                count_matrix(path, target, kernels)
             for kernel, numbers in kernels.items():
-                if not code.get(kernel):
-                    problems.append(f"{path.name}: no instructions of {kernel} were found in the disassembly")
-                pattern = re.compile(by_target(MATRIX, target))
-                numbers["matrix"] = sum(1 for word in code.get(kernel, []) if pattern.match(word))
                 rows[path.stem + ".gpu.cpp", kernel, target] = numbers
-    return rows, compilers, problems
+    return rows, compilers
 
 
 def read_table(text):
@@ -356,15 +334,7 @@ def self_test():
     assert blocks_a_unit("sm_90", good) == 4 and blocks_a_unit("sm_90", {**good, "shared": 100 << 10}) == 2
     assert blocks_a_unit("gfx1100", {**good, "registers": 97}) == 6
     amd = "00001900 <k>:\n\ts_load_dwordx4 s[0:3]\n\tv_mfma_f32 a[0:3], v[0:1]\n\n00001a00 <m>:\n\ts_endpgm\n"
-    assert mnemonics(amd, "gfx942") == {"k": ["s_load_dwordx4", "v_mfma_f32"], "m": ["s_endpgm"]}
-    cuda = ".text.k:\n.L_x:\n  /*0010*/   LDC R1, c[0x0][0x28] ;\n  /*0020*/ @!P0 HMMA.16816.F32.BF16 R4, R4, R8, RZ ;\n"
-    assert mnemonics(cuda, "sm_90") == {"k": ["LDC", "HMMA"]}
-    for mnemonic, target, is_matrix in [
-        ("HMMA", "sm_80", True), ("HGMMA", "sm_90", True), ("QMMA", "sm_100", True), ("UTCHMMA", "sm_100", True),
-        ("IMAD", "sm_80", False), ("FFMA", "sm_80", False), ("v_mfma_f32_16x16x16_bf16", "gfx942", True),
-        ("v_wmma_f32_16x16x16_bf16", "gfx1100", True), ("v_fma_f32", "gfx942", False), ("v_mfma_f32", "gfx1100", False),
-    ]:
-        assert bool(re.match(by_target(MATRIX, target), mnemonic)) == is_matrix, mnemonic
+    assert mnemonics(amd) == {"k": ["s_load_dwordx4", "v_mfma_f32"], "m": ["s_endpgm"]}
     with tempfile.TemporaryDirectory() as folder:
         for action in ("--check", "--update"):
             command = [sys.executable, __file__, action, folder]
@@ -380,8 +350,9 @@ def main():
     options = parser.parse_args()
     if options.self_test:
         return self_test()
-    rows, compilers, problems = read_folder(options.folder)
-    if not rows and not problems:
+    rows, compilers = read_folder(options.folder)
+    problems = []
+    if not rows:
         problems.append(f"no device code in {options.folder}: ./run device-code makes it")
     table, table_compilers = read_table(TABLE.read_text(encoding="utf-8") if TABLE.exists() else "")
     if options.update:
