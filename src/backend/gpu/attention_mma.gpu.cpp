@@ -162,12 +162,12 @@ GPU_FN bool sees(const ScoreArgs& a, int64_t query, int64_t key, int64_t length)
 
 GPU_FN float over_row_lanes_sum(float value) {
   GPU_UNROLL
-  for (int mask = 1; mask < mma_row_lanes; mask *= 2) value += shuffle_xor(value, mask);
+  for (int mask = mma_row_mask; mask < mma_row_mask_end; mask *= 2) value += shuffle_xor(value, mask);
   return value;
 }
 GPU_FN float over_row_lanes_max(float value) {
   GPU_UNROLL
-  for (int mask = 1; mask < mma_row_lanes; mask *= 2) {
+  for (int mask = mma_row_mask; mask < mma_row_mask_end; mask *= 2) {
     const float other = shuffle_xor(value, mask);
     value = other > value ? other : value;
   }

@@ -6,7 +6,8 @@
 // and a GPU_KERNEL_BODY for each kernel, then under `#else` the implementations of the op. GPU_KERNEL(NAME, Args,
 // threads) declares a kernel that takes an `Args` by value; its body sees it as `a`.
 //
-// Kernels are one-dimensional: `threads` threads a block, a multiple of 64, and a grid of blocks in x and y. Every lane
+// Kernels are one-dimensional: `threads` threads a block, a multiple of 64 (or, by GPU_KERNEL_WARPS, as many warps of
+// whatever width), and a grid of blocks in x and y. Every lane
 // of a warp takes part in warp_* and shuffle_*, every thread of a block in block_*. Code uses no contraction of
 // products and sums (the builds switch it off); `fma` is written where it is meant, so that targets round alike.
 #pragma once
@@ -29,15 +30,24 @@
 //   atomic_add(address, value)  int32_t, int64_t or uint32_t: returns what was there
 //   fma, square_root, round_to_even: as IEEE 754 has them
 //   power_of_two(x)             2^x by the device's own instruction: 0 for -infinity, within about 2 ulp; bits differ by target
+//   pack_bf16(low, high): uint32_t   both rounded to nearest, ties to even
+//   AsyncCopies<n>              n copies of 16 bytes from global to shared memory that are under way while the thread does
+//     copies.begin(i, to, from, wanted)   something else: once for each i < n; zeros where not wanted, then `from` is not read
+//     copies.commit()             after the last of them; until end() nobody touches what is copied to
+//     copies.end<younger>()       waits; block_barrier() then makes them everyone's. `younger`: commits that this thread made since
 // Matrix tiles, each operation by all lanes of a warp; bf16 operands, fp32 sums:
 //   mma_k                       columns of an operand tile: 16 or 32
 //   MmaA, MmaB, MmaSums         a lane's part of 16 x mma_k operands and of the 16 x 16 sums (`count` of them in `at`)
 //   mma_load_a(tile, stride)    element (row, k) of a, or (column, k) of b, is tile[row * stride + k], in shared memory,
 //   mma_load_b(tile, stride)      with rows aligned to 16 bytes
+//   mma_load_a(at), mma_load_b(at)   the same from where at(row, k) points to: 8 elements from a multiple of 8 lie together,
+//   mma_load_b_transposed(at)     aligned to 16 bytes; element (column, k) of b is where at(k, column) points to
+//   mma_operand(sums)           MmaA of mma_k / 16 neighbouring tiles of sums, rounded to bf16: k is their column
 //   mma(sums, a, b)             sums += a b^T
 //   mma_row(i), mma_column(i)   where sums.at[i] belongs
-//   mma_lane_rows               rows that a lane has parts of: 2, 4 or 8; mma_lane_row(i), which of them sums.at[i] is in
-//   mma_row_lanes               lanes that share their rows: 4 or 16, neighbours; shuffle_xor with masks below it stays there
+//   mma_lane_rows               rows that a lane has parts of: 1 or 2; mma_lane_row(i), which of them sums.at[i] is in
+//   mma_neighbours              1, 2 or 4: so many sums, from at[multiple of it] on, are neighbours in a row
+//   mma_row_mask, mma_row_mask_end   shuffle_xor with mask, 2 mask, ... below the end meets all lanes that share their rows
 // clang-format on
 #if defined(INGOT_GPU_SIM)
 #include "backend/gpu/target/sim.h"
@@ -54,6 +64,7 @@
 #endif
 
 #if GPU_KERNEL_PASS
+#define GPU_KERNEL_WARPS(NAME, Args, WARPS) GPU_KERNEL(NAME, Args, (WARPS) * warp_width)
 // The same kernel for f32 and bf16 (Bf16 of number.h), from a function template <class T> or, for GPU_KERNEL_PACKS,
 // <class T, int V>: V elements are moved at a time, 1 or as many as 16 bytes hold.
 #define GPU_KERNEL_TYPES(NAME, Args, THREADS) \

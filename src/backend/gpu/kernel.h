@@ -10,10 +10,13 @@ namespace ingot::gpu {
 struct KernelInfo {
   const char* file;   // its source: "rms_norm.gpu.cpp"
   const char* name;   // its symbol
-  int threads;        // a block
+  int threads;        // a block; 0: `warps` warps
   size_t args_bytes;  // of its argument struct
   void (*sim32)(const void* args);
   void (*sim64)(const void* args);
+  int warps = 0;
+
+  int block_threads(int warp_width) const { return warps > 0 ? warps * warp_width : threads; }
 };
 
 template <class Args>

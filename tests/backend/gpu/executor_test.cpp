@@ -85,6 +85,15 @@ TEST_P(Faults, UnsetSharedMemoryIsNaN) {
   for (const float value : run("unset_shared").out) EXPECT_TRUE(std::isnan(value));
 }
 
+TEST_P(Faults, CopiesUnderWayAreNaN) {
+  const Outcome copied = run("none_copied");
+  EXPECT_EQ(copied.error, "");
+  for (int i = 0; i < 128; ++i) EXPECT_EQ(copied.out[static_cast<size_t>(i)], i < 120 ? 0.0F : 1.0F);  // -1 + 1, 0 + 1
+  for (const char* name : {"copy_not_ended", "copy_too_young"}) {
+    for (const float value : run(name).out) EXPECT_TRUE(std::isnan(value)) << name;
+  }
+}
+
 TEST_P(Faults, WidthsTakenForGrantedGiveWrongResults) {
   const Outcome outcome = run("width_32");
   if (GetParam().first == 32) {

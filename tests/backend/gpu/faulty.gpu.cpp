@@ -18,6 +18,9 @@ GPU_KERNEL(fault_lanes_left, FaultArgs, 128)
 GPU_KERNEL(fault_two_shared, FaultArgs, 128)
 GPU_KERNEL(fault_width_32, FaultArgs, 128)
 GPU_KERNEL(fault_unset_shared, FaultArgs, 128)
+GPU_KERNEL_WARPS(fault_none_copied, FaultArgs, 2)
+GPU_KERNEL_WARPS(fault_copy_not_ended, FaultArgs, 2)
+GPU_KERNEL_WARPS(fault_copy_too_young, FaultArgs, 2)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -26,6 +29,19 @@ namespace {
 struct Values {
   float at[128];
 };
+
+// Each of 32 threads copies four neighbours of `out` and adds 1; `waits`: for the copies, all but so many of them.
+template <int waits>
+GPU_FN void copied(const FaultArgs& a) {
+  GPU_SHARED(Values, shared);
+  if (thread_index() >= 32) return;
+  const int at = thread_index() * 4;
+  AsyncCopies<1> copies;
+  copies.begin(0, shared.at + at, a.out + at, at < 120);
+  copies.commit();
+  if constexpr (waits >= 0) copies.end<waits>();
+  for (int i = 0; i < 4; ++i) a.out[at + i] = shared.at[at + i] + 1.0F;
+}
 
 }  // namespace
 
@@ -99,6 +115,10 @@ GPU_KERNEL_BODY(fault_unset_shared, FaultArgs) {
   a.out[thread_index()] = shared.at[thread_index()];
 }
 
+GPU_KERNEL_BODY(fault_none_copied, FaultArgs) { copied<0>(a); }
+GPU_KERNEL_BODY(fault_copy_not_ended, FaultArgs) { copied<-1>(a); }
+GPU_KERNEL_BODY(fault_copy_too_young, FaultArgs) { copied<1>(a); }
+
 }  // namespace ingot::gpu::GPU_TARGET
 #else
 #include "tests/backend/gpu/faulty.h"
@@ -114,7 +134,10 @@ std::vector<KernelInfo> faulty_kernels() {
           fault_lanes_left.info,
           fault_two_shared.info,
           fault_width_32.info,
-          fault_unset_shared.info};
+          fault_unset_shared.info,
+          fault_none_copied.info,
+          fault_copy_not_ended.info,
+          fault_copy_too_young.info};
 }
 
 }  // namespace ingot::gpu

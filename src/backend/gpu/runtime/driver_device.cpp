@@ -106,15 +106,16 @@ class DriverDevice : public GpuDevice {
   void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
     driver_->use(index_);
     Loaded& loaded = load(kernel);
+    const int threads = kernel.block_threads(warp_width());
     try {
       if (dynamic_shared_bytes > loaded.shared_allowed) {
         driver_->allow_shared(loaded.function, dynamic_shared_bytes);
         loaded.shared_allowed = dynamic_shared_bytes;
       }
-      driver_->launch(loaded.function, grid, kernel.threads, dynamic_shared_bytes, args, handle(Stream::compute));
+      driver_->launch(loaded.function, grid, threads, dynamic_shared_bytes, args, handle(Stream::compute));
     } catch (const Error& error) {
       throw_error(error.kind(), "{} on {}: kernel {}, grid {} x {} of {} threads: {}", op().text(), name(), kernel.name,
-                  grid.x, grid.y, kernel.threads, error.message());
+                  grid.x, grid.y, threads, error.message());
     }
     last_op_ = op();
     last_kernel_ = kernel.name;

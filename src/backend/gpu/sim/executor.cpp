@@ -78,7 +78,7 @@ class Executor::State {
 
   void run(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_bytes, Schedule schedule);
 
-  void meet_block(int line) { meet(block_, kernel_->threads, line, "block"); }
+  void meet_block(int line) { meet(block_, static_cast<int>(order_.size()), line, "block"); }
   void meet_warp(int line) { meet(warp().meeting, width_, line, "warp"); }
   uint32_t exchange(uint32_t value, int lane, int line);
   template <class Fold>
@@ -136,7 +136,7 @@ void Executor::State::run(const KernelInfo& kernel, const void* args, Grid grid,
   args_ = args;
   dynamic_bytes_ = dynamic_bytes;
   schedule_ = schedule;
-  order_.resize(static_cast<size_t>(kernel.threads));
+  order_.resize(static_cast<size_t>(kernel.block_threads(width_)));
   std::iota(order_.begin(), order_.end(), 0);
   if (schedule == Schedule::backward) std::reverse(order_.begin(), order_.end());
   warps_.resize(order_.size() / static_cast<size_t>(width_));
@@ -248,6 +248,7 @@ void Executor::State::work() {
     if (run_thread()) ++ended_;
     if (failure_.empty() && started_ < order_.size()) {
       current.thread = order_[started_++];
+      current.async_groups = 0;
       continue;
     }
     idle_.push_back(self);

@@ -13,6 +13,7 @@ struct Current {
   int block_x = 0;
   int block_y = 0;
   int grid_x = 1;
+  int async_groups = 0;  // that the thread committed
 };
 // GNU's __thread has no initialisation check on every access.
 extern __thread Current current;

@@ -72,9 +72,49 @@ GPU_FN float square_root(float x) { return __builtin_sqrtf(x); }
 GPU_FN float round_to_even(float x) { return __builtin_rintf(x); }
 GPU_FN float power_of_two(float x) { return __builtin_amdgcn_exp2f(x); }
 
+#if defined(__gfx950__)
+GPU_FN uint32_t pack_bf16(float low, float high) {
+  using Pair = __attribute__((ext_vector_type(2))) __bf16;
+  return __builtin_bit_cast(uint32_t, Pair{static_cast<__bf16>(low), static_cast<__bf16>(high)});
+}
+#else
+// A NaN whose upper half is all ones and whose lower half is not 0 would not stay one; arithmetic makes none.
+GPU_FN uint32_t pack_bf16(float low, float high) {
+  const auto rounded = [](float value) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+    return bits + 0x7fffU + ((bits >> 16) & 1U);
+  };
+  return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);  // the upper halves
+}
+#endif
+
+// Loads that stay in registers until end() writes them to shared memory.
+template <int count>
+struct AsyncCopies {
+  using Value = __attribute__((ext_vector_type(4))) uint32_t;
+  using Shared = __attribute__((address_space(3))) Value;
+  Value value[count];
+  Shared* place[count];
+  GPU_FN void begin(int i, void* to, const void* from, bool wanted) {
+    place[i] = (Shared*)to;
+    value[i] = Value{};
+    if (wanted) value[i] = *static_cast<const Value*>(from);
+  }
+  // What follows stays behind the loads.
+  GPU_FN void commit() { __builtin_amdgcn_sched_barrier(0); }
+  template <int younger = 0>
+  GPU_FN void end() {
+    GPU_UNROLL
+    for (int i = 0; i < count; ++i) *place[i] = value[i];
+  }
+};
+
+// The instructions' operands are exchanged, which gives the transposed product: then a lane has one row of the sums,
+// and its part of them is what it has of an operand.
 #if defined(__GFX9__)
 // v_mfma_f32_16x16x16_bf16 of CDNA 2 and 3, 16x16x32 of CDNA 4: lane l has row or column l % 16 of the operands, and of
-// the result column l % 16, rows 4 (l / 16) and on (AMD matrix instruction calculator).
+// the result column l % 16, rows 4 (l / 16) and on (AMD matrix instruction calculator). CDNA 4's k is taken in an order
+// of our own, in both operands: lane l has k 4 (l / 16) and on of both halves, as it has the columns of two sums.
 #if defined(__gfx950__)
 inline constexpr int mma_k = 32;
 using MmaOperand = __attribute__((ext_vector_type(8))) __bf16;
@@ -87,13 +127,33 @@ struct MmaSums {
   static constexpr int count = 4;
   MmaResult at;
 };
-inline constexpr int mma_lane_rows = 4;
-GPU_FN int mma_row(int i) { return thread_index() % 64 / 16 * 4 + i; }
-GPU_FN int mma_column(int) { return thread_index() % 16; }
-template <class T>
-GPU_FN MmaOperand mma_load(const T* tile, int stride) {
-  const int lane = thread_index() % 64;
-  return *reinterpret_cast<const MmaOperand*>(tile + lane % 16 * stride + lane / 16 * (mma_k / 4));
+inline constexpr int mma_neighbours = 4;
+inline constexpr int mma_row_mask = 16;
+inline constexpr int mma_row_mask_end = 64;
+GPU_FN int mma_row(int) { return thread_index() % 16; }
+GPU_FN int mma_column(int i) { return thread_index() % 64 / 16 * 4 + i; }
+using MmaHalf = __attribute__((ext_vector_type(2))) uint32_t;
+template <class At>
+GPU_FN MmaOperand mma_load(At at) {
+  const int row = thread_index() % 16;
+  const int k = thread_index() % 64 / 16 * 4;
+#if defined(__gfx950__)
+  const MmaHalf halves[2] = {*reinterpret_cast<const MmaHalf*>(at(row, k)),
+                             *reinterpret_cast<const MmaHalf*>(at(row, k + 16))};
+  return __builtin_bit_cast(MmaOperand, halves);
+#else
+  return __builtin_bit_cast(MmaOperand, *reinterpret_cast<const MmaHalf*>(at(row, k)));
+#endif
+}
+template <class At>
+GPU_FN MmaOperand mma_load_transposed(At at) {
+  uint16_t parts[mma_k / 4];
+  GPU_UNROLL
+  for (int i = 0; i < mma_k / 4; ++i) {
+    const int k = thread_index() % 64 / 16 * 4 + i % 4 + i / 4 * 16;
+    parts[i] = at(k, thread_index() % 16)->bits;
+  }
+  return __builtin_bit_cast(MmaOperand, parts);
 }
 #else
 // v_wmma_f32_16x16x16_bf16 of RDNA 3: lanes l and l + 16 have row or column l of the operands, whole; of the result
@@ -105,41 +165,86 @@ struct MmaSums {
   static constexpr int count = 8;
   MmaResult at;
 };
-inline constexpr int mma_lane_rows = 8;
-GPU_FN int mma_row(int i) { return 2 * i + thread_index() % 32 / 16; }
-GPU_FN int mma_column(int) { return thread_index() % 16; }
-template <class T>
-GPU_FN MmaOperand mma_load(const T* tile, int stride) {
+inline constexpr int mma_neighbours = 1;
+inline constexpr int mma_row_mask = 16;
+inline constexpr int mma_row_mask_end = 32;
+GPU_FN int mma_row(int) { return thread_index() % 16; }
+GPU_FN int mma_column(int i) { return 2 * i + thread_index() % 32 / 16; }
+template <class At>
+GPU_FN MmaOperand mma_load(At at) {
   using Half = __attribute__((ext_vector_type(8))) short;
-  const auto* row = reinterpret_cast<const Half*>(tile + thread_index() % 16 * stride);
-  const Half low = row[0];
-  const Half high = row[1];
+  const Half low = *reinterpret_cast<const Half*>(at(thread_index() % 16, 0));
+  const Half high = *reinterpret_cast<const Half*>(at(thread_index() % 16, 8));
   return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
+template <class At>
+GPU_FN MmaOperand mma_load_transposed(At at) {
+  MmaOperand operand;
+  GPU_UNROLL
+  for (int k = 0; k < 16; ++k) operand[k] = static_cast<short>(at(k, thread_index() % 16)->bits);
+  return operand;
+}
 #endif
-inline constexpr int mma_row_lanes = 16;
-GPU_FN constexpr int mma_lane_row(int i) { return i; }
+inline constexpr int mma_lane_rows = 1;
+GPU_FN constexpr int mma_lane_row(int) { return 0; }
 struct MmaA {
   MmaOperand at;
 };
 struct MmaB {
   MmaOperand at;
 };
+template <class At>
+GPU_FN MmaA mma_load_a(At at) {
+  return {mma_load(at)};
+}
+template <class At>
+GPU_FN MmaB mma_load_b(At at) {
+  return {mma_load(at)};
+}
+template <class At>
+GPU_FN MmaB mma_load_b_transposed(At at) {
+  return {mma_load_transposed(at)};
+}
 template <class T>
 GPU_FN MmaA mma_load_a(const T* tile, int stride) {
-  return {mma_load(tile, stride)};
+  return mma_load_a([=](int row, int k) { return tile + row * stride + k; });
 }
 template <class T>
 GPU_FN MmaB mma_load_b(const T* tile, int stride) {
-  return {mma_load(tile, stride)};
+  return mma_load_b([=](int column, int k) { return tile + column * stride + k; });
+}
+GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
+#if defined(__GFX9__)
+  uint32_t pairs[mma_k / 8];
+  GPU_UNROLL
+  for (int i = 0; i < mma_k / 8; ++i) {
+    const MmaResult& at = sums[i / 2].at;
+    pairs[i] = pack_bf16(at[i % 2 * 2], at[i % 2 * 2 + 1]);
+  }
+  return {__builtin_bit_cast(MmaOperand, pairs)};
+#else
+  // Lane l has the even columns of its row, lane l + 16 the odd ones.
+  uint32_t pairs[8];
+  const bool odd = thread_index() % 32 >= 16;
+  GPU_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t mine = pack_bf16(sums[0].at[2 * i], sums[0].at[2 * i + 1]);
+    const uint32_t other = __builtin_amdgcn_permlanex16(mine, mine, 0x76543210, 0xfedcba98, false, false);
+    const uint32_t even_columns = odd ? other : mine;
+    const uint32_t odd_columns = odd ? mine : other;
+    pairs[2 * i] = __builtin_amdgcn_perm(odd_columns, even_columns, 0x05040100);
+    pairs[2 * i + 1] = __builtin_amdgcn_perm(odd_columns, even_columns, 0x07060302);
+  }
+  return {__builtin_bit_cast(MmaOperand, pairs)};
+#endif
 }
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
 #if defined(__gfx950__)
-  c.at = __builtin_amdgcn_mfma_f32_16x16x32_bf16(a.at, b.at, c.at, 0, 0, 0);
+  c.at = __builtin_amdgcn_mfma_f32_16x16x32_bf16(b.at, a.at, c.at, 0, 0, 0);
 #elif defined(__GFX9__)
-  c.at = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a.at, b.at, c.at, 0, 0, 0);
+  c.at = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(b.at, a.at, c.at, 0, 0, 0);
 #else
-  c.at = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a.at, b.at, c.at);
+  c.at = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(b.at, a.at, c.at);
 #endif
 }
 

@@ -59,6 +59,28 @@ GPU_FN float power_of_two(float x) {
   return y;
 }
 
+GPU_FN uint32_t pack_bf16(float low, float high) {
+  uint32_t bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+
+// cp.async, a group for each commit.
+template <int count>
+struct AsyncCopies {
+  GPU_FN void begin(int, void* to, const void* from, bool wanted) {
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+        "l"(__cvta_generic_to_global(from)), "r"(wanted ? 16 : 0)
+        : "memory");
+  }
+  GPU_FN void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  template <int younger = 0>
+  GPU_FN void end() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(younger) : "memory");
+  }
+};
+
 // mma.sync m16n8k16, twice: PTX ISA, "Matrix fragments for mma.m16n8k16". at[0..3] are columns 0-7, at[4..7] columns
 // 8-15.
 inline constexpr int mma_k = 16;
@@ -73,7 +95,9 @@ struct MmaSums {
   float at[count];
 };
 inline constexpr int mma_lane_rows = 2;
-inline constexpr int mma_row_lanes = 4;
+inline constexpr int mma_neighbours = 2;
+inline constexpr int mma_row_mask = 1;
+inline constexpr int mma_row_mask_end = 4;
 GPU_FN constexpr int mma_lane_row(int i) { return (i & 2) / 2; }
 GPU_FN int mma_row(int i) { return static_cast<int>(threadIdx.x) % 32 / 4 + (i & 2) * 4; }
 GPU_FN int mma_column(int i) { return static_cast<int>(threadIdx.x) % 4 * 2 + (i & 1) + (i & 4) * 2; }
@@ -84,19 +108,41 @@ GPU_FN void load_matrices(uint32_t (&at)[4], const void* row) {
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
                : "memory");
 }
-template <class T>
-GPU_FN MmaA mma_load_a(const T* tile, int stride) {
+template <class At>
+GPU_FN MmaA mma_load_a(At at) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   MmaA a;
-  load_matrices(a.at, tile + lane % 16 * stride + lane / 16 * 8);
+  load_matrices(a.at, at(lane % 16, lane / 16 * 8));
   return a;
+}
+template <class At>
+GPU_FN MmaB mma_load_b(At at) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  MmaB b;
+  load_matrices(b.at, at(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8));
+  return b;
+}
+template <class At>
+GPU_FN MmaB mma_load_b_transposed(At at) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  MmaB b;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b.at[0]), "=r"(b.at[1]), "=r"(b.at[2]), "=r"(b.at[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(at(lane % 16, lane / 16 * 8))))
+               : "memory");
+  return b;
+}
+template <class T>
+GPU_FN MmaA mma_load_a(const T* tile, int stride) {
+  return mma_load_a([=](int row, int k) { return tile + row * stride + k; });
 }
 template <class T>
 GPU_FN MmaB mma_load_b(const T* tile, int stride) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  MmaB b;
-  load_matrices(b.at, tile + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
-  return b;
+  return mma_load_b([=](int column, int k) { return tile + column * stride + k; });
+}
+GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
+  const float(&at)[8] = sums[0].at;
+  return {{pack_bf16(at[0], at[1]), pack_bf16(at[2], at[3]), pack_bf16(at[4], at[5]), pack_bf16(at[6], at[7])}};
 }
 GPU_FN void mma_half(float* c, const MmaA& a, uint32_t b0, uint32_t b1) {
   asm volatile(

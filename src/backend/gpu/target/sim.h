@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "backend/gpu/sim/thread.h"
@@ -90,6 +91,42 @@ GPU_FN float square_root(float x) { return std::sqrt(x); }
 GPU_FN float round_to_even(float x) { return std::nearbyintf(x); }
 GPU_FN float power_of_two(float x) { return std::exp2(x); }
 
+GPU_FN uint32_t pack_bf16(float low, float high) {
+  const auto rounded = [](float value) {
+    const auto bits = __builtin_bit_cast(uint32_t, value);
+    const uint32_t nan = (bits >> 16) | 0x40U;
+    return (bits & 0x7fffffffU) > 0x7f800000U ? nan : (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  };
+  return rounded(low) | rounded(high) << 16;
+}
+
+// What is copied to is NaN until end(), and stays so when nothing was committed or `younger` is more than was since.
+template <int count>
+struct AsyncCopies {
+  struct Copy {
+    void* to;
+    const void* from;
+  } copies[count];
+  int group = 0;
+
+  void begin(int i, void* to, const void* from, bool wanted) {
+    std::memset(to, 0xff, 16);
+    copies[i] = {to, wanted ? from : nullptr};
+  }
+  void commit() { group = ++sim::current.async_groups; }
+  template <int younger = 0>
+  void end() const {
+    if (group == 0 || sim::current.async_groups - group < younger) return;
+    for (const auto& [to, from] : copies) {
+      if (from != nullptr) {
+        std::memcpy(to, from, 16);
+      } else {
+        std::memset(to, 0, 16);
+      }
+    }
+  }
+};
+
 // Matrix tiles with the register layouts of mma.sync (32 lanes; target/cuda.h) and of MFMA (64 lanes; target/amd.h).
 inline constexpr int mma_k = 16;
 #if INGOT_GPU_SIM == 32
@@ -99,7 +136,9 @@ struct MmaSums {
   float at[count];
 };
 inline constexpr int mma_lane_rows = 2;
-inline constexpr int mma_row_lanes = 4;
+inline constexpr int mma_neighbours = 2;
+inline constexpr int mma_row_mask = 1;
+inline constexpr int mma_row_mask_end = 4;
 GPU_FN constexpr int mma_lane_row(int i) { return (i & 2) / 2; }
 GPU_FN constexpr int mma_row_of(int lane, int i) { return lane / 4 + (i & 2) * 4; }
 GPU_FN constexpr int mma_column_of(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 4) * 2; }
@@ -114,11 +153,13 @@ struct MmaSums {
   static constexpr int count = 4;
   float at[count];
 };
-inline constexpr int mma_lane_rows = 4;
-inline constexpr int mma_row_lanes = 16;
-GPU_FN constexpr int mma_lane_row(int i) { return i; }
-GPU_FN constexpr int mma_row_of(int lane, int i) { return lane / 16 * 4 + i; }
-GPU_FN constexpr int mma_column_of(int lane, int) { return lane % 16; }
+inline constexpr int mma_lane_rows = 1;
+inline constexpr int mma_neighbours = 4;
+inline constexpr int mma_row_mask = 16;
+inline constexpr int mma_row_mask_end = 64;
+GPU_FN constexpr int mma_lane_row(int) { return 0; }
+GPU_FN constexpr int mma_row_of(int lane, int) { return lane % 16; }
+GPU_FN constexpr int mma_column_of(int lane, int i) { return lane / 16 * 4 + i; }
 GPU_FN constexpr int mma_a_row(int lane, int) { return lane % 16; }
 GPU_FN constexpr int mma_a_k(int lane, int i) { return lane / 16 * 4 + i; }
 GPU_FN constexpr int mma_b_column(int lane, int) { return lane % 16; }
@@ -132,19 +173,45 @@ struct MmaA {
 struct MmaB {
   uint16_t at[mma_parts];
 };
-template <class T>
-GPU_FN MmaA mma_load_a(const T* tile, int stride) {
+// Element (row, column) of what `at` leads to, of which a device asks the first of 8 columns only.
+template <class At>
+GPU_FN uint16_t mma_element(At at, int row, int column) {
+  return at(row, column / 8 * 8)[column % 8].bits;
+}
+template <class At>
+GPU_FN MmaA mma_load_a(At at) {
   const int lane = thread_index() % warp_width;
   MmaA a;
-  for (int i = 0; i < mma_parts; ++i) a.at[i] = tile[mma_a_row(lane, i) * stride + mma_a_k(lane, i)].bits;
+  for (int i = 0; i < mma_parts; ++i) a.at[i] = mma_element(at, mma_a_row(lane, i), mma_a_k(lane, i));
   return a;
+}
+template <class At>
+GPU_FN MmaB mma_load_b(At at) {
+  const int lane = thread_index() % warp_width;
+  MmaB b;
+  for (int i = 0; i < mma_parts; ++i) b.at[i] = mma_element(at, mma_b_column(lane, i), mma_b_k(lane, i));
+  return b;
+}
+template <class At>
+GPU_FN MmaB mma_load_b_transposed(At at) {
+  const int lane = thread_index() % warp_width;
+  MmaB b;
+  for (int i = 0; i < mma_parts; ++i) b.at[i] = mma_element(at, mma_b_k(lane, i), mma_b_column(lane, i));
+  return b;
+}
+template <class T>
+GPU_FN MmaA mma_load_a(const T* tile, int stride) {
+  return mma_load_a([=](int row, int k) { return tile + row * stride + k; });
 }
 template <class T>
 GPU_FN MmaB mma_load_b(const T* tile, int stride) {
-  const int lane = thread_index() % warp_width;
-  MmaB b;
-  for (int i = 0; i < mma_parts; ++i) b.at[i] = tile[mma_b_column(lane, i) * stride + mma_b_k(lane, i)].bits;
-  return b;
+  return mma_load_b([=](int column, int k) { return tile + column * stride + k; });
+}
+// A lane's sums are at the places of its part of a: the same rows and, as k, the same columns.
+GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
+  MmaA a;
+  for (int i = 0; i < mma_parts; ++i) a.at[i] = static_cast<uint16_t>(pack_bf16(sums[0].at[i], 0.0F));
+  return a;
 }
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
   struct Part {
