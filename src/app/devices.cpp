@@ -13,6 +13,7 @@
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/code_objects.h"
 #include "backend/gpu/runtime/driver_device.h"
+#include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/strings.h"
@@ -128,8 +129,20 @@ class Devices : public Command {
     for (const Json& each : unavailable) {
       output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
     }
+    Json libraries = Json::array();
+    for (const gpu::LibraryFacts& facts : {gpu::cublaslt_facts(), gpu::hipblaslt_facts()}) {
+      libraries.push_back(
+          {{"name", facts.name}, {"path", facts.path}, {"version", facts.version}, {"reason", facts.reason}});
+      if (facts.path.empty()) {
+        output.print(fmt::format("{}  {}\n", facts.name, facts.reason));
+      } else {
+        output.print(fmt::format("{}  {} ({})\n", facts.name, facts.path,
+                                 facts.version.empty() ? "tells its version on a device only" : facts.version));
+      }
+    }
     output.print(fmt::format("built for {}\n", fmt::join(built_for().get<std::vector<std::string>>(), ", ")));
-    output.print_json(json_line(Json{{"built_for", built_for()}, {"devices", devices}, {"unavailable", unavailable}}));
+    output.print_json(json_line(Json{
+        {"built_for", built_for()}, {"devices", devices}, {"unavailable", unavailable}, {"libraries", libraries}}));
     return 0;
   }
 

@@ -16,6 +16,7 @@ struct MatmulAttributes {
 
 // c [M, N] = op(a) [M, K] op(b) [K, N]. a and b are both f32 or both bf16; c is f32 or bf16. Sums in fp32, in an order
 // that depends on K only: never on M, N or the number of threads, so any slice of rows or columns has the same bits.
+// (On GPUs a vendor's library may have an order of its own for calls whose rows are whole multiples of 16 bytes.)
 void matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b, MatmulAttributes attributes);
 
 struct Matmul {

@@ -64,7 +64,28 @@ TEST(Devices, Fields) {
       EXPECT_NE(reason->at("reason"), "");
     }
   }
+  // And of each of the vendors' libraries.
+  std::vector<std::string> libraries;
+  for (const Json& library : report.at("libraries")) {
+    libraries.push_back(library.at("name"));
+    EXPECT_NE(library.at("path") == "", library.at("reason") == "") << library;
+  }
+  EXPECT_EQ(libraries, (std::vector<std::string>{"cuBLASLt", "hipBLASLt"}));
   program.refuses({"devices", "--seconds", "0"}, 2, "--seconds");
+}
+
+// Vendors' drivers and libraries are bound when they are asked for: a machine without them starts the program.
+TEST(Devices, TheExecutableNeedsNoVendorsLibrary) {
+  FILE* pipe = popen("ldd " INGOT_EXECUTABLE, "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string needed;
+  char part[4096];
+  while (const size_t bytes = fread(part, 1, sizeof part, pipe)) needed.append(part, bytes);
+  ASSERT_EQ(pclose(pipe), 0);
+  EXPECT_NE(needed.find("libc.so"), std::string::npos) << needed;
+  for (const char* vendor : {"libcuda", "libcublas", "libcudnn", "libnvrtc", "libnccl", "libamdhip", "libhip", "librccl"}) {
+    EXPECT_EQ(needed.find(vendor), std::string::npos) << needed;
+  }
 }
 
 TEST(Doctor, FindsABrokenModel) {

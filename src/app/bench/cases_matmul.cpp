@@ -159,6 +159,8 @@ void add_matmuls(std::vector<OpCase>& cases) {
         cases.push_back(matmul_case(out, in, s, form));
         cases.push_back(matmul_case(out, in, s, accumulate));
       }
+      // Rows of whole 16 bytes, which libraries ask for.
+      cases.push_back(matmul_case(out, in, {16, 40, 24}, form));
     }
     // More than one block of k, panels of every size, and enough work for several threads.
     cases.push_back(matmul_case(out, in, {67, 403, 300}, {.transpose_b = true, .accumulate = true}));
@@ -187,9 +189,11 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
         cases.push_back(linear_case(backward, result, given, storage, {tokens, 35, in}, tokens % 2 == 0));
         cases.push_back(linear_case(backward, result, given, storage, {tokens, 1, in}, tokens % 2 == 1));
       }
+      const int64_t whole = block == 1 ? 40 : in;
+      cases.push_back(linear_case(backward, result, given, storage, {3, 24, whole}, true));
     }
     // Several decoded slices: more rows than ops::decoded_rows gives for this width. Too large for many differences.
-    cases.push_back(linear_case(backward, result, given, Storage::q8_0, {3, 65, 32 * 1031}, true));
+    cases.push_back(linear_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, true));
     cases.back().gradients.clear();
     cases.push_back(linear_case(backward, result, given, Storage::f32, {0, 3, 5}, false));
   }

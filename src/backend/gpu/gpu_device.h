@@ -5,10 +5,13 @@
 #include <string>
 
 #include "backend/gpu/kernel.h"
+#include "base/function_ref.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace ingot::gpu {
+
+class MatmulLibrary;
 
 // The op that launches are for, as errors name it.
 class OpNote {
@@ -35,6 +38,12 @@ class GpuDevice : public Device {
   // For vendors' libraries: the driver's own handles (CUstream, CUcontext; hipStream_t). Null where there is none.
   virtual void* native_stream(Stream) const { return nullptr; }
   virtual void* native_context() const { return nullptr; }
+
+  // Hands the compute stream (as native_stream) to a library that starts work in it; errors name it as they do kernels.
+  virtual void call_library(const char* library, FunctionRef<void(void* stream)> call);
+  // The vendor's for this device, opened when it is first asked for; then the device is the calling thread's.
+  // ErrorKind::internal on devices of no vendor.
+  virtual MatmulLibrary& matmul_library();
 
   void begin_op(const char* op, std::span<const Operand> operands) override { op_ = OpNote(op, operands); }
 

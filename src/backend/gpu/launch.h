@@ -11,7 +11,7 @@
 namespace ingot::gpu {
 
 // The device of a context whose op was registered for GPUs.
-inline GpuDevice& device_of(ops::Context& context) { return static_cast<GpuDevice&>(context.device); }
+inline GpuDevice& device_of(const ops::Context& context) { return static_cast<GpuDevice&>(context.device); }
 
 // Nothing happens for an empty grid.
 template <class Args>

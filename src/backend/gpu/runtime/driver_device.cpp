@@ -5,6 +5,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
 
 namespace ingot::gpu {
@@ -149,6 +150,24 @@ class DriverDevice : public GpuDevice {
       std::rethrow_exception(failure);
     }
     return std::make_unique<DriverReplay>(*this, graph, op());
+  }
+
+  void call_library(const char* library, FunctionRef<void(void*)> call) override {
+    driver_->use(index_);
+    try {
+      call(handle(Stream::compute));
+    } catch (const Error& error) {
+      throw_error(error.kind(), "{} on {}: {}", op().text(), name(), error.message());
+    }
+    last_op_ = op();
+    last_kernel_ = library;
+    if (settings_.wait_for_launches && !recording_) synchronize();
+  }
+
+  MatmulLibrary& matmul_library() override {
+    driver_->use(index_);
+    if (matmul_ == nullptr) matmul_ = kind() == DeviceKind::cuda ? open_cublaslt() : open_hipblaslt();
+    return *matmul_;
   }
 
  private:
@@ -298,6 +317,7 @@ class DriverDevice : public GpuDevice {
   bool recording_ = false;
   OpNote last_op_;
   std::string last_kernel_;
+  std::unique_ptr<MatmulLibrary> matmul_;
 };
 
 }  // namespace

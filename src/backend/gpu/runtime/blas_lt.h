@@ -1,0 +1,297 @@
+// What cuBLASLt and hipBLASLt have in common, which is nearly everything: hipBLASLt's functions are cuBLASLt's with
+// another prefix (both documented in their vendors' library references). Both see matrices column by column, so that
+// c = a b of rows is asked for as its transpose, c' = b' a', with the same memory.
+//
+// One algorithm serves all products of a type, form and k: the first of the vendor's list for a large result that
+// splits no sum and needs no memory. So the order of a sum depends on k only (ops/matmul.h), as far as a kernel treats
+// its tiles alike.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <compare>
+#include <map>
+#include <vector>
+
+#include "backend/gpu/runtime/matmul_library.h"
+#include "base/error.h"
+
+namespace ingot::gpu {
+
+using LtStatus = int;  // 0: done
+using LtHandle = void*;
+using LtDescriptor = void*;  // of a product, a matrix or a preference
+
+// As in both libraries' headers; an algorithm is 64 bytes of cuBLASLt's and 24 of hipBLASLt's.
+template <size_t algorithm_bytes>
+struct LtAlgorithm {
+  alignas(8) std::array<std::byte, algorithm_bytes> data;
+};
+template <class Algorithm>
+struct LtResult {
+  Algorithm algorithm;
+  size_t workspace_bytes;
+  LtStatus status;
+  float waves;
+  int reserved[4];
+};
+
+template <class Algorithm>
+struct LtFunctions {
+  LtFunctions(const Library& library, const std::string& prefix) {
+    const auto bind = [&](auto*& function, const char* name) {
+      function = library.function<std::remove_reference_t<decltype(*function)>>((prefix + name).c_str());
+    };
+    bind(Create, "Create");
+    bind(Destroy, "Destroy");
+    bind(MatmulDescCreate, "MatmulDescCreate");
+    bind(MatmulDescDestroy, "MatmulDescDestroy");
+    bind(MatmulDescSetAttribute, "MatmulDescSetAttribute");
+    bind(MatrixLayoutCreate, "MatrixLayoutCreate");
+    bind(MatrixLayoutDestroy, "MatrixLayoutDestroy");
+    bind(MatmulPreferenceCreate, "MatmulPreferenceCreate");
+    bind(MatmulPreferenceDestroy, "MatmulPreferenceDestroy");
+    bind(MatmulPreferenceSetAttribute, "MatmulPreferenceSetAttribute");
+    bind(MatmulAlgoGetHeuristic, "MatmulAlgoGetHeuristic");
+    bind(Matmul, "Matmul");
+  }
+
+  LtStatus (*Create)(LtHandle*);
+  LtStatus (*Destroy)(LtHandle);
+  LtStatus (*MatmulDescCreate)(LtDescriptor*, int compute_type, int scale_type);
+  LtStatus (*MatmulDescDestroy)(LtDescriptor);
+  LtStatus (*MatmulDescSetAttribute)(LtDescriptor, int attribute, const void*, size_t);
+  LtStatus (*MatrixLayoutCreate)(LtDescriptor*, int type, uint64_t rows, uint64_t columns, int64_t ld);
+  LtStatus (*MatrixLayoutDestroy)(LtDescriptor);
+  LtStatus (*MatmulPreferenceCreate)(LtDescriptor*);
+  LtStatus (*MatmulPreferenceDestroy)(LtDescriptor);
+  LtStatus (*MatmulPreferenceSetAttribute)(LtDescriptor, int attribute, const void*, size_t);
+  LtStatus (*MatmulAlgoGetHeuristic)(LtHandle, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor,
+                                     LtDescriptor preference, int asked, LtResult<Algorithm>*, int* returned);
+  LtStatus (*Matmul)(LtHandle, LtDescriptor, const void* alpha, const void* a, LtDescriptor, const void* b,
+                     LtDescriptor, const void* beta, const void* c, LtDescriptor, void* d, LtDescriptor,
+                     const Algorithm*, void* workspace, size_t workspace_bytes, void* stream);
+};
+
+struct LtDestroyer {
+  LtStatus (*destroy)(LtDescriptor) = nullptr;
+  void operator()(LtDescriptor descriptor) const { destroy(descriptor); }
+};
+using LtOwned = std::unique_ptr<void, LtDestroyer>;
+
+// `Vendor` has: Algorithm; name, prefix; f32, bf16, compute_f32, transposed, not_transposed, transpose_a, transpose_b
+// (attributes of a product) and max_workspace (of a preference); a constructor from Library with
+//   void prefer(preference): sets what is the vendor's own;
+//   bool whole_sums(algorithm): whether it adds every sum in one piece;
+//   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes).
+template <class Vendor>
+class BlasLt : public MatmulLibrary {
+ public:
+  using Algorithm = typename Vendor::Algorithm;
+
+  explicit BlasLt(std::unique_ptr<Library> library)
+      : library_(std::move(library)), lt_(*library_, Vendor::prefix), vendor_(*library_) {
+    check(lt_.Create(&handle_), "a handle");
+  }
+  BlasLt(const BlasLt&) = delete;
+  BlasLt& operator=(const BlasLt&) = delete;
+  ~BlasLt() override {
+    plans_.clear();
+    lt_.Destroy(handle_);
+  }
+
+  std::string decline(const MatrixProduct& p) override {
+    if (p.m == 0 || p.n == 0 || p.k == 0) return "an empty product";
+    if (p.in == DType::f32 && p.out != DType::f32) return "f32 operands with a result that is not f32";
+    for (const void* data : {static_cast<const void*>(p.c), p.a, p.b}) {
+      if (reinterpret_cast<uintptr_t>(data) % aligned_bytes != 0) return "memory that is not aligned to 16 bytes";
+    }
+    for (const int64_t bytes : {p.lda * size(p.in), p.ldb * size(p.in), p.ldc * size(p.out)}) {
+      if (bytes % aligned_bytes != 0) return "rows that are not a multiple of 16 bytes apart";
+    }
+    return plan(p).reason;
+  }
+
+  void multiply(const MatrixProduct& p, void* stream) override {
+    const Plan& with = plan(p);
+    if (!with.reason.empty()) throw_error(ErrorKind::internal, "{}: {}: {}", Vendor::name, text(p), with.reason);
+    const float alpha = 1;
+    const float beta = p.accumulate ? 1 : 0;
+    const LtStatus status =
+        lt_.Matmul(handle_, with.shape.product.get(), &alpha, p.b, with.shape.a.get(), p.a, with.shape.b.get(), &beta,
+                   p.c, with.shape.c.get(), p.c, with.shape.c.get(), &with.algorithm, nullptr, 0, stream);
+    check(status, text(p));
+  }
+
+ private:
+  static constexpr int64_t aligned_bytes = 16;
+  static constexpr int64_t large = 8192;      // rows and columns of the result that algorithms are chosen for
+  static constexpr int candidates = 32;       // of the vendor's list
+  static constexpr size_t most_plans = 4096;  // kept; prompts have many lengths
+
+  struct Shape {
+    LtOwned product, a, b, c;
+  };
+  struct Plan {
+    std::string reason;  // why there is none
+    Shape shape;
+    Algorithm algorithm;
+  };
+  // All that an order of sums may depend on.
+  struct Form {
+    DType in, out;
+    bool transpose_a, transpose_b;
+    int64_t k;
+    auto operator<=>(const Form&) const = default;
+  };
+  struct Extent {
+    int64_t m, n, lda, ldb, ldc;
+    auto operator<=>(const Extent&) const = default;
+  };
+  struct Pinned {
+    bool found = false;
+    Algorithm algorithm = {};
+  };
+
+  static int64_t size(DType dtype) { return static_cast<int64_t>(size_of(dtype)); }
+  static int type(DType dtype) { return dtype == DType::f32 ? Vendor::f32 : Vendor::bf16; }
+  static Form form(const MatrixProduct& p) { return {p.in, p.out, p.transpose_a, p.transpose_b, p.k}; }
+  static std::string text(const MatrixProduct& p) {
+    return fmt::format("the product of {} [{}, {}] and [{}, {}]{}{}", name(p.in), p.m, p.k, p.k, p.n,
+                       p.transpose_a ? ", the first transposed" : "", p.transpose_b ? ", the second transposed" : "");
+  }
+  void check(LtStatus status, std::string_view what) const {
+    if (status != 0) {
+      throw_error(ErrorKind::unavailable, "{} ({}): {}: status {}", Vendor::name, library_->path(), what, status);
+    }
+  }
+
+  // The descriptors as the library sees them: its a is our b.
+  Shape shape(const MatrixProduct& p) const {
+    Shape made;
+    LtDescriptor product = nullptr;
+    check(lt_.MatmulDescCreate(&product, Vendor::compute_f32, Vendor::f32), "a product");
+    made.product = LtOwned(product, LtDestroyer{lt_.MatmulDescDestroy});
+    const auto transpose = [&](int attribute, bool transposed) {
+      const int32_t operation = transposed ? Vendor::transposed : Vendor::not_transposed;
+      check(lt_.MatmulDescSetAttribute(product, attribute, &operation, sizeof operation), "a product");
+    };
+    transpose(Vendor::transpose_a, p.transpose_b);
+    transpose(Vendor::transpose_b, p.transpose_a);
+    // A matrix of ours is stored as `rows` rows of `columns`: columns x rows to the library.
+    const auto matrix = [&](DType dtype, int64_t rows, int64_t columns, int64_t ld) {
+      LtDescriptor layout = nullptr;
+      check(
+          lt_.MatrixLayoutCreate(&layout, type(dtype), static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), ld),
+          "a matrix");
+      return LtOwned(layout, LtDestroyer{lt_.MatrixLayoutDestroy});
+    };
+    made.a = p.transpose_b ? matrix(p.in, p.n, p.k, p.ldb) : matrix(p.in, p.k, p.n, p.ldb);
+    made.b = p.transpose_a ? matrix(p.in, p.k, p.m, p.lda) : matrix(p.in, p.m, p.k, p.lda);
+    made.c = matrix(p.out, p.m, p.n, p.ldc);
+    return made;
+  }
+
+  // A product of this form without gaps between rows.
+  static MatrixProduct dense(const Form& form, int64_t m, int64_t n) {
+    return {.c = nullptr,
+            .a = nullptr,
+            .b = nullptr,
+            .m = m,
+            .n = n,
+            .k = form.k,
+            .lda = form.transpose_a ? m : form.k,
+            .ldb = form.transpose_b ? form.k : n,
+            .ldc = n,
+            .transpose_a = form.transpose_a,
+            .transpose_b = form.transpose_b,
+            .in = form.in,
+            .out = form.out};
+  }
+
+  bool takes(const Shape& shape, const Algorithm& algorithm) {
+    size_t workspace_bytes = 0;
+    return vendor_.takes(handle_, shape.product.get(), shape.a.get(), shape.b.get(), shape.c.get(), algorithm,
+                         workspace_bytes) &&
+           workspace_bytes == 0;
+  }
+
+  // The first algorithm that is right for every size of the form: few rows, few columns, and many of both.
+  const Pinned& pinned(const Form& form) {
+    const auto [at, added] = pinned_.try_emplace(form);
+    if (!added) return at->second;
+    LtDescriptor preference = nullptr;
+    check(lt_.MatmulPreferenceCreate(&preference), "a preference");
+    const LtOwned owned(preference, LtDestroyer{lt_.MatmulPreferenceDestroy});
+    const uint64_t none = 0;
+    check(lt_.MatmulPreferenceSetAttribute(preference, Vendor::max_workspace, &none, sizeof none), "a preference");
+    vendor_.prefer(preference);
+    const Shape largest = shape(dense(form, large, large));
+    std::vector<LtResult<Algorithm>> results(candidates);
+    int returned = 0;
+    const LtStatus status =
+        lt_.MatmulAlgoGetHeuristic(handle_, largest.product.get(), largest.a.get(), largest.b.get(), largest.c.get(),
+                                   largest.c.get(), preference, candidates, results.data(), &returned);
+    if (status != 0) return at->second;
+    const int64_t few_rows = form.transpose_a ? 8 : 1;  // rows of a stored [k, m] are m apart
+    const Shape others[] = {shape(dense(form, few_rows, large)), shape(dense(form, large, 8)),
+                            shape(dense(form, few_rows, 8))};
+    for (int i = 0; i < returned && !at->second.found; ++i) {
+      const LtResult<Algorithm>& result = results[static_cast<size_t>(i)];
+      if (result.status != 0 || result.workspace_bytes != 0 || !vendor_.whole_sums(result.algorithm)) continue;
+      bool all = takes(largest, result.algorithm);
+      for (const Shape& other : others) all = all && takes(other, result.algorithm);
+      if (all) at->second = {true, result.algorithm};
+    }
+    return at->second;
+  }
+
+  const Plan& plan(const MatrixProduct& p) {
+    const std::pair<Form, Extent> key{form(p), {p.m, p.n, p.lda, p.ldb, p.ldc}};
+    const auto found = plans_.find(key);
+    if (found != plans_.end()) return found->second;
+    if (plans_.size() == most_plans) plans_.clear();
+    Plan made{};
+    const Pinned& pin = pinned(key.first);
+    if (!pin.found) {
+      made.reason = fmt::format("{} offers no algorithm for k = {} that splits no sum", Vendor::name, p.k);
+    } else {
+      made.shape = shape(p);
+      made.algorithm = pin.algorithm;
+      if (!takes(made.shape, pin.algorithm)) {
+        made.reason = fmt::format("{}'s algorithm for k = {} does not take {} x {}", Vendor::name, p.k, p.m, p.n);
+      }
+    }
+    return plans_.emplace(key, std::move(made)).first->second;
+  }
+
+  std::unique_ptr<Library> library_;
+  LtFunctions<Algorithm> lt_;
+  Vendor vendor_;
+  LtHandle handle_ = nullptr;
+  std::map<Form, Pinned> pinned_;
+  std::map<std::pair<Form, Extent>, Plan> plans_;
+};
+
+// Declines everything.
+class AbsentMatmulLibrary : public MatmulLibrary {
+ public:
+  explicit AbsentMatmulLibrary(std::string reason) : reason_(std::move(reason)) {}
+  std::string decline(const MatrixProduct&) override { return reason_; }
+  void multiply(const MatrixProduct&, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
+
+ private:
+  std::string reason_;
+};
+
+template <class Vendor>
+std::unique_ptr<MatmulLibrary> open_blas_lt(const LibraryNames& names) {
+  std::unique_ptr<MatmulLibrary> opened;
+  const std::string reason = try_libraries(
+      names, [&](std::unique_ptr<Library> library) { opened = std::make_unique<BlasLt<Vendor>>(std::move(library)); });
+  if (opened == nullptr) opened = std::make_unique<AbsentMatmulLibrary>(reason);
+  return opened;
+}
+
+}  // namespace ingot::gpu

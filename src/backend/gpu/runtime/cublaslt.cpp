@@ -1,0 +1,86 @@
+// cuBLASLt (the names of its documentation without `cublasLt`), declared here so that no header of CUDA's is needed.
+#include "backend/gpu/runtime/blas_lt.h"
+#include "backend/gpu/runtime/library_folders.h"
+
+namespace ingot::gpu {
+namespace {
+
+struct CublasLt {
+  using Algorithm = LtAlgorithm<64>;  // cublasLtMatmulAlgo_t
+  static constexpr const char* name = "cuBLASLt";
+  static constexpr const char* prefix = "cublasLt";
+  static constexpr int f32 = 0;           // cudaDataType
+  static constexpr int bf16 = 14;         // cudaDataType
+  static constexpr int compute_f32 = 68;  // cublasComputeType_t: no TF32
+  static constexpr int not_transposed = 0;
+  static constexpr int transposed = 1;
+  static constexpr int transpose_a = 3;    // cublasLtMatmulDescAttributes_t
+  static constexpr int transpose_b = 4;    // cublasLtMatmulDescAttributes_t
+  static constexpr int max_workspace = 1;  // cublasLtMatmulPreferenceAttributes_t
+
+  explicit CublasLt(const Library& library)
+      : set_preference(
+            library.function<LtStatus(LtDescriptor, int, const void*, size_t)>("cublasLtMatmulPreferenceSetAttribute")),
+        check_algorithm(
+            library.function<LtStatus(LtHandle, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor,
+                                      const Algorithm*, LtResult<Algorithm>*)>("cublasLtMatmulAlgoCheck")),
+        configuration(library.function<LtStatus(const Algorithm*, int, void*, size_t, size_t*)>(
+            "cublasLtMatmulAlgoConfigGetAttribute")) {}
+
+  void prefer(LtDescriptor preference) const {
+    constexpr int reduction_schemes = 3;                 // cublasLtMatmulPreferenceAttributes_t
+    constexpr int min_alignment_bytes[] = {5, 6, 7, 8};  // of a, b, c and d
+    const auto set = [&](int attribute, uint32_t value) {
+      if (set_preference(preference, attribute, &value, sizeof value) != 0) {
+        throw_error(ErrorKind::unavailable, "{} has no preference {}", name, attribute);
+      }
+    };
+    set(reduction_schemes, 0);
+    for (const int attribute : min_alignment_bytes) set(attribute, 16);
+  }
+
+  bool whole_sums(const Algorithm& algorithm) const {
+    constexpr int split_k = 2;           // cublasLtMatmulAlgoConfigAttributes_t
+    constexpr int reduction_scheme = 3;  // cublasLtMatmulAlgoConfigAttributes_t
+    int32_t pieces = 0;
+    uint32_t scheme = 0;
+    size_t written = 0;
+    return configuration(&algorithm, split_k, &pieces, sizeof pieces, &written) == 0 && pieces <= 1 && pieces >= 0 &&
+           configuration(&algorithm, reduction_scheme, &scheme, sizeof scheme, &written) == 0 && scheme == 0;
+  }
+
+  bool takes(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
+             const Algorithm& algorithm, size_t& workspace_bytes) const {
+    LtResult<Algorithm> result{};
+    const LtStatus status = check_algorithm(handle, product, a, b, c, c, &algorithm, &result);
+    workspace_bytes = result.workspace_bytes;
+    return status == 0;
+  }
+
+  LtStatus (*set_preference)(LtDescriptor, int, const void*, size_t);
+  LtStatus (*check_algorithm)(LtHandle, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor,
+                              const Algorithm*, LtResult<Algorithm>*);
+  LtStatus (*configuration)(const Algorithm*, int, void*, size_t, size_t*);
+};
+
+LibraryNames names() { return {"INGOT_CUBLASLT_LIBRARY", {"libcublasLt.so.13", "libcublasLt.so.12"}, nvidia_folders}; }
+
+}  // namespace
+
+std::unique_ptr<MatmulLibrary> open_cublaslt() { return open_blas_lt<CublasLt>(names()); }
+
+LibraryFacts cublaslt_facts() {
+  LibraryFacts facts;
+  facts.name = CublasLt::name;
+  facts.reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {
+    const size_t version = library->function<size_t()>("cublasLtGetVersion")();
+    const LtFunctions<CublasLt::Algorithm> bound(*library, CublasLt::prefix);
+    const CublasLt also_bound(*library);
+    facts.path = library->path();
+    // 13.1.0 is 130100, and 12.8.4 is 120804.
+    facts.version = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  });
+  return facts;
+}
+
+}  // namespace ingot::gpu

@@ -1,0 +1,75 @@
+// hipBLASLt of ROCm 6 and later (the names of its documentation without `hipblasLt`), declared here so that no header
+// of ROCm's is needed.
+#include "backend/gpu/runtime/blas_lt.h"
+#include "backend/gpu/runtime/library_folders.h"
+
+namespace ingot::gpu {
+namespace {
+
+struct HipblasLt {
+  using Algorithm = LtAlgorithm<24>;  // hipblasLtMatmulAlgo_t
+  static constexpr const char* name = "hipBLASLt";
+  static constexpr const char* prefix = "hipblasLt";
+  static constexpr int f32 = 0;          // hipDataType
+  static constexpr int bf16 = 14;        // hipDataType
+  static constexpr int compute_f32 = 2;  // hipblasComputeType_t: no xf32
+  static constexpr int not_transposed = 111;
+  static constexpr int transposed = 112;
+  static constexpr int transpose_a = 0;    // hipblasLtMatmulDescAttributes_t
+  static constexpr int transpose_b = 1;    // hipblasLtMatmulDescAttributes_t
+  static constexpr int max_workspace = 1;  // hipblasLtMatmulPreferenceAttributes_t
+
+  // hipblaslt_ext::matmulIsAlgoSupported, which there is for C++ alone.
+  static constexpr const char* is_supported_name =
+      "_ZN13hipblaslt_ext21matmulIsAlgoSupportedEPvP27hipblasLtMatmulDescOpaque_tPKvP29hipblasLtMatrixLayoutOpaque_t"
+      "S6_S4_S6_S6_R22_hipblasLtMatmulAlgo_tRm";
+
+  explicit HipblasLt(const Library& library)
+      : is_supported(
+            library.function<LtStatus(LtHandle, LtDescriptor, const void*, LtDescriptor, LtDescriptor, const void*,
+                                      LtDescriptor, LtDescriptor, Algorithm&, size_t&)>(is_supported_name)) {}
+
+  void prefer(LtDescriptor) const {}
+  // The library does not say; without a workspace its kernels have nowhere to put pieces of sums.
+  bool whole_sums(const Algorithm&) const { return true; }
+
+  bool takes(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
+             const Algorithm& algorithm, size_t& workspace_bytes) const {
+    const float one = 1;
+    Algorithm copy = algorithm;  // the library writes to it
+    return is_supported(handle, product, &one, a, b, &one, c, c, copy, workspace_bytes) == 0;
+  }
+
+  LtStatus (*is_supported)(LtHandle, LtDescriptor, const void*, LtDescriptor, LtDescriptor, const void*, LtDescriptor,
+                           LtDescriptor, Algorithm&, size_t&);
+};
+
+// The names by ROCm's versions 7 and 6.
+LibraryNames names() {
+  return {"INGOT_HIPBLASLT_LIBRARY", {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"}, amd_folders};
+}
+
+}  // namespace
+
+std::unique_ptr<MatmulLibrary> open_hipblaslt() { return open_blas_lt<HipblasLt>(names()); }
+
+LibraryFacts hipblaslt_facts() {
+  LibraryFacts facts;
+  facts.name = HipblasLt::name;
+  facts.reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {
+    const LtFunctions<HipblasLt::Algorithm> lt(*library, HipblasLt::prefix);
+    const HipblasLt also_bound(*library);
+    const auto get_version = library->function<LtStatus(LtHandle, int*)>("hipblasLtGetVersion");
+    facts.path = library->path();
+    LtHandle handle = nullptr;
+    int version = 0;
+    if (lt.Create(&handle) != 0) return;  // without a device
+    if (get_version(handle, &version) == 0) {
+      facts.version = fmt::format("{}.{}.{}", version / 100000, version / 100 % 1000, version % 100);
+    }
+    lt.Destroy(handle);
+  });
+  return facts;
+}
+
+}  // namespace ingot::gpu

@@ -1,0 +1,85 @@
+// What the fake cuBLASLt and hipBLASLt do, on host memory: matrices column by column, as the vendors' documentation of
+// their matmul functions has it. Written from the documentation, not from our binding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+
+namespace fake {
+
+constexpr int f32 = 0;
+constexpr int bf16 = 14;
+
+struct Matrix {
+  int type;
+  uint64_t rows, columns;
+  int64_t ld;
+};
+
+struct Product {
+  int compute_type, scale_type;
+  std::map<int, int32_t> attributes;
+};
+
+struct Preference {
+  std::map<int, uint64_t> attributes;
+};
+
+inline float element(const Matrix& matrix, const void* data, uint64_t row, uint64_t column) {
+  const uint64_t at = row + column * static_cast<uint64_t>(matrix.ld);
+  if (matrix.type == f32) return static_cast<const float*>(data)[at];
+  const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(data)[at]) << 16;
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline void set(const Matrix& matrix, void* data, uint64_t row, uint64_t column, float value) {
+  const uint64_t at = row + column * static_cast<uint64_t>(matrix.ld);
+  if (matrix.type == f32) {
+    static_cast<float*>(data)[at] = value;
+    return;
+  }
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  static_cast<uint16_t*>(data)[at] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// d = alpha op(a) op(b) + beta c; false when the matrices do not fit together or lie too close.
+inline bool fits(const Matrix& a, bool transpose_a, const Matrix& b, bool transpose_b, const Matrix& c,
+                 const Matrix& d) {
+  for (const Matrix* matrix : {&a, &b, &c, &d}) {
+    if (matrix->ld < static_cast<int64_t>(matrix->rows)) return false;
+  }
+  const uint64_t m = transpose_a ? a.columns : a.rows;
+  const uint64_t k = transpose_a ? a.rows : a.columns;
+  const uint64_t other_k = transpose_b ? b.columns : b.rows;
+  const uint64_t n = transpose_b ? b.rows : b.columns;
+  return k == other_k && m == d.rows && n == d.columns && m == c.rows && n == c.columns && c.type == d.type;
+}
+
+inline void multiply(float alpha, const Matrix& a, const void* a_data, bool transpose_a, const Matrix& b,
+                     const void* b_data, bool transpose_b, float beta, const Matrix& c, const void* c_data,
+                     const Matrix& d, void* d_data) {
+  const uint64_t k = transpose_a ? a.rows : a.columns;
+  for (uint64_t column = 0; column < d.columns; ++column) {
+    for (uint64_t row = 0; row < d.rows; ++row) {
+      float sum = 0;
+      for (uint64_t i = 0; i < k; ++i) {
+        const float left = transpose_a ? element(a, a_data, i, row) : element(a, a_data, row, i);
+        const float right = transpose_b ? element(b, b_data, column, i) : element(b, b_data, i, column);
+        sum += left * right;
+      }
+      const float before = beta != 0 ? beta * element(c, c_data, row, column) : 0;
+      set(d, d_data, row, column, alpha * sum + before);
+    }
+  }
+}
+
+// Whether every leading dimension and pointer is a multiple of 16 bytes.
+inline bool aligned(const Matrix& matrix) { return matrix.ld * (matrix.type == f32 ? 4 : 2) % 16 == 0; }
+inline bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+}  // namespace fake

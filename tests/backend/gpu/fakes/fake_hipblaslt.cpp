@@ -1,0 +1,130 @@
+// A hipBLASLt that multiplies on the host. Of its algorithms, 1 needs memory for large products, 2 takes no fewer than
+// 16 rows; 3 is right. For k = 56 there is none.
+#include "tests/backend/gpu/fakes/fake_blas_lt.h"
+
+namespace {
+
+constexpr int success = 0;
+constexpr int invalid_value = 3;
+constexpr int not_supported = 7;
+
+bool transposes(const fake::Product& product, int attribute) {
+  const auto at = product.attributes.find(attribute);
+  return at != product.attributes.end() && at->second == 112;
+}
+
+}  // namespace
+
+// The library's own names: one of its functions is C++'s, and is found by them.
+struct hipblasLtMatmulDescOpaque_t : fake::Product {};
+struct hipblasLtMatrixLayoutOpaque_t : fake::Matrix {};
+struct _hipblasLtMatmulAlgo_t {  // NOLINT(bugprone-reserved-identifier)
+  uint8_t data[16];
+  size_t max_workspace_bytes;
+};
+using Product = hipblasLtMatmulDescOpaque_t;
+using Matrix = hipblasLtMatrixLayoutOpaque_t;
+using Algorithm = _hipblasLtMatmulAlgo_t;
+struct Result {
+  Algorithm algorithm;
+  size_t workspace_bytes;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT int hipblasLtGetVersion(void* handle, int* version) {
+  if (handle == nullptr) return invalid_value;
+  *version = 100203;
+  return success;
+}
+EXPORT int hipblasLtCreate(void** handle) {
+  *handle = new int(0);
+  return success;
+}
+EXPORT int hipblasLtDestroy(void* handle) {
+  delete static_cast<int*>(handle);
+  return success;
+}
+EXPORT int hipblasLtMatmulDescCreate(Product** product, int compute_type, int scale_type) {
+  *product = new Product{{compute_type, scale_type, {}}};
+  return compute_type == 2 && scale_type == fake::f32 ? success : invalid_value;
+}
+EXPORT int hipblasLtMatmulDescDestroy(Product* product) {
+  delete product;
+  return success;
+}
+EXPORT int hipblasLtMatmulDescSetAttribute(Product* product, int attribute, const void* value, size_t bytes) {
+  if (bytes != sizeof(int32_t)) return invalid_value;
+  std::memcpy(&product->attributes[attribute], value, bytes);
+  return success;
+}
+EXPORT int hipblasLtMatrixLayoutCreate(Matrix** matrix, int type, uint64_t rows, uint64_t columns, int64_t ld) {
+  *matrix = new Matrix{{type, rows, columns, ld}};
+  return success;
+}
+EXPORT int hipblasLtMatrixLayoutDestroy(Matrix* matrix) {
+  delete matrix;
+  return success;
+}
+EXPORT int hipblasLtMatmulPreferenceCreate(fake::Preference** preference) {
+  *preference = new fake::Preference{};
+  return success;
+}
+EXPORT int hipblasLtMatmulPreferenceDestroy(fake::Preference* preference) {
+  delete preference;
+  return success;
+}
+EXPORT int hipblasLtMatmulPreferenceSetAttribute(fake::Preference* preference, int attribute, const void* value,
+                                                 size_t bytes) {
+  if (attribute != 1 || bytes != 8) return invalid_value;
+  std::memcpy(&preference->attributes[attribute], value, bytes);
+  return success;
+}
+
+EXPORT int hipblasLtMatmulAlgoGetHeuristic(void*, Product* product, Matrix* a, Matrix* b, Matrix* c, Matrix* d,
+                                           fake::Preference* preference, int asked, Result* results, int* returned) {
+  *returned = 0;
+  const bool transpose_a = transposes(*product, 0);
+  if (!fake::fits(*a, transpose_a, *b, transposes(*product, 1), *c, *d)) return invalid_value;
+  if (preference->attributes.at(1) != 0 || (transpose_a ? a->rows : a->columns) == 56) return not_supported;
+  for (uint8_t id = 1; id <= 3 && *returned < asked; ++id) {
+    Result& result = results[(*returned)++];
+    result = {};
+    result.algorithm.data[0] = id;
+  }
+  return success;
+}
+
+EXPORT int hipblasLtMatmul(void*, Product* product, const float* alpha, const void* a_data, Matrix* a,
+                           const void* b_data, Matrix* b, const float* beta, const void* c_data, Matrix* c,
+                           void* d_data, Matrix* d, const Algorithm* algorithm, void* workspace, size_t workspace_bytes,
+                           void*) {
+  const bool transpose_a = transposes(*product, 0);
+  const bool transpose_b = transposes(*product, 1);
+  if (!fake::fits(*a, transpose_a, *b, transpose_b, *c, *d)) return invalid_value;
+  if (algorithm->data[0] != 3 || workspace != nullptr || workspace_bytes != 0) return not_supported;
+  fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data);
+  return success;
+}
+
+enum hipblasStatus_t : int {};
+namespace hipblaslt_ext {
+__attribute__((visibility("default"))) hipblasStatus_t
+matmulIsAlgoSupported(void*, hipblasLtMatmulDescOpaque_t* product, const void*, hipblasLtMatrixLayoutOpaque_t* a,
+                      hipblasLtMatrixLayoutOpaque_t* b, const void*, hipblasLtMatrixLayoutOpaque_t* c,
+                      hipblasLtMatrixLayoutOpaque_t* d, _hipblasLtMatmulAlgo_t& algorithm, size_t& workspace_bytes) {
+  if (!fake::fits(*a, transposes(*product, 0), *b, transposes(*product, 1), *c, *d)) {
+    return static_cast<hipblasStatus_t>(invalid_value);
+  }
+  for (const Matrix* matrix : {a, b, c, d}) {
+    if (!fake::aligned(*matrix)) return static_cast<hipblasStatus_t>(not_supported);
+  }
+  if (algorithm.data[0] == 2 && d->columns < 16) return static_cast<hipblasStatus_t>(not_supported);
+  workspace_bytes = algorithm.data[0] == 1 && d->columns > 1000 ? 4096 : 0;
+  algorithm.data[1] = 0xff;  // as the library's own use of it
+  return static_cast<hipblasStatus_t>(success);
+}
+}  // namespace hipblaslt_ext

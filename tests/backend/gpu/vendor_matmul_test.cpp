@@ -1,0 +1,237 @@
+// The ops of matrices by cuBLASLt and hipBLASLt: the binding is ours, the libraries are fakes that multiply on the
+// host, column by column as the vendors document it. Also where libraries are looked for.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "app/bench/op_table.h"
+#include "backend/gpu/ops.h"
+#include "backend/gpu/runtime/library_folders.h"
+#include "backend/gpu/runtime/matmul_library.h"
+#include "backend/gpu/sim/sim_device.h"
+#include "base/error.h"
+#include "ops/matmul.h"
+
+namespace ingot::gpu {
+namespace {
+
+// Sets an environment variable, or removes it for null, while it lives.
+class Variable {
+ public:
+  Variable(std::string name, const char* value) : name_(std::move(name)) {
+    if (const char* before = std::getenv(name_.c_str()); before != nullptr) before_ = before;
+    put(value);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { put(before_ ? before_->c_str() : nullptr); }
+
+ private:
+  void put(const char* value) {
+    if (value != nullptr) {
+      setenv(name_.c_str(), value, 1);
+    } else {
+      unsetenv(name_.c_str());
+    }
+  }
+  std::string name_;
+  std::optional<std::string> before_;
+};
+
+// A vendor's device whose memory is the host's: our kernels are simulated, the library is the fake.
+class PretendDevice : public GpuDevice {
+ public:
+  PretendDevice(DeviceKind kind, std::unique_ptr<MatmulLibrary> library)
+      : kind_(kind), sim_(sim::make_device(32)), library_(std::move(library)) {}
+  DeviceKind kind() const override { return kind_; }
+  std::string name() const override { return "pretend:0"; }
+  std::string arch() const override { return sim_->arch(); }
+  size_t memory_bytes() const override { return sim_->memory_bytes(); }
+  size_t memory_available() const override { return sim_->memory_available(); }
+  void* allocate(size_t bytes) override { return sim_->allocate(bytes); }
+  void release(void* data, size_t bytes) noexcept override { sim_->release(data, bytes); }
+  void copy_from_host(void* to, const void* from, size_t bytes) override { sim_->copy_from_host(to, from, bytes); }
+  void copy_to_host(void* to, const void* from, size_t bytes) override { sim_->copy_to_host(to, from, bytes); }
+  int warp_width() const override { return sim_->warp_width(); }
+  void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
+    sim_->launch(kernel, args, grid, dynamic_shared_bytes);
+  }
+  // The library does its work at once, behind what the simulation was given.
+  void call_library(const char*, FunctionRef<void(void*)> call) override {
+    const std::unique_ptr<Event> event = sim_->make_event();
+    event->record(Stream::compute);
+    event->wait();
+    call(nullptr);
+  }
+  MatmulLibrary& matmul_library() override { return *library_; }
+
+ private:
+  DeviceKind kind_;
+  std::unique_ptr<GpuDevice> sim_;
+  std::unique_ptr<MatmulLibrary> library_;
+};
+
+struct Vendor {
+  DeviceKind kind;
+  const char* name;
+  const char* variable;
+  const char* fake;
+  const char* version;
+  std::unique_ptr<MatmulLibrary> (*open)();
+  LibraryFacts (*facts)();
+};
+
+const Vendor vendors[] = {{DeviceKind::cuda, "cublaslt", "INGOT_CUBLASLT_LIBRARY", INGOT_FAKE_CUBLASLT, "13.2.3",
+                           open_cublaslt, cublaslt_facts},
+                          {DeviceKind::hip, "hipblaslt", "INGOT_HIPBLASLT_LIBRARY", INGOT_FAKE_HIPBLASLT, "1.2.3",
+                           open_hipblaslt, hipblaslt_facts}};
+
+class VendorMatmul : public testing::TestWithParam<Vendor> {
+ protected:
+  std::unique_ptr<MatmulLibrary> open() const {
+    const Variable variable(GetParam().variable, GetParam().fake);
+    return GetParam().open();
+  }
+};
+
+TEST_P(VendorMatmul, AgreesWithTheDoubleReference) {
+  PretendDevice device(GetParam().kind, open());
+  for (const char* op : {"matmul", "linear", "linear_backward_input"}) {
+    ops::Registry registry;
+    register_ops(registry, GetParam().kind);
+    registry.restrict_to(op, GetParam().name);
+    int accepted = 0;
+    for (const bench::OpCase& op_case : bench::op_cases()) {
+      if (op_case.op != op || op_case.timing_only) continue;
+      Arena scratch;
+      ops::Context context{device, registry, scratch, nullptr};
+      const bench::Verdict verdict = bench::compare(context, op_case);
+      EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
+      accepted += verdict.outcome == bench::Outcome::passed ? 1 : 0;
+    }
+    EXPECT_GE(accepted, 12) << op;
+  }
+}
+
+// c [8, 16] = a [8, 32] b [32, 16] of f32 in memory that is aligned.
+MatrixProduct product(std::vector<float>& memory) {
+  memory.assign(4096, 0.0F);
+  auto at = reinterpret_cast<uintptr_t>(memory.data());
+  at = (at + 63) / 64 * 64;
+  auto* data = reinterpret_cast<float*>(at);
+  return {.c = data, .a = data + 512, .b = data + 1024, .m = 8, .n = 16, .k = 32, .lda = 32, .ldb = 16, .ldc = 16};
+}
+
+TEST_P(VendorMatmul, SaysWhyItDeclines) {
+  const auto library = open();
+  std::vector<float> memory;
+  const MatrixProduct fine = product(memory);
+  EXPECT_EQ(library->decline(fine), "");
+  MatrixProduct p = fine;
+  p.b = static_cast<const float*>(p.b) + 1;
+  EXPECT_NE(library->decline(p).find("not aligned to 16 bytes"), std::string::npos);
+  p = fine;
+  p.lda = 33;
+  EXPECT_NE(library->decline(p).find("a multiple of 16 bytes apart"), std::string::npos);
+  p = fine;
+  p.m = 0;
+  EXPECT_EQ(library->decline(p), "an empty product");
+  p = fine;
+  p.out = DType::bf16;
+  EXPECT_NE(library->decline(p).find("a result that is not f32"), std::string::npos);
+  p = fine;
+  p.k = 56;
+  EXPECT_NE(library->decline(p).find("no algorithm for k = 56"), std::string::npos) << library->decline(p);
+}
+
+TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns) {
+  const Variable variable(GetParam().variable, "/nowhere/library.so");
+  PretendDevice device(GetParam().kind, GetParam().open());
+  ops::Registry registry;
+  register_ops(registry, GetParam().kind);
+  Arena scratch;
+  ops::Context context{device, registry, scratch, nullptr};
+  Arena memory(device, 3 * Arena::footprint(DType::f32, {8, 8}), "test");
+  const Tensor c = memory.take(DType::f32, {8, 8});
+  const Tensor a = memory.take(DType::f32, {8, 8});
+  const Tensor b = memory.take(DType::f32, {8, 8});
+  ops::matmul(context, c, a, b, {});
+  registry.restrict_to("matmul", GetParam().name);
+  try {
+    ops::matmul(context, c, a, b, {});
+    FAIL() << "the library is not there";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("/nowhere/library.so"), std::string::npos) << error.message();
+  }
+  const LibraryFacts facts = GetParam().facts();
+  EXPECT_EQ(facts.path, "");
+  EXPECT_NE(facts.reason.find("/nowhere/library.so"), std::string::npos) << facts.reason;
+}
+
+TEST_P(VendorMatmul, FactsNameTheFileAndItsVersion) {
+  {
+    const Variable variable(GetParam().variable, GetParam().fake);
+    const LibraryFacts facts = GetParam().facts();
+    EXPECT_EQ(facts.path, GetParam().fake);
+    EXPECT_EQ(facts.version, GetParam().version);
+    EXPECT_EQ(facts.reason, "");
+  }
+  const Variable other(GetParam().variable, "libm.so.6");
+  EXPECT_NE(GetParam().facts().reason.find("libm.so.6 has no function"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Vendors, VendorMatmul, testing::ValuesIn(vendors),
+                         [](const auto& vendor) { return std::string(vendor.param.name); });
+
+class Folders : public testing::Test {
+ protected:
+  Folders() : root_(std::filesystem::path(testing::TempDir()) / ("folders" + std::to_string(getpid()))) {}
+  ~Folders() override { std::filesystem::remove_all(root_); }
+  std::string make(const std::string& folder) const {
+    std::filesystem::create_directories(root_ / folder);
+    return (root_ / folder).string();
+  }
+  static bool has(const std::vector<std::string>& folders, const std::string& folder) {
+    return std::find(folders.begin(), folders.end(), folder) != folders.end();
+  }
+  std::filesystem::path root_;
+};
+
+TEST_F(Folders, AreThoseOfToolkitsAndOfPythonWheels) {
+  const std::string cuda = make("cuda/lib64");
+  const std::string rocm = make("rocm/lib");
+  const std::string wheel = make("env/lib/python3.11/site-packages/nvidia/cu13/lib");
+  const std::string conda = make("conda/lib/python3.12/site-packages/nvidia/cudnn/lib");
+  const std::string of_path = make("other/lib/python3.10/site-packages/nvidia/cublas/lib");
+  const std::string rocm_wheel = make("env/lib/python3.11/site-packages/_rocm_sdk_libraries_gfx94X/lib");
+  make("env/lib/python3.11/site-packages/nvidia/empty");
+  make("other/bin");
+  std::ofstream(root_ / "other/bin/python3").put('\n');
+  const Variable cuda_home("CUDA_HOME", (root_ / "cuda").c_str());
+  const Variable cuda_path("CUDA_PATH", (root_ / "nowhere").c_str());
+  const Variable rocm_path("ROCM_PATH", (root_ / "rocm").c_str());
+  const Variable environment("VIRTUAL_ENV", (root_ / "env").c_str());
+  const Variable conda_prefix("CONDA_PREFIX", (root_ / "conda").c_str());
+  const Variable home("HOME", root_.c_str());
+  const Variable path("PATH", ("/nowhere:" + (root_ / "other/bin").string()).c_str());
+  const std::vector<std::string> nvidia = nvidia_folders();
+  const std::vector<std::string> amd = amd_folders();
+  EXPECT_EQ(nvidia.front(), cuda);
+  for (const std::string& folder : {wheel, conda, of_path}) EXPECT_TRUE(has(nvidia, folder)) << folder;
+  for (const std::string& folder : {rocm, rocm_wheel}) EXPECT_TRUE(has(amd, folder)) << folder;
+  EXPECT_FALSE(has(nvidia, rocm));
+  for (const std::string& folder : nvidia) EXPECT_TRUE(std::filesystem::is_directory(folder)) << folder;
+}
+
+TEST_F(Folders, OfNoEnvironmentAreNone) {
+  const Variable environment("VIRTUAL_ENV", nullptr);
+  const Variable conda("CONDA_PREFIX", nullptr);
+  const Variable home("HOME", nullptr);
+  const Variable path("PATH", nullptr);
+  EXPECT_TRUE(site_folders().empty());
+}
+
+}  // namespace
+}  // namespace ingot::gpu
