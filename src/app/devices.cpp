@@ -2,10 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/device_rates.h"
 #include "app/interrupt.h"
 #include "app/json_text.h"
 #include "app/runtime.h"
@@ -17,8 +17,6 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/strings.h"
-#include "ops/elementwise.h"
-#include "ops/matmul.h"
 
 namespace ingot::app {
 
@@ -38,46 +36,6 @@ Json built_for() {
     if (std::find(all.begin(), all.end(), code.architecture) == all.end()) all.push_back(code.architecture);
   }
   return all;
-}
-
-// Shortest seconds of `body`, which ends with the device idle, over three calls.
-template <class Body>
-double seconds_of(Body body) {
-  using Clock = std::chrono::steady_clock;
-  double best = std::numeric_limits<double>::infinity();
-  for (int call = 0; call < 3; ++call) {
-    const auto start = Clock::now();
-    body();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
-  }
-  return best;
-}
-
-// The rates of a GPU, by this program's own kernels: bf16 products of 4096-cubes, and elements read and written.
-struct GpuRates {
-  double products;  // FLOP/s
-  double copied;    // bytes/s, read and written
-};
-GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
-  constexpr int64_t side = 4096;
-  Arena memory(device, 3 * Arena::footprint(DType::bf16, {side, side}), "measuring");
-  Arena scratch;
-  ops::Context context{device, registry, scratch, nullptr};
-  const Tensor a = memory.take(DType::bf16, {side, side});
-  const Tensor b = memory.take(DType::bf16, {side, side});
-  const Tensor c = memory.take(DType::bf16, {side, side});
-  constexpr int calls = 10;
-  const auto timed = [&](auto op) {
-    const double seconds = seconds_of([&] {
-      for (int call = 0; call < calls; ++call) op();
-      uint16_t one = 0;
-      device.copy_to_host(&one, c.data, sizeof one);  // waits for the kernels
-    });
-    return seconds / calls;
-  };
-  const double product = timed([&] { ops::matmul(context, c, a, b, {.transpose_b = true}); });
-  const double copy = timed([&] { ops::scale(context, c, a, 1.0F); });
-  return {2.0 * side * side * side / product, 2.0 * static_cast<double>(a.bytes()) / copy};
 }
 
 class Devices : public Command {
@@ -163,6 +121,7 @@ class Devices : public Command {
         ops::Registry registry;
         gpu::register_ops(registry, device->kind());
         const GpuRates rates = measure_gpu(*device, registry);
+        const double sheet = datasheet_bf16(driver->device_name(index));
         devices.push_back({{"name", device->name()},
                            {"kind", kind},
                            {"arch", device->arch()},
@@ -171,6 +130,7 @@ class Devices : public Command {
                            {"library", driver->library()},
                            {"memory_bytes", device->memory_bytes()},
                            {"memory_available_bytes", device->memory_available()},
+                           {"peak_tflops", sheet > 0 ? Json(tera(sheet)) : Json()},
                            {"gemm_bf16_tflops", tera(rates.products)},
                            {"copy_gb_s", rates.copied / 1e9}});
         output.print(fmt::format("{}  {}, {}, {}\n", device->name(), driver->device_name(index), device->arch(),

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "app/command.h"
+#include "app/device_rates.h"
 #include "app/interrupt.h"
 #include "app/run_console.h"
 #include "app/run_folder.h"
@@ -269,6 +270,9 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   const RunFolder folder(std::filesystem::path(r.run_dir) / r.name, resume_);
   log.add_file(folder.path() / "log.txt");
 
+  const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
+  const train::DeviceRates gpu_rates =
+      on_cpu ? train::DeviceRates{} : gpu_training_rates(runtime, plan.step.activation);
   checkpoint::LoadedModel loaded;
   if (r.init == train::InitFrom::random) {
     loaded.spec = plan.model;
@@ -278,7 +282,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     loaded = checkpoint::load_model(source, load_options(r, runtime));
   }
   const std::unique_ptr<models::Model> model = models::make_model(plan.model, loaded.weights, *runtime.device);
-  const std::string base = r.init == train::InitFrom::random ? "random" : weights_fingerprint(loaded.weights);
+  const std::string base =
+      r.init == train::InitFrom::random ? "random" : weights_fingerprint(loaded.weights, *runtime.device);
   std::optional<train::Trained> trained;
   if (plan.lora) {
     trained.emplace(*runtime.device, plan.model, *plan.lora, plan.step.activation, plan.optimizer_types,
@@ -303,13 +308,16 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.checkpoint_every = r.checkpoint.every;
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.run_dir = folder.path();
-  settings.identity = run_identity(plan, data.train.content_hash(), base, runtime.device->arch());
+  settings.identity = run_identity(plan, data.train.content_hash(), base);
   const bool bf16 = plan.step.activation == DType::bf16;
-  settings.measure_rates = [&] {
-    const cpu::ProductRates rates = cpu::measure_products(step.context(), plan.step.activation, 0.4);
-    return train::DeviceRates{rates.arithmetic, rates.matmul};
-  };
-  settings.rates = settings.measure_rates();
+  settings.rates = gpu_rates;
+  if (on_cpu) {
+    settings.measure_rates = [&] {
+      const cpu::ProductRates rates = cpu::measure_products(step.context(), plan.step.activation, 0.4);
+      return train::DeviceRates{rates.arithmetic, rates.matmul};
+    };
+    settings.rates = settings.measure_rates();
+  }
 
   Observers observers;
   Console console(log, quiet_);

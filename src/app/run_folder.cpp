@@ -50,22 +50,28 @@ RunFolder::~RunFolder() {
 
 void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }
 
-std::string weights_fingerprint(const WeightSet& weights) {
+std::string weights_fingerprint(const WeightSet& weights, Device& device) {
   constexpr size_t sampled = 4096;
   Sha256 digest;
+  std::vector<std::byte> sample;
+  const auto add = [&](const std::byte* from, size_t bytes) {
+    sample.resize(bytes);
+    device.copy_to_host(sample.data(), from, bytes);
+    digest.update(sample);
+  };
   for (const Parameter& p : weights.parameters) {
     const bool matrix = static_cast<bool>(p.matrix);
     const size_t bytes =
         matrix ? static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in) : p.vector.bytes();
-    const std::span all(static_cast<const std::byte*>(matrix ? p.matrix.data : p.vector.data), bytes);
-    digest.update(all.first(std::min(sampled, bytes)));
-    digest.update(all.last(std::min(sampled, bytes)));
+    const auto* begin = static_cast<const std::byte*>(matrix ? p.matrix.data : p.vector.data);
+    const size_t part = std::min(sampled, bytes);
+    add(begin, part);
+    add(begin + bytes - part, part);
   }
   return digest.hex();
 }
 
-std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base,
-                         const std::string& arch) {
+std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base) {
   const spec::ModelSpec& m = plan.model;
   nlohmann::ordered_json identity = {{"model",
                                       {{"family", m.family},
@@ -85,8 +91,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"seed", plan.recipe.seed},
                                      {"global_batch", plan.recipe.batch.global},
                                      {"determinism_unit", plan.recipe.determinism_unit},
-                                     {"precision", plan.step.activation == DType::bf16 ? "bf16" : "fp32"},
-                                     {"arch", arch}};
+                                     {"precision", plan.step.activation == DType::bf16 ? "bf16" : "fp32"}};
   if (plan.lora) {
     identity["adapter"] = {{"rank", plan.lora->rank},
                            {"alpha", plan.lora->alpha},

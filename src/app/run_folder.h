@@ -29,12 +29,11 @@ class RunFolder {
 };
 
 // What a checkpoint must agree with to be continued, as a JSON object: the model's shape, the adapter, data, order and
-// seeds. Length, learning rate, batch.micro, recompute and evaluation may change.
-std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base,
-                         const std::string& arch);
+// seeds. Length, learning rate, batch.micro, recompute, evaluation and the device may change.
+std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base);
 
-// SHA-256 over the first and last 4 KiB of every parameter in host memory: tells models apart without reading all of
-// them.
-std::string weights_fingerprint(const WeightSet& weights);
+// SHA-256 over the first and last 4 KiB of every parameter in the device's memory: tells models apart without reading
+// all of them.
+std::string weights_fingerprint(const WeightSet& weights, Device& device);
 
 }  // namespace ingot::app

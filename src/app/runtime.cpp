@@ -9,6 +9,7 @@
 #include "backend/gpu/sim/sim_device.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine.h"
 
 namespace ingot::app {
 namespace {
@@ -24,28 +25,39 @@ std::optional<int> index_of(const std::string& device, const std::string& kind) 
   return error == std::errc() && stop == end && index >= 0 ? std::optional(index) : std::nullopt;
 }
 
-std::unique_ptr<Device> open_gpu(const std::string& name, gpu::FoundDriver found, const std::string& vendor,
-                                 int index) {
+void open_gpu(Runtime& runtime, const std::string& name, gpu::FoundDriver found, const std::string& vendor, int index) {
   if (!found.driver) {
     throw_hint(ErrorKind::unavailable, "`ingot devices` lists what there is", "device '{}': there is no {} driver: {}",
                name, vendor, found.reason);
   }
-  std::unique_ptr<Device> device = gpu::make_device(std::move(found.driver), index);
+  const std::shared_ptr<gpu::Driver> driver = std::move(found.driver);
+  runtime.device = gpu::make_device(driver, index);
+  runtime.model = driver->device_name(index);
   // To go, architecture by architecture, as reports of runs on them are committed to bench/reports.
   Log(LogLevel::warning)
       .warning(
           "{} ({}): our kernels for it are compiled and simulated, and have never run on one; compare with --device "
           "cpu",
-          device->name(), device->arch());
-  return device;
+          runtime.device->name(), runtime.device->arch());
 }
 
-std::unique_ptr<Device> open_device(const std::string& device) {
-  if (device == "auto" || device == "cpu") return cpu::make_device();
-  if (device == "sim32") return gpu::sim::make_device(32);
-  if (device == "sim64") return gpu::sim::make_device(64);
-  if (const auto index = index_of(device, "cuda")) return open_gpu(device, gpu::find_cuda_driver(), "CUDA", *index);
-  if (const auto index = index_of(device, "hip")) return open_gpu(device, gpu::find_hip_driver(), "HIP", *index);
+void open_device(Runtime& runtime, const std::string& device) {
+  if (device == "auto" || device == "cpu") {
+    runtime.device = cpu::make_device();
+    runtime.model = cpu_name();
+    return;
+  }
+  if (device == "sim32" || device == "sim64") {
+    runtime.device = gpu::sim::make_device(device == "sim32" ? 32 : 64);
+    runtime.model = "simulation on " + cpu_name();
+    return;
+  }
+  if (const auto index = index_of(device, "cuda")) {
+    return open_gpu(runtime, device, gpu::find_cuda_driver(), "CUDA", *index);
+  }
+  if (const auto index = index_of(device, "hip")) {
+    return open_gpu(runtime, device, gpu::find_hip_driver(), "HIP", *index);
+  }
   throw_hint(ErrorKind::usage, "auto, cpu, cuda:N, hip:N, sim32 or sim64", "device '{}' is not known", device);
 }
 
@@ -56,7 +68,7 @@ Runtime open_runtime(const std::string& device, std::optional<int64_t> threads) 
     throw_error(ErrorKind::usage, "{} threads; from 1 to 1024", *threads);
   }
   Runtime runtime;
-  runtime.device = open_device(device);
+  open_device(runtime, device);
   cpu::register_ops(runtime.registry);
   if (runtime.device->kind() != DeviceKind::cpu) gpu::register_ops(runtime.registry, runtime.device->kind());
   if (const char* restricted = std::getenv("INGOT_OPS")) runtime.registry.restrict_to(restricted);

@@ -13,6 +13,7 @@ namespace ingot::app {
 
 struct Runtime {
   std::unique_ptr<Device> device;
+  std::string model;  // of the device, as its maker calls it: "NVIDIA H200"
   ops::Registry registry;
   std::unique_ptr<ThreadPool> threads;
 };

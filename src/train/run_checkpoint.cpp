@@ -54,6 +54,7 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, RunProgress p
   const Json metadata = {{"step", progress.step},
                          {"tokens", progress.tokens},
                          {"updates", trained.updates()},
+                         {"arch", device.arch()},
                          {"identity", Json::parse(identity)}};
   checkpoint::write_checkpoint(folder, progress.step, state_of(trained), metadata.dump(), device, {.keep = keep});
   uint64_t bytes = 0;
@@ -70,7 +71,7 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
   const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, std::nullopt);
   const Json metadata = Json::parse(found.metadata, nullptr, false);
   if (!metadata.is_object() || !metadata.contains("identity") || !metadata.contains("tokens") ||
-      !metadata.contains("updates")) {
+      !metadata.contains("updates") || !metadata.contains("arch")) {
     throw_error(ErrorKind::corrupt, "{}: the manifest is not of a training run", found.path.string());
   }
   const Json now = Json::parse(identity);
@@ -84,7 +85,7 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
     checkpoint::restore_tensor(found, t.name, t.tensor, device);
   }
   trained.set_updates(metadata.at("updates").get<int64_t>());
-  return RunProgress{found.step, metadata.at("tokens").get<int64_t>()};
+  return RunProgress{found.step, metadata.at("tokens").get<int64_t>(), metadata.at("arch").get<std::string>()};
 }
 
 }  // namespace ingot::train

@@ -33,6 +33,7 @@ int64_t Trainer::resume() {
   trained_.refresh_weights(step_.context());
   done_ = progress->step;
   tokens_ = progress->tokens;
+  if (progress->arch != step_.context().device.arch()) moved_from_ = progress->arch;
   return done_;
 }
 
@@ -81,10 +82,17 @@ void Trainer::tell(const StepResult& result, int64_t step, double lr, double sec
   event.tflops = work.useful / seconds / 1e12;
   event.shares = shares;
   event.step_s = seconds;
-  event.memory_bytes = memory_use().peak;
+  event.memory_bytes = memory_taken();
   event.skipped = result.skipped;
   observer_.on_step(event);
   if (!warning.empty()) observer_.on_warning({step, warning});
+}
+
+// Everything a step needs was allocated before the first, so what a GPU has given away is its peak.
+uint64_t Trainer::memory_taken() const {
+  const Device& device = step_.context().device;
+  const bool gpu = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
+  return gpu ? device.memory_bytes() - device.memory_available() : memory_use().peak;
 }
 
 std::string Trainer::why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch) {
@@ -116,6 +124,11 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   };
   const auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
 
+  if (!moved_from_.empty()) {
+    observer_.on_warning({done_, fmt::format("continued on {}; the steps so far ran on {}: from here on the run agrees "
+                                             "with an unmoved one to rounding, not bit for bit",
+                                             step_.context().device.arch(), moved_from_)});
+  }
   if (done_ == 0) evaluate_now();
   End end = End::done;
   int64_t written = done_ > 0 ? done_ : -1;
@@ -149,7 +162,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   event.reason = end == End::done ? "done" : "stopped";
   event.seconds = steady_seconds() - begin;
   event.tokens = tokens_ - tokens_before;
-  event.peak_memory_bytes = memory_use().peak;
+  event.peak_memory_bytes = memory_taken();
   observer_.on_end(event);
   return end;
 }

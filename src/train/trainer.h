@@ -39,8 +39,9 @@ class Trainer {
           TrainerSettings settings, Observer& observer);
 
   // Continues from the newest checkpoint of the run directory: reads weights and optimizer state. Returns its step, or
-  // 0 when there is none. ErrorKind::corrupt when it is damaged (an older one is not taken by itself), usage when it is
-  // of another run than `identity` says, naming what differs.
+  // 0 when there is none. A run may move between kinds of devices; run() then warns that bits do not agree from there.
+  // ErrorKind::corrupt when it is damaged (an older one is not taken by itself), usage when it is of another run than
+  // `identity` says, naming what differs.
   int64_t resume();
 
   enum class End { done, stopped };
@@ -53,6 +54,7 @@ class Trainer {
 
  private:
   void checkpoint();
+  uint64_t memory_taken() const;
   std::string why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch);
   void tell(const StepResult& result, int64_t step, double lr, double seconds);
 
@@ -67,8 +69,9 @@ class Trainer {
   Observer& observer_;
   std::vector<spec::LoraParam> adapters_;
   Utilisation utilisation_;
-  int64_t done_ = 0;    // steps behind us
-  int64_t tokens_ = 0;  // of them
+  int64_t done_ = 0;        // steps behind us
+  int64_t tokens_ = 0;      // of them
+  std::string moved_from_;  // the kind of device that the run was continued from, when this is another
 };
 
 }  // namespace ingot::train

@@ -1,0 +1,88 @@
+#include "app/device_rates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "app/random_pool.h"
+#include "ops/context.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+
+namespace ingot::app {
+
+namespace {
+
+// Shortest seconds of `body`, which ends with the device idle, over five calls.
+template <class Body>
+double seconds_of(Body body) {
+  using Clock = std::chrono::steady_clock;
+  double best = std::numeric_limits<double>::infinity();
+  for (int call = 0; call < 5; ++call) {
+    const auto start = Clock::now();
+    body();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+double datasheet_bf16(const std::string& model) {
+  // A name that another one begins with comes after it.
+  constexpr std::pair<const char*, double> sheets[] = {{"A100", 312e12},    {"H100 PCIe", 756e12}, {"H100 NVL", 835e12},
+                                                       {"H100", 989e12},    {"H200", 989e12},      {"B200", 2250e12},
+                                                       {"MI250X", 383e12},  {"MI250", 362e12},     {"MI300X", 1307e12},
+                                                       {"MI325X", 1307e12}, {"MI350X", 2307e12},   {"MI355X", 2517e12}};
+  for (const auto& [name, flops] : sheets) {
+    if (model.find(name) != std::string::npos) return flops;
+  }
+  return 0;
+}
+
+GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
+  const bool simulated = device.kind() == DeviceKind::sim;
+  const int64_t side = simulated ? 64 : 8192;
+  const int64_t copied = simulated ? 4096 : int64_t{1} << 28;
+  const size_t bytes = Arena::footprint(DType::bf16, {side, side});
+  Arena memory(device, std::max(3 * bytes, 2 * Arena::footprint(DType::bf16, {copied})), "measuring");
+  Arena scratch;
+  ops::Context context{device, registry, scratch, nullptr};
+  RandomPool random(1, copied);
+  const auto timed = [&](const Tensor& result, int calls, auto op) {
+    op();
+    const double seconds = seconds_of([&] {
+      for (int call = 0; call < calls; ++call) op();
+      uint16_t one = 0;
+      device.copy_to_host(&one, result.data, sizeof one);  // waits for the kernels
+    });
+    return seconds / calls;
+  };
+  const auto take = [&](const Shape& shape) {
+    const Tensor tensor = memory.take(DType::bf16, shape);
+    random.fill(device, tensor, 1);
+    return tensor;
+  };
+  GpuRates rates{};
+  {
+    const Arena::Scope scope(memory);
+    const Tensor a = take({side, side});
+    const Tensor b = take({side, side});
+    const Tensor c = take({side, side});
+    const double seconds = timed(c, 10, [&] { ops::matmul(context, c, a, b, {.transpose_b = true}); });
+    rates.products = 2.0 * static_cast<double>(side * side * side) / seconds;
+  }
+  const Arena::Scope scope(memory);
+  const Tensor from = take({copied});
+  const Tensor to = take({copied});
+  const double seconds = timed(to, 20, [&] { ops::scale(context, to, from, 1.0F); });
+  rates.copied = 2.0 * static_cast<double>(from.bytes()) / seconds;
+  return rates;
+}
+
+train::DeviceRates gpu_training_rates(const Runtime& runtime, DType activation) {
+  if (activation != DType::bf16 || runtime.device->kind() == DeviceKind::sim) return {};
+  return {datasheet_bf16(runtime.model), measure_gpu(*runtime.device, runtime.registry).products};
+}
+
+}  // namespace ingot::app

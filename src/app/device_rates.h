@@ -1,0 +1,28 @@
+// What a device reaches, for shares of peak in runs, `ingot devices` and `ingot bench`.
+#pragma once
+
+#include <string>
+
+#include "app/runtime.h"
+#include "train/utilisation.h"
+
+namespace ingot::app {
+
+// Dense bf16 FLOP/s of a GPU by its vendor's data sheet (specs: flops.md); 0 for one that is not in that list. `model`
+// is the driver's name of it, "NVIDIA H200".
+double datasheet_bf16(const std::string& model);
+
+// A GPU's rates, by this program's own kernels on random numbers.
+struct GpuRates {
+  double products;  // FLOP/s of bf16 matrix products, 8192-cubes
+  double copied;    // bytes/s, read and written, far beyond the caches
+};
+// Takes 1.5 GiB of the device's memory for the time of the call. A simulated device multiplies 64-cubes: its rates say
+// nothing.
+GpuRates measure_gpu(Device& device, const ops::Registry& registry);
+
+// Of a training run in `activation` on a GPU, before it takes its memory: the datasheet's peak and measured products,
+// both in bf16; zeros in fp32, and for simulated devices.
+train::DeviceRates gpu_training_rates(const Runtime& runtime, DType activation);
+
+}  // namespace ingot::app

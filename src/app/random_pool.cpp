@@ -1,0 +1,56 @@
+#include "app/random_pool.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/philox.h"
+
+namespace ingot::app {
+
+namespace {
+
+constexpr int64_t most_draws = 4'194'301;  // the largest prime below 2^22
+
+}  // namespace
+
+RandomPool::RandomPool(uint64_t seed, int64_t elements)
+    : draws_(static_cast<size_t>(std::clamp<int64_t>(elements, 1, most_draws))) {
+  RandomStream random(seed);
+  for (float& draw : draws_) draw = static_cast<float>(random.normal());
+}
+
+const std::vector<std::byte>& RandomPool::encoded(DType dtype, double scale) {
+  std::vector<std::byte>& bytes = encoded_[{dtype, scale}];
+  if (!bytes.empty()) return bytes;
+  const size_t size = size_of(dtype);
+  bytes.resize(draws_.size() * size);
+  for (size_t i = 0; i < draws_.size(); ++i) {
+    const float value = draws_[i] * static_cast<float>(scale);
+    const uint16_t half = dtype == DType::bf16 ? float_to_bf16(value) : float_to_f16(value);
+    if (dtype == DType::f32) {
+      std::memcpy(bytes.data() + i * size, &value, size);
+    } else if (dtype == DType::bf16 || dtype == DType::f16) {
+      std::memcpy(bytes.data() + i * size, &half, size);
+    } else {
+      throw_error(ErrorKind::internal, "random numbers of type {}", name(dtype));
+    }
+  }
+  return bytes;
+}
+
+void RandomPool::fill(Device& device, const Tensor& tensor, double scale) {
+  const std::vector<std::byte>& pool = encoded(tensor.dtype, scale);
+  const size_t size = size_of(tensor.dtype);
+  auto* to = static_cast<std::byte*>(tensor.data);
+  for (size_t left = tensor.bytes(); left > 0;) {
+    const size_t bytes = std::min(left, pool.size() - begin_ * size);
+    device.copy_from_host(to, pool.data() + begin_ * size, bytes);
+    to += bytes;
+    left -= bytes;
+    begin_ = (begin_ + bytes / size) % draws_.size();
+  }
+}
+
+}  // namespace ingot::app
