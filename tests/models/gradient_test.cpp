@@ -5,8 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "app/bench/family_specs.h"
 #include "tensor/tolerance.h"
-#include "tests/models/family_specs.h"
 #include "tests/train/small_run.h"
 
 namespace ingot::models {

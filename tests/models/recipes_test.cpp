@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
+#include "app/bench/family_specs.h"
 #include "spec/lora.h"
-#include "tests/models/family_specs.h"
 #include "train/recipe.h"
 
 namespace ingot::models {

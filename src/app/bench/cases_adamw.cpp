@@ -77,9 +77,13 @@ std::vector<OpCase> adamw_cases() {
     cases.push_back(adamw_case(types, int64_t{1} << 22, later));
     cases.back().timing_only = true;
   }
+  for (const Types types : {Types{DType::bf16, DType::bf16, false}, Types{DType::f32, DType::f32, true}}) {
+    cases.push_back(large(adamw_case(types, int64_t{1} << 28, later)));
+  }
   for (const int64_t n : {0, 1, 17, 131, 65536, 200000}) cases.push_back(sum_squares_case(n));
   cases.push_back(sum_squares_case(int64_t{1} << 23));
   cases.back().timing_only = true;
+  cases.push_back(large(sum_squares_case(int64_t{1} << 28)));
   return cases;
 }
 

@@ -382,6 +382,15 @@ std::vector<OpCase> attention_cases() {
     }
     cases.push_back(timing(kv_store_case(dtype, dtype, 1024, 512)));
   }
+  // Llama-3.1-8B, GPT-2 1558M, a sliding window; a token of Llama-2-13B and of Llama-3.1-8B.
+  for (const auto& [lengths, heads] : std::vector<std::pair<std::vector<int64_t>, Heads>>{
+           {{8192}, {32, 8, 128}}, {std::vector<int64_t>(8, 1024), {25, 25, 64}}, {{8192}, {32, 8, 128, 1024}}}) {
+    cases.push_back(large(forward_case(DType::bf16, lengths, heads, true)));
+    cases.push_back(large(backward_case(DType::bf16, lengths, heads, false), {4, 5, 6, 7, 8}));
+  }
+  cases.push_back(large(paged_case(DType::bf16, {1}, {4096}, 16, {40, 40, 128})));
+  cases.push_back(
+      large(paged_case(DType::bf16, std::vector<int64_t>(64, 1), std::vector<int64_t>(64, 4096), 16, {32, 8, 128})));
   return cases;
 }
 

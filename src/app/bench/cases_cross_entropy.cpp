@@ -71,6 +71,10 @@ std::vector<OpCase> cross_entropy_cases() {
     cases.back().timing_only = true;
     cases.back().gradients.clear();
   }
+  // A whole micro-batch of Llama 3's vocabulary, and the piece of it that the loss is computed in (spec::loss_chunk).
+  for (const int64_t tokens : {4096, 130}) {
+    cases.push_back(large(cross_entropy_case(Result::in_place, tokens, 128256, 1.0)));
+  }
   return cases;
 }
 

@@ -218,6 +218,7 @@ std::vector<OpCase> elementwise_cases() {
     }
     cases.push_back(dropout_case(dtype, 3, 65, never, false));
     cases.push_back(timing(add_case(dtype, int64_t{1024} * 2048, -1)));
+    cases.push_back(large(add_case(dtype, int64_t{1} << 27, -1)));
     cases.push_back(timing(scale_case(dtype, DType::f32, int64_t{1024} * 2048, 1.0F)));
     cases.push_back(timing(add_bias_case(dtype, 1024, 2048)));
     cases.push_back(timing(add_bias_backward_case(dtype, 1024, 2048, true)));

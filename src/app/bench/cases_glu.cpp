@@ -87,6 +87,8 @@ std::vector<OpCase> glu_cases() {
       cases.push_back(timing(backward_case(activation, dtype, 1024, 5632, false, 1.0)));
     }
   }
+  cases.push_back(large(forward_case(ops::Activation::silu, DType::bf16, 8192, 14336, -1, 1.0)));
+  cases.push_back(large(backward_case(ops::Activation::silu, DType::bf16, 8192, 14336, false, 1.0)));
   return cases;
 }
 

@@ -201,6 +201,8 @@ std::vector<OpCase> layer_norm_cases() {
     cases.push_back(timing(forward_case(dtype, 1024, 2048, {})));
     cases.push_back(timing(backward_case(dtype, 1024, 2048, {.accumulate_dx = true}, true, true)));
   }
+  cases.push_back(large(forward_case(DType::bf16, 32768, 1600, {})));
+  cases.push_back(large(backward_case(DType::bf16, 32768, 1600, {}, true, true), {4, 6, 7}));
   return cases;
 }
 

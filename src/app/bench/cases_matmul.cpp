@@ -178,6 +178,15 @@ void add_matmuls(std::vector<OpCase>& cases) {
   }
 }
 
+// A square, and Llama-3.1-8B's widest layer over 8192 tokens: forward, the input's gradient, the weight's gradient.
+void add_large_matmuls(std::vector<OpCase>& cases) {
+  constexpr DType in = DType::bf16;
+  cases.push_back(large(matmul_case(in, in, {8192, 8192, 8192}, {.transpose_b = true})));
+  cases.push_back(large(matmul_case(in, in, {8192, 14336, 4096}, {.transpose_b = true})));
+  cases.push_back(large(matmul_case(in, in, {8192, 4096, 14336}, {})));
+  cases.push_back(large(matmul_case(DType::f32, in, {14336, 4096, 8192}, {.transpose_a = true})));
+}
+
 void add_linears(std::vector<OpCase>& cases, bool backward) {
   constexpr std::pair<DType, DType> types[] = {
       {DType::f32, DType::f32}, {DType::f32, DType::bf16}, {DType::bf16, DType::bf16}};
@@ -210,6 +219,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
 std::vector<OpCase> matmul_cases() {
   std::vector<OpCase> cases;
   add_matmuls(cases);
+  add_large_matmuls(cases);
   add_linears(cases, false);
   add_linears(cases, true);
   for (const Storage storage : storages) {

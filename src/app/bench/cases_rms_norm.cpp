@@ -149,6 +149,8 @@ std::vector<OpCase> rms_norm_cases() {
     cases.push_back(timing(forward_case(dtype, 1024, 2048, false, true, 0.0F)));
     cases.push_back(timing(backward_case(dtype, 1024, 2048, {.accumulate_dx = true}, true)));
   }
+  cases.push_back(large(forward_case(DType::bf16, 16384, 4096, false, true, 0.0F)));
+  cases.push_back(large(backward_case(DType::bf16, 16384, 4096, {}, true), {3, 5}));
   return cases;
 }
 

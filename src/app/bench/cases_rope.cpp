@@ -64,6 +64,7 @@ std::vector<OpCase> rope_cases() {
     cases.push_back(rope_case(dtype, 1024, 32, 32, 0, 2047, false, true));
     cases.back().timing_only = true;
   }
+  cases.push_back(large(rope_case(DType::bf16, 16384, 32, 64, 0, 8191, false, true)));
   return cases;
 }
 

@@ -51,6 +51,13 @@ OpCase timing(OpCase c) {
   return c;
 }
 
+OpCase large(OpCase c, std::initializer_list<size_t> drawn) {
+  c = timing(std::move(c));
+  c.large = true;
+  for (const size_t i : drawn) c.operands[i].fill = normal();
+  return c;
+}
+
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
@@ -187,6 +194,9 @@ DType plain_dtype(Storage storage) {
   }
 }
 
+// Draws that operands of a large case are made of: a prime number, so that rows differ.
+constexpr size_t pool_elements = 1'048'573;
+
 // The operands of a case in a device's memory.
 class Setting {
  public:
@@ -212,12 +222,17 @@ class Setting {
     return bytes;
   }
   std::vector<double> after(size_t i) const { return decode(case_.operands[i].dtype, bytes_of(i)); }
+  void wait() const {
+    std::byte one{};
+    if (!memory_.empty()) device_.copy_to_host(&one, memory_[0].data(), std::min<size_t>(1, memory_[0].bytes()));
+  }
 
  private:
   void make(size_t i, uint64_t seed) {
     const Operand& operand = case_.operands[i];
     RandomStream random(seed, i);
     const size_t count = static_cast<size_t>(operand.shape.elements());
+    if (case_.large && !operand.storage && count > pool_elements) return make_large(i, random);
     std::vector<double> wanted(count);
     if (operand.role != Role::output) operand.fill(wanted, random);
     std::vector<std::byte> bytes;
@@ -238,6 +253,23 @@ class Setting {
     } else {
       arguments_.tensors[i] = Tensor{memory_[i].data(), dtype, operand.shape, &device_};
     }
+  }
+
+  // From a pool, without its values on the host.
+  void make_large(size_t i, RandomStream& random) {
+    const Operand& operand = case_.operands[i];
+    const size_t bytes = static_cast<size_t>(operand.shape.elements()) * size_of(operand.dtype);
+    memory_.emplace_back(device_, bytes);
+    if (operand.absent) return;
+    std::vector<double> wanted(pool_elements);
+    if (operand.role != Role::output) operand.fill(wanted, random);
+    const std::vector<std::byte> pool =
+        operand.role == Role::output ? poison(operand.dtype, wanted.size()) : encode(operand.dtype, wanted);
+    auto* to = static_cast<std::byte*>(memory_[i].data());
+    for (size_t at = 0; at < bytes; at += pool.size()) {
+      device_.copy_from_host(to + at, pool.data(), std::min(pool.size(), bytes - at));
+    }
+    arguments_.tensors[i] = Tensor{memory_[i].data(), operand.dtype, operand.shape, &device_};
   }
 
   void share(size_t i) {
@@ -379,19 +411,71 @@ std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const Op
   return all;
 }
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+bool is_nan(DType dtype, const std::byte* at) {
+  uint16_t half = 0;
+  float single = 0;
+  switch (dtype) {
+    case DType::f32: std::memcpy(&single, at, sizeof single); return std::isnan(single);
+    case DType::bf16: std::memcpy(&half, at, sizeof half); return std::isnan(bf16_to_float(half));
+    case DType::f16: std::memcpy(&half, at, sizeof half); return std::isnan(f16_to_float(half));
+    default: return false;
+  }
+}
+
+// Outputs were handed over as NaN, so one that is there still was not written.
+void expect_written(const OpCase& op_case, const Setting& setting) {
+  for (size_t i = 0; i < op_case.operands.size(); ++i) {
+    const Operand& operand = op_case.operands[i];
+    if (operand.role == Role::input || operand.absent) continue;
+    const std::vector<std::byte> bytes = setting.bytes_of(i);
+    const size_t size = size_of(operand.dtype);
+    for (size_t at = 0; at < bytes.size(); at += size) {
+      if (!is_nan(operand.dtype, bytes.data() + at)) continue;
+      throw_error(ErrorKind::internal, "{} {}: {}[{}] is NaN or was not written", op_case.op, op_case.name,
+                  operand.name, at / size);
+    }
+  }
+}
+
+// Median seconds of a call over batches of at least 10 ms, which is far above what waiting costs.
+double time_batches(ops::Context& context, const OpCase& op_case, const Setting& setting, double seconds) {
+  const auto batch = [&](int calls) {
+    const auto before = Clock::now();
+    for (int call = 0; call < calls; ++call) op_case.run(context, setting.arguments());
+    setting.wait();
+    return since(before);
+  };
+  int calls = 1;
+  for (double took = batch(1); took < 0.01 && calls < 10'000; took = batch(calls)) calls *= 2;
+  std::vector<double> times;
+  const auto start = Clock::now();
+  while (times.size() < 5 || since(start) < seconds) times.push_back(batch(calls) / calls);
+  std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace
+
 double time_case(ops::Context& context, const OpCase& op_case, double seconds) {
-  using Clock = std::chrono::steady_clock;
   const Setting setting(context.device, op_case, 1);
   const int threads = context.threads != nullptr ? context.threads->threads() : 1;
   Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch of " + op_case.op);
   ops::Context own{context.device, context.registry, scratch, context.threads};
   op_case.run(own, setting.arguments());
+  if (op_case.large) expect_written(op_case, setting);
+  if (!context.device.host_visible()) return time_batches(own, op_case, setting, seconds);
   double best = std::numeric_limits<double>::infinity();
   const auto start = Clock::now();
-  for (int call = 0; call < 5 || std::chrono::duration<double>(Clock::now() - start).count() < seconds; ++call) {
+  for (int call = 0; call < 5 || since(start) < seconds; ++call) {
     const auto before = Clock::now();
     op_case.run(own, setting.arguments());
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - before).count());
+    best = std::min(best, since(before));
   }
   return best;
 }

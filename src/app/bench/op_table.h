@@ -79,12 +79,17 @@ struct OpCase {
   std::function<size_t(int threads)> scratch = {};  // bytes; none when not given
   // For timing: work and traffic of a call. Cases with timing_only have no reference.
   bool timing_only = false;
+  bool large = false;  // timing_only, and sized for a GPU: beyond its caches, and beyond what a launch costs
   double flops = 0;
   double bytes = 0;
 };
 
 // The case for timing alone: without reference and gradient checks.
 OpCase timing(OpCase c);
+
+// The same, sized for a GPU. Operands of many elements get a pool of draws laid down again and again; `drawn` are those
+// whose values belong together in the case: they get normal numbers of their own, which serves for timing.
+OpCase large(OpCase c, std::initializer_list<size_t> drawn = {});
 
 // Every case of every op.
 const std::vector<OpCase>& op_cases();
@@ -117,7 +122,9 @@ Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed = 1)
 Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
 // Bytes of every output, for comparisons bit by bit; empty when no implementation takes the call.
 std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
-// Shortest seconds of a call, over calls that take `seconds` together and five at least.
+// Seconds of a call: on a CPU the shortest, over calls that take `seconds` together and five at least; on a GPU the
+// median over batches of calls, each batch waited for once, so that launches overlap as they do in a step.
+// ErrorKind::internal when a large case leaves an element of an output NaN or unwritten.
 double time_case(ops::Context& context, const OpCase& op_case, double seconds);
 
 // docs/support-matrix.md: a row an op, with its implementations in order of preference and the types it is tried with.

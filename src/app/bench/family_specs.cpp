@@ -1,4 +1,4 @@
-#include "tests/models/family_specs.h"
+#include "app/bench/family_specs.h"
 
 #include <cmath>
 #include <functional>

@@ -1,0 +1,223 @@
+// ingot bench decode: milliseconds a token of serving, on random weights.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/bench_model.h"
+#include "app/command.h"
+#include "app/device_rates.h"
+#include "app/interrupt.h"
+#include "app/json_text.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "infer/engine.h"
+#include "tensor/tolerance.h"
+
+namespace ingot::app {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr DType activation = DType::bf16;
+
+// A model that serves, and its requests.
+class DecodeBench {
+ public:
+  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType weights, int64_t batch, int64_t context)
+      : model_(model), weights_(random_model(*runtime.device, model, weights, 1)) {
+    computed_ = models::make_model(model_, weights_, *runtime.device);
+    infer::EngineSettings settings;
+    settings.activation = activation;
+    settings.context = context;
+    settings.sequences = batch;
+    settings.decoded = weights != activation;
+    engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, *computed_, settings);
+  }
+
+  // Queues `batch` prompts of `prompt` tokens that are answered by `tokens` tokens each.
+  void submit(int64_t batch, int64_t prompt, int64_t tokens) {
+    for (int64_t i = 0; i < batch; ++i) {
+      infer::Request request;
+      request.prompt = random_sequence(model_, prompt, prompt, static_cast<uint64_t>(i)).ids;
+      request.max_tokens = tokens;
+      engine_->submit(std::move(request));
+    }
+  }
+  std::vector<infer::Output> step() { return engine_->step(); }
+  bool idle() const { return engine_->idle(); }
+
+ private:
+  spec::ModelSpec model_;
+  WeightSet weights_;
+  std::unique_ptr<models::Model> computed_;
+  std::optional<infer::Engine> engine_;
+};
+
+// Logarithms of the probabilities of greedily chosen tokens of the reduced model, up to where the devices choose
+// differently (in bf16 two tokens may be that close).
+SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType weights) {
+  const spec::ModelSpec small = reduced(model);
+  const int64_t prompt = std::min<int64_t>(20, small.context / 2);
+  constexpr int64_t tokens = 8;
+  const auto serve = [&](Runtime& on) {
+    DecodeBench bench(on, small, weights, 1, prompt + tokens);
+    bench.submit(1, prompt, tokens);
+    std::vector<infer::Choice> choices;
+    while (!bench.idle()) {
+      for (const infer::Output& output : bench.step()) {
+        if (output.token) choices.push_back(*output.token);
+      }
+    }
+    return choices;
+  };
+  Runtime cpu = open_runtime("cpu", 1);
+  const std::vector<infer::Choice> expected = serve(cpu);
+  const std::vector<infer::Choice> found = serve(runtime);
+  SmallCheck check;
+  check.allowed = tolerance(activation, small.vocab);
+  for (size_t i = 0; i < std::min(expected.size(), found.size()); ++i) {
+    check.cpu.push_back(static_cast<double>(expected[i].logprob));
+    check.device.push_back(static_cast<double>(found[i].logprob));
+    if (expected[i].id != found[i].id) break;
+  }
+  return check;
+}
+
+// Bytes of weights that a token's computation reads: all but the rows of the embedding that it does not look up.
+double read_bytes(const spec::ModelSpec& model, DType weights) {
+  double bytes = 0;
+  for (const spec::ParamSpec& p : spec::parameters(model)) {
+    const bool looked_up =
+        (p.role == spec::Role::embedding && !model.tied_head) || p.role == spec::Role::position_embedding;
+    if (!looked_up) {
+      bytes += static_cast<double>(p.elements()) * static_cast<double>(p.shape.size() == 2 ? size_of(weights) : 4);
+    }
+  }
+  return bytes;
+}
+
+DType weights_of(const std::string& word) {
+  if (word == "bf16") return DType::bf16;
+  if (word == "fp16") return DType::f16;
+  if (word == "fp8" || word == "int8") {
+    throw_hint(ErrorKind::unsupported, "bf16 or fp16", "--weights {}: this version has no random weights of it", word);
+  }
+  throw_hint(ErrorKind::usage, "bf16 or fp16", "--weights '{}' is not known", word);
+}
+
+class BenchDecode : public Command {
+ public:
+  const char* name() const override { return "decode"; }
+  const char* summary() const override { return "milliseconds a token of serving, on random weights"; }
+  bool reports() const override { return true; }
+  void declare(Arguments& a) override {
+    a.positional("model", model_, "a folder with a config.json (weights are not needed), or a model");
+    a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU: sim32, sim64");
+    a.option("threads", threads_, "CPU threads; all there are without it");
+    a.option("weights", weights_, "bf16 (default) or fp16; activations and the KV cache are bf16");
+    a.option("batch", batch_, "requests at once");
+    a.option("prompt", prompt_, "tokens of a prompt");
+    a.option("tokens", tokens_, "tokens of an answer: the first comes from the prompt, the others are timed");
+    a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --prompt 128 --tokens 64");
+  }
+
+  int run(const Output& output) override {
+    exit_on_interrupt();
+    const DType weights = weights_of(weights_);
+    if (batch_ < 1 || prompt_ < 1 || tokens_ < 6) {
+      throw_error(ErrorKind::usage, "--batch {} --prompt {} --tokens {}: at least 1, 1 and 6", batch_, prompt_,
+                  tokens_);
+    }
+    Runtime runtime = open_runtime(device_, threads_);
+    const spec::ModelSpec model = bench_spec(model_);
+    const SmallCheck check = check_decode(runtime, model, weights);
+    if (!check.agrees()) {
+      throw_error(ErrorKind::internal,
+                  "{} does not compute what the CPU does: a small model's log-probabilities are {:.6g}, on the CPU "
+                  "{:.6g}; allowed is a share of {:.2g}",
+                  runtime.device->name(), fmt::join(check.device, ", "), fmt::join(check.cpu, ", "), check.allowed);
+    }
+    const bool gpu = runtime.device->kind() == DeviceKind::cuda || runtime.device->kind() == DeviceKind::hip;
+    const double copied = gpu ? measure_gpu(*runtime.device, runtime.registry).copied : 0;
+
+    DecodeBench bench(runtime, model, weights, batch_, prompt_ + tokens_);
+    // A first round that is not timed.
+    bench.submit(batch_, prompt_, 3);
+    while (!bench.idle()) bench.step();
+
+    bench.submit(batch_, prompt_, tokens_);
+    const double begin = steady_seconds();
+    double first = 0;  // when every request had its first token
+    std::vector<double> steps;
+    for (int64_t given = 0; !bench.idle();) {
+      const double from = steady_seconds();
+      const std::vector<infer::Output> outputs = bench.step();  // choices are on the host: the device is idle
+      for (const infer::Output& each : outputs) {
+        if (each.token && !std::isfinite(each.token->logprob)) {
+          throw_error(ErrorKind::internal, "a token's log-probability is {}", each.token->logprob);
+        }
+      }
+      const bool all_decode = given >= batch_ && std::ssize(outputs) == batch_;
+      given += std::ssize(outputs);
+      if (all_decode) {
+        steps.push_back(steady_seconds() - from);
+      } else if (first == 0 && given >= batch_) {
+        first = steady_seconds() - begin;
+      }
+    }
+    std::sort(steps.begin(), steps.end());
+    if (steps.empty()) throw_error(ErrorKind::internal, "no step decoded a token of every request");
+    const double seconds = steps[steps.size() / 2];
+    // Every weight, and the keys and values of half the answer's tokens at the middle of it.
+    const double cached =
+        static_cast<double>(batch_ * (prompt_ + tokens_ / 2) * 2 * model.layers * model.kv_heads * model.head_dim) *
+        static_cast<double>(size_of(activation));
+    const double bytes = read_bytes(model, weights) + cached;
+    const uint64_t memory =
+        gpu ? runtime.device->memory_bytes() - runtime.device->memory_available() : memory_use().peak;
+    output.print(fmt::format("{}, {} weights, batch {} on {} ({})\n", model_, weights_, batch_, runtime.device->name(),
+                             runtime.model));
+    output.print(fmt::format(
+        "  {:.3f} ms a token, {:.1f} tokens/s; prompts of {} tokens took {:.3f} s; {:.1f} GB/s{}\n", 1e3 * seconds,
+        static_cast<double>(batch_) / seconds, prompt_, first, bytes / seconds / 1e9,
+        gpu ? fmt::format(", {:.1f} % of what a copy moves", 100 * bytes / seconds / copied) : std::string()));
+    output.print_json(
+        json_line({{"job", "decode"},
+                   {"model", model_},
+                   {"family", model.family},
+                   {"parameters", spec::num_parameters(model)},
+                   {"device", runtime.device->name()},
+                   {"arch", runtime.device->arch()},
+                   {"device_model", runtime.model},
+                   {"weights", weights_},
+                   {"batch", batch_},
+                   {"prompt", prompt_},
+                   {"tokens", tokens_},
+                   {"ms_per_token", 1e3 * seconds},
+                   {"ms_fastest", 1e3 * steps.front()},
+                   {"tokens_per_s", static_cast<double>(batch_) / seconds},
+                   {"prompt_seconds", first},
+                   {"read_bytes", bytes},
+                   {"gb_s", bytes / seconds / 1e9},
+                   {"copy_gb_s", gpu ? Json(copied / 1e9) : Json()},
+                   {"floor_ms", gpu ? Json(1e3 * bytes / copied) : Json()},
+                   {"memory_bytes", memory},
+                   {"check", {{"cpu", check.cpu}, {"device", check.device}, {"allowed", check.allowed}}}}));
+    return 0;
+  }
+
+ private:
+  std::string model_, device_ = "cpu", weights_ = "bf16";
+  std::optional<int64_t> threads_;
+  int64_t batch_ = 1, prompt_ = 128, tokens_ = 64;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> bench_decode_command() { return std::make_unique<BenchDecode>(); }
+
+}  // namespace ingot::app

@@ -1,0 +1,165 @@
+#include "app/bench_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/random_pool.h"
+#include "base/philox.h"
+#include "checkpoint/load.h"
+#include "checkpoint/model_source.h"
+#include "tensor/tolerance.h"
+
+namespace ingot::app {
+
+namespace {
+
+constexpr int64_t check_steps = 3;
+constexpr int64_t check_tokens = 32;
+
+DType type_of(const spec::ParamSpec& p, DType type) { return p.shape.size() == 2 ? type : DType::f32; }
+
+Shape shape_of(const spec::ParamSpec& p) { return Shape(std::span<const int64_t>(p.shape)); }
+
+}  // namespace
+
+size_t random_model_bytes(const spec::ModelSpec& model, DType type) {
+  size_t bytes = 0;
+  for (const spec::ParamSpec& p : spec::parameters(model)) bytes += Arena::footprint(type_of(p, type), shape_of(p));
+  return bytes;
+}
+
+WeightSet random_model(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed, double scale) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  const auto arena = std::make_shared<Arena>(device, random_model_bytes(model, type), "weights");
+  int64_t most = 1;
+  for (const spec::ParamSpec& p : table) most = std::max(most, p.elements());
+  RandomPool random(seed, most);
+  WeightSet weights;
+  for (const spec::ParamSpec& p : table) {
+    const Tensor tensor = arena->take(type_of(p, type), shape_of(p));
+    if (p.init == spec::Init::normal) random.fill(device, tensor, scale * p.init_std);
+    if (p.init == spec::Init::ones) {
+      std::vector<float> ones(static_cast<size_t>(p.elements()), 1.0F);
+      device.copy_from_host(tensor.data, ones.data(), tensor.bytes());
+    }
+    Parameter parameter;
+    if (p.shape.size() == 2) {
+      parameter.matrix = weight_of(tensor);
+    } else {
+      parameter.vector = tensor;
+    }
+    weights.parameters.push_back(parameter);
+  }
+  weights.owners.push_back(arena);
+  return weights;
+}
+
+data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t length, int64_t document, uint64_t number) {
+  RandomStream random(11, number);
+  data::PackedSequence sequence;
+  for (int64_t t = 0; t < length; ++t) {
+    sequence.ids.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(model.vocab))));
+    if (t % document == 0) sequence.offsets.push_back(static_cast<int32_t>(t));
+  }
+  sequence.offsets.push_back(static_cast<int32_t>(length));
+  sequence.sample_ids.assign(sequence.offsets.size() - 1, static_cast<int64_t>(number));
+  for (int64_t t = 0; t < length; ++t) {
+    const bool last = t + 1 == length || (t + 1) % document == 0;
+    sequence.targets.push_back(last ? -1 : sequence.ids[static_cast<size_t>(t) + 1]);
+    sequence.counted += last ? 0 : 1;
+  }
+  return sequence;
+}
+
+spec::ModelSpec reduced(const spec::ModelSpec& model) {
+  spec::ModelSpec small = model;
+  const int64_t group = model.heads / model.kv_heads;
+  small.vocab = std::min<int64_t>(model.vocab, 256);
+  small.layers = std::min<int64_t>(model.layers, 2);
+  small.kv_heads = std::min<int64_t>(model.kv_heads, group > 1 ? 1 : 2);
+  small.heads = small.kv_heads * std::min<int64_t>(group, 2);
+  small.hidden = small.heads * small.head_dim;
+  small.ffn = std::min<int64_t>(model.ffn, 96);
+  small.context = std::min<int64_t>(model.context, 2 * check_tokens);
+  small.window = std::min<int64_t>(model.window, 5);
+  small.experts = std::min<int64_t>(model.experts, 4);
+  small.experts_per_token = std::min(model.experts_per_token, small.experts);
+  small.initializer_range = 0.2;  // so that logits, and what attention adds to them, are of order 1
+  return small;
+}
+
+spec::ModelSpec bench_spec(const std::string& model) {
+  return checkpoint::read_model_spec(checkpoint::open_model(model));
+}
+
+int64_t chain_length(const spec::ModelSpec& model) {
+  const int64_t longest = std::max({model.hidden, model.heads * model.head_dim, model.ffn, model.vocab});
+  return longest * 7 * model.layers;  // seven products a block, forward or backward
+}
+
+TrainBench::TrainBench(Runtime& runtime, const spec::ModelSpec& model, const TrainJob& job)
+    : runtime_(runtime), model_(model), job_(job) {
+  constexpr uint64_t seed = 1;
+  Device& device = *runtime.device;
+  weights_ = random_model(device, model, job.step.activation, seed, job.scale);
+  computed_ = models::make_model(model, weights_, device);
+  if (job.lora) {
+    trained_.emplace(device, model, *job.lora, job.step.activation, job.types, seed);
+  } else {
+    trained_.emplace(device, model, weights_, job.step.activation, job.types);
+  }
+  step_.emplace(device, runtime.registry, *runtime.threads, *computed_, *trained_, job.step, false);
+  if (job.lora) {
+    trained_->refresh_weights(step_->context());
+  } else {
+    trained_->take_masters(step_->context());
+  }
+}
+
+train::StepResult TrainBench::run(int64_t sequences) {
+  std::vector<data::PackedSequence> batch;
+  std::vector<int64_t> samples;
+  for (int64_t s = 0; s < sequences; ++s) {
+    samples.push_back(steps_ * sequences + s);
+    batch.push_back(
+        random_sequence(model_, job_.step.sequence_length, job_.document, static_cast<uint64_t>(samples.back())));
+  }
+  const train::StepResult result = step_->run(++steps_, 1e-3, batch, samples);
+  uint16_t one = 0;  // waits for the update
+  runtime_.device->copy_to_host(&one, trained_->tensors().front().master.data, sizeof one);
+  return result;
+}
+
+bool SmallCheck::agrees() const {
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    if (!(std::abs(device[i] - cpu[i]) <= allowed * std::abs(cpu[i]))) return false;
+  }
+  return !cpu.empty() && cpu.size() == device.size();
+}
+
+SmallCheck check_small(Runtime& runtime, const spec::ModelSpec& model, const TrainJob& job) {
+  const spec::ModelSpec small = reduced(model);
+  TrainJob small_job = job;
+  small_job.step.sequence_length = std::min(check_tokens, small.context);
+  small_job.step.micro = 1;
+  small_job.document = (small_job.step.sequence_length + 1) / 2;
+  if (small_job.lora) small_job.lora->rank = std::min<int64_t>(small_job.lora->rank, 4);
+  const auto curve = [&](Runtime& on) {
+    TrainBench bench(on, small, small_job);
+    std::vector<double> values;
+    for (int64_t s = 0; s < check_steps; ++s) {
+      const train::StepResult result = bench.run(2);
+      values.push_back(result.loss);
+      values.push_back(result.grad_norm);
+    }
+    return values;
+  };
+  Runtime cpu = open_runtime("cpu", 1);
+  SmallCheck check;
+  check.cpu = curve(cpu);
+  check.device = curve(runtime);
+  check.allowed = tolerance(job.step.activation, small.vocab);
+  return check;
+}
+
+}  // namespace ingot::app

@@ -1,0 +1,196 @@
+// ingot bench op: every op against its double-precision reference, then its speed.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "app/bench/op_table.h"
+#include "app/command.h"
+#include "app/device_rates.h"
+#include "app/interrupt.h"
+#include "app/json_text.h"
+#include "app/runtime.h"
+#include "backend/cpu/cpu_device.h"
+#include "base/error.h"
+#include "tensor/arena.h"
+
+namespace ingot::app {
+
+namespace {
+
+// measure_peaks multiplies 2048-cubes; cases bring their own scratch.
+constexpr size_t measuring_bytes = size_t{256} << 20;
+
+using Json = nlohmann::ordered_json;
+
+// What cases are compared with; 0 where it is not known.
+struct Ceilings {
+  double bf16_flops = 0, f32_flops = 0;  // products
+  double bytes = 0;                      // memory
+  double datasheet_bf16_flops = 0;
+};
+
+class BenchOp : public Command {
+ public:
+  const char* name() const override { return "op"; }
+  const char* summary() const override { return "compare every op with its reference, then time it"; }
+  bool reports() const override { return true; }
+  void declare(Arguments& arguments) override {
+    arguments.positional("ops", ops_, "names of ops; all of them without any", false);
+    arguments.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU: sim32, sim64");
+    arguments.option("threads", threads_, "CPU threads; all there are without it");
+    arguments.option("seconds", seconds_, "of timing for a case");
+    arguments.flag("check", check_, "compare only, go on after a wrong result, and tell of every one");
+    arguments.flag("list", list_, "print the names of ops and stop");
+    arguments.example("ingot bench op matmul attention");
+  }
+
+  int run(const Output& output) override {
+    if (!(seconds_ > 0) || seconds_ > 60) throw_error(ErrorKind::usage, "--seconds {}; above 0, to 60", seconds_);
+    if (list_) return list(output);
+    exit_on_interrupt();
+    Runtime runtime = open_runtime(device_, threads_);
+    check_names();
+    Arena scratch(*runtime.device, runtime.device->host_visible() ? measuring_bytes : 0, "scratch");
+    ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+    const Json verdicts = verify(context, output);
+    if (check_) {
+      output.print_json(json_line(verdicts));
+      return verdicts["failed"].empty() ? 0 : exit_code(ErrorKind::internal);
+    }
+    time(context, runtime, output);
+    return 0;
+  }
+
+ private:
+  static int list(const Output& output) {
+    Json names = Json::array();
+    for (const bench::OpCase& each : bench::op_cases()) {
+      if (std::find(names.begin(), names.end(), each.op) != names.end()) continue;
+      names.push_back(each.op);
+      output.print(each.op + "\n");
+    }
+    output.print_json(json_line(names));
+    return 0;
+  }
+
+  bool wanted(const std::string& op) const {
+    return ops_.empty() || std::find(ops_.begin(), ops_.end(), op) != ops_.end();
+  }
+
+  void check_names() const {
+    for (const std::string& op : ops_) {
+      const auto& all = bench::op_cases();
+      if (std::any_of(all.begin(), all.end(), [&](const bench::OpCase& each) { return each.op == op; })) continue;
+      throw_hint(ErrorKind::usage, "docs/support-matrix.md lists them", "there is no op '{}'", op);
+    }
+  }
+
+  // A kernel that a GPU stops at is a failure of its case; what is asked of that device afterwards fails too.
+  bench::Verdict compare(ops::Context& context, const bench::OpCase& each) const {
+    if (!check_) return bench::compare(context, each);
+    try {
+      return bench::compare(context, each);
+    } catch (const Error& error) {
+      return {bench::Outcome::failed, fmt::format("{} {}: {}", each.op, each.name, error.message())};
+    }
+  }
+
+  // A wrong answer is not worth timing: without --check the first one is an error.
+  Json verify(ops::Context& context, const Output& output) const {
+    Json failed = Json::array();
+    Json declined = Json::array();
+    int64_t passed = 0;
+    for (const bench::OpCase& each : bench::op_cases()) {
+      if (each.timing_only || !wanted(each.op)) continue;
+      const bench::Verdict verdict = compare(context, each);
+      const bool wrong = verdict.outcome == bench::Outcome::failed;
+      if (wrong && !check_) throw_error(ErrorKind::internal, "{}, {}: {}", each.op, each.name, verdict.text);
+      if (verdict.outcome == bench::Outcome::passed) {
+        ++passed;
+        continue;
+      }
+      (wrong ? failed : declined).push_back({{"op", each.op}, {"case", each.name}, {"text", verdict.text}});
+      if (check_) output.print(fmt::format("{}  {}\n", wrong ? "FAILED" : "declined", verdict.text));
+    }
+    if (check_) {
+      output.print(fmt::format("{} cases passed, {} declined, {} failed on {} ({})\n", passed, declined.size(),
+                               failed.size(), context.device.name(), context.device.arch()));
+    }
+    return {{"device", context.device.name()},
+            {"arch", context.device.arch()},
+            {"passed", passed},
+            {"declined", declined},
+            {"failed", failed}};
+  }
+
+  static Ceilings ceilings(ops::Context& context, const Runtime& runtime) {
+    if (runtime.device->kind() == DeviceKind::cpu) {
+      const cpu::Peaks peaks = cpu::measure_peaks(context, 1);
+      return {peaks.bf16_flops, peaks.f32_flops, peaks.read_bytes, 0};
+    }
+    const GpuRates rates = measure_gpu(*runtime.device, runtime.registry);
+    return {rates.products, 0, rates.copied, datasheet_bf16(runtime.model)};
+  }
+
+  // Which cases a device is timed on: a CPU on those of its size, a GPU on large ones, and a simulated one, whose
+  // times mean nothing, on those that are compared.
+  static bool timed(const bench::OpCase& each, DeviceKind kind) {
+    if (each.flops + each.bytes <= 0) return false;
+    if (kind == DeviceKind::sim) return !each.timing_only;
+    return each.timing_only && each.large == (kind != DeviceKind::cpu);
+  }
+
+  void time(ops::Context& context, const Runtime& runtime, const Output& output) const {
+    const Ceilings most = ceilings(context, runtime);
+    const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
+    output.print(fmt::format("{:<24}{:<34}{:>11}{:>11}{:>9}\n", "op", "case", "GFLOP/s", "GB/s",
+                             on_cpu ? "of peak" : "reached"));
+    Json rows = Json::array();
+    for (const bench::OpCase& each : bench::op_cases()) {
+      if (!wanted(each.op) || !timed(each, runtime.device->kind())) continue;
+      const double seconds = bench::time_case(context, each, seconds_);
+      const double flops = each.flops / seconds;
+      const double bytes = each.bytes / seconds;
+      const bool bf16 = !each.operands.empty() && each.operands.back().dtype == DType::bf16;
+      const double most_flops = bf16 || !on_cpu ? most.bf16_flops : most.f32_flops;
+      // What limits the case: the larger of the two shares. Above what memory gives, the operands lay in a cache; above
+      // the arithmetic peak, that was measured while the machine was busy. Then the share means nothing.
+      const double share = std::max(flops / most_flops, bytes / most.bytes);
+      const bool in_cache = bytes > most.bytes;
+      const bool known = share <= 1;
+      output.print(fmt::format("{:<24}{:<34}{:>11.1f}{:>11.1f}{:>9}\n", each.op, each.name, flops / 1e9, bytes / 1e9,
+                               in_cache ? "cache"
+                               : known  ? fmt::format("{:.0f}%", 100 * share)
+                                        : std::string("-")));
+      rows.push_back({{"op", each.op},
+                      {"case", each.name},
+                      {"seconds", seconds},
+                      {"gflops", flops / 1e9},
+                      {"gb_s", bytes / 1e9},
+                      {"share", known ? Json(share) : Json()}});
+    }
+    Json result = {{"device", runtime.device->name()}, {"arch", runtime.device->arch()}, {"model", runtime.model}};
+    if (on_cpu) {
+      result["peak_bf16_gflops"] = most.bf16_flops / 1e9;
+      result["peak_f32_gflops"] = most.f32_flops / 1e9;
+      result["read_gb_s"] = most.bytes / 1e9;
+    } else {
+      result["gemm_bf16_gflops"] = most.bf16_flops / 1e9;
+      result["copy_gb_s"] = most.bytes / 1e9;
+      result["peak_bf16_gflops"] = most.datasheet_bf16_flops > 0 ? Json(most.datasheet_bf16_flops / 1e9) : Json();
+    }
+    result["rows"] = rows;
+    output.print_json(json_line(result));
+  }
+
+  std::vector<std::string> ops_;
+  std::string device_ = "cpu";
+  std::optional<int64_t> threads_;
+  double seconds_ = 0.2;
+  bool check_ = false, list_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> bench_op_command() { return std::make_unique<BenchOp>(); }
+
+}  // namespace ingot::app

@@ -1,0 +1,241 @@
+// ingot bench train: tokens a second of a training job, of random weights and tokens.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/bench_model.h"
+#include "app/command.h"
+#include "app/device_rates.h"
+#include "app/interrupt.h"
+#include "app/json_text.h"
+#include "app/run_plan.h"
+#include "backend/cpu/cpu_device.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "base/strings.h"
+#include "spec/flops.h"
+
+namespace ingot::app {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+train::Precision precision_of(const char* option, const std::string& word) {
+  if (word == "bf16") return train::Precision::bf16;
+  if (word == "fp32") return train::Precision::fp32;
+  if (word == "fp8") {
+    throw_hint(ErrorKind::unsupported, "bf16 or fp32", "--{} fp8: this version does not compute in fp8", option);
+  }
+  throw_hint(ErrorKind::usage, "bf16 or fp32", "--{} '{}' is not known", option, word);
+}
+
+spec::Recompute recompute_of(const std::string& word) {
+  for (const spec::Recompute each : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+    if (word == spec::name(each)) return each;
+  }
+  throw_hint(ErrorKind::usage, "none, selective or full", "--recompute '{}' is not known", word);
+}
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+// Steps as they were timed.
+struct Timed {
+  std::vector<double> seconds;
+  std::vector<double> losses;
+  double first_loss = 0;  // before any update
+  train::StepResult last;
+
+  double mean() const {
+    double sum = 0;
+    for (const double s : seconds) sum += s;
+    return sum / static_cast<double>(seconds.size());
+  }
+  double median() const {
+    std::vector<double> sorted = seconds;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+};
+
+class BenchTrain : public Command {
+ public:
+  const char* name() const override { return "train"; }
+  const char* summary() const override { return "tokens a second of a training job, on random weights and tokens"; }
+  bool reports() const override { return true; }
+  void declare(Arguments& a) override {
+    a.positional("model", model_, "a folder with a config.json (weights are not needed), or a model");
+    a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU: sim32, sim64");
+    a.option("threads", threads_, "CPU threads; all there are without it");
+    a.option("sequence", sequence_, "tokens of a packed sequence");
+    a.option("document", document_, "tokens of a document in it; the whole sequence without it");
+    a.option("global", global_, "sequences a step");
+    a.option("micro", micro_, "sequences at once; as many as fit without it");
+    a.option("rank", rank_, "train LoRA adapters of this rank on every linear layer, the model frozen");
+    a.option("dtype", dtype_, "what is computed in: bf16 (default) or fp32");
+    a.option("state", state_, "optimizer moments: bf16 or fp32 (default)");
+    a.option("master", master_, "master weights: bf16 or fp32 (default)");
+    a.option("recompute", recompute_, "none (default), selective or full");
+    a.option("warmup", warmup_, "steps before the clock starts");
+    a.option("steps", steps_, "steps that are timed, at most");
+    a.option("seconds", seconds_, "after so many no further step is timed; two are at least");
+    a.example("ingot bench train recipes/models/llama-3.1-8b --device cuda:0 --rank 16 --sequence 4096");
+  }
+
+  int run(const Output& output) override;
+
+ private:
+  RunPlan plan(const Runtime& runtime, const spec::ModelSpec& model) const;
+
+  std::string model_, device_ = "cpu", dtype_ = "bf16", state_ = "fp32", master_ = "fp32", recompute_ = "none";
+  std::optional<int64_t> threads_, document_, micro_, rank_;
+  int64_t sequence_ = 1024, global_ = 1, warmup_ = 3, steps_ = 20;
+  double seconds_ = 60;
+};
+
+// What the job takes, as `ingot pretrain` would plan it.
+RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) const {
+  const int64_t document = document_.value_or(sequence_);
+  if (sequence_ < 2 || document < 2 || document > sequence_ || global_ < 1 || warmup_ < 1 || steps_ < 2) {
+    throw_error(
+        ErrorKind::usage,
+        "--sequence {} --document {} --global {} --warmup {} --steps {}: at least 2, 2 to the sequence, 1, 1, 2",
+        sequence_, document, global_, warmup_, steps_);
+  }
+  train::Recipe recipe;
+  recipe.precision = precision_of("dtype", dtype_);
+  recipe.optimizer.state_dtype = precision_of("state", state_);
+  recipe.optimizer.master = precision_of("master", master_);
+  recipe.recompute = recompute_of(recompute_);
+  if (rank_) recipe.adapter = train::AdapterRecipe{.rank = {*rank_}};
+  recipe.data.sequence_length = sequence_;
+  recipe.batch.global = global_;
+  recipe.batch.micro.value = micro_;
+  recipe.steps = warmup_ + steps_;
+  data::DatasetStatistics data;
+  data.num_sequences = 1;
+  data.num_counted = sequence_;
+  double squares = 0;
+  for (int64_t begin = 0; begin < sequence_; begin += document) {
+    const auto length = static_cast<double>(std::min(document, sequence_ - begin));
+    squares += length * length;
+  }
+  return plan_run(recipe, model, data, squares, 0, {random_model_bytes(model, train::dtype_of(recipe.precision)), 0},
+                  runtime.device->memory_available(), runtime.threads->threads());
+}
+
+int BenchTrain::run(const Output& output) {
+  exit_on_interrupt();
+  if (!(seconds_ > 0)) throw_error(ErrorKind::usage, "--seconds {}; above 0", seconds_);
+  Runtime runtime = open_runtime(device_, threads_);
+  const spec::ModelSpec model = bench_spec(model_);
+  const RunPlan planned = plan(runtime, model);
+  const int64_t document = document_.value_or(sequence_);
+  const TrainJob job{planned.lora, planned.step, planned.optimizer_types, document};
+
+  const SmallCheck check = check_small(runtime, model, job);
+  if (!check.agrees()) {
+    throw_error(ErrorKind::internal,
+                "{} does not compute what the CPU does: losses and gradient norms of a small model are {:.6g}, on the "
+                "CPU {:.6g}; allowed is a share of {:.2g}",
+                runtime.device->name(), fmt::join(check.device, ", "), fmt::join(check.cpu, ", "), check.allowed);
+  }
+
+  const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
+  train::DeviceRates rates = on_cpu ? train::DeviceRates{} : gpu_training_rates(runtime, job.step.activation);
+  if (on_cpu) {
+    Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
+    ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+    const cpu::ProductRates measured = cpu::measure_products(context, job.step.activation, 0.4);
+    rates = {measured.arithmetic, measured.matmul};
+  }
+  TrainBench bench(runtime, model, job);
+  Timed timed;
+  for (int64_t step = 0; step < warmup_; ++step) {
+    const train::StepResult result = bench.run(global_);
+    if (step == 0) timed.first_loss = result.loss;
+  }
+  const double begin = steady_seconds();
+  for (int64_t step = 0; step < steps_ && (step < 2 || steady_seconds() - begin < seconds_); ++step) {
+    const double from = steady_seconds();
+    timed.last = bench.run(global_);
+    timed.seconds.push_back(steady_seconds() - from);
+    timed.losses.push_back(timed.last.loss);
+    if (timed.last.skipped || !std::isfinite(timed.last.loss)) {
+      throw_error(ErrorKind::internal, "timed step {}: loss {} and gradient norm {} are not both finite", step + 1,
+                  timed.last.loss, timed.last.grad_norm);
+    }
+  }
+
+  const auto tokens = static_cast<double>(timed.last.tokens);
+  const spec::AttentionSquares squares{tokens, timed.last.squared_lengths};
+  const spec::AttentionSquares whole{tokens, tokens * static_cast<double>(sequence_)};
+  const std::vector<spec::LoraParam> adapters =
+      job.lora ? spec::lora_parameters(model, *job.lora) : std::vector<spec::LoraParam>{};
+  const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
+    return job.lora ? spec::lora_training_flops(model, adapters, s, count) : spec::training_flops(model, s, count);
+  };
+  train::StepWork work;
+  work.useful = work.executed = flops(squares, spec::AttentionCount::causal);
+  work.full_square = flops(whole, spec::AttentionCount::full_square);
+  if (job.step.recompute == spec::Recompute::full) {
+    work.executed += spec::recompute_flops(model, squares, spec::AttentionCount::causal);
+  }
+  const double seconds = timed.mean();
+  const auto [shares, warning] = train::Utilisation(rates).of(work, seconds);
+  const uint64_t memory = on_cpu || runtime.device->kind() == DeviceKind::sim
+                              ? memory_use().peak
+                              : runtime.device->memory_bytes() - runtime.device->memory_available();
+  output.print(fmt::format("{}, {} on {} ({})\n", model_, job.lora ? "LoRA" : "full training", runtime.device->name(),
+                           runtime.model));
+  output.print(fmt::format("  {:.1f} tokens/s, {:.3f} s a step of {} tokens ({} timed), {:.2f} TFLOP/s{}\n",
+                           tokens / seconds, seconds, timed.last.tokens, timed.seconds.size(),
+                           work.useful / seconds / 1e12,
+                           shares.mfu ? fmt::format(", MFU {:.1f} % (causal)", 100 * *shares.mfu) : std::string()));
+  output.print(fmt::format("  memory {}; moments {}, master weights {}\n", format_bytes(memory), state_, master_));
+  if (!warning.empty()) output.print(fmt::format("  {}\n", warning));
+  output.print_json(json_line({{"job", "train"},
+                               {"model", model_},
+                               {"family", model.family},
+                               {"vocab", model.vocab},
+                               {"parameters", spec::num_parameters(model)},
+                               {"trained", planned.trained_parameters},
+                               {"rank", rank_ ? Json(*rank_) : Json()},
+                               {"device", runtime.device->name()},
+                               {"arch", runtime.device->arch()},
+                               {"device_model", runtime.model},
+                               {"dtype", dtype_},
+                               {"state", state_},
+                               {"master", master_},
+                               {"recompute", recompute_},
+                               {"sequence", sequence_},
+                               {"document", document},
+                               {"global", global_},
+                               {"micro", job.step.micro},
+                               {"tokens_per_s", tokens / seconds},
+                               {"step_seconds", seconds},
+                               {"step_seconds_median", timed.median()},
+                               {"steps", timed.seconds},
+                               {"tflops", work.useful / seconds / 1e12},
+                               {"mfu", or_null(shares.mfu)},
+                               {"mfu_full_square", or_null(shares.mfu_full_square)},
+                               {"hfu", or_null(shares.hfu)},
+                               {"gemm_share", or_null(shares.gemm)},
+                               {"peak_tflops", rates.peak / 1e12},
+                               {"gemm_tflops", rates.gemm / 1e12},
+                               {"memory_bytes", memory},
+                               {"planned_bytes", planned.memory.total()},
+                               {"first_loss", timed.first_loss},
+                               {"losses", timed.losses},
+                               {"check", {{"cpu", check.cpu}, {"device", check.device}, {"allowed", check.allowed}}}}));
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> bench_train_command() { return std::make_unique<BenchTrain>(); }
+
+}  // namespace ingot::app
