@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
 # build/ingot-VERSION-linux-ARCH.tar.gz: the executable (no path of this machine in its search path), recipes, data,
-# licence, and a README that names the shared libraries it needs and the packages that carry them here.
+# licence, tools/gpu_check with what it needs, and a README that names the shared libraries the executable needs and the
+# packages that carry them here. With --libraries these are in the bundle too (lib/), but for glibc and the compiler's own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 executable=build/release/ingot
+libraries=''
+case ${1-} in
+  '') ;;
+  --libraries) libraries=1 ;;
+  *) echo "error: unknown argument '$1'; usage: tools/bundle.sh [--libraries]" >&2; exit 2 ;;
+esac
 version=$(sed -nE 's/^project\(ingot VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
 name=ingot-$version-linux-$(uname -m)
 stage=build/bundle/$name
@@ -13,9 +20,20 @@ if readelf -d "$executable" | grep -E 'R(UN)?PATH'; then
   exit 1
 fi
 rm -rf build/bundle
-mkdir -p "$stage/bin"
+mkdir -p "$stage/bin" "$stage/tools" "$stage/bench"
 objcopy --strip-debug "$executable" "$stage/bin/ingot"
 cp -R recipes data LICENSE "$stage/"
+cp tools/gpu_check tools/gpu_check_peers.py "$stage/tools/"
+cp -R bench/models "$stage/bench/"
+commit=$(git rev-parse --short=12 HEAD)
+[ -z "$(git status --porcelain --untracked-files=no)" ] || commit+=-changed
+echo "$commit" >"$stage/commit"
+if [ -n "$libraries" ]; then
+  mkdir "$stage/lib"
+  ldd "$executable" | awk '$2 == "=>" {print $3}' |
+    grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+)\.so' |
+    while read -r library; do cp -L "$library" "$stage/lib/"; done
+fi
 
 # package_of FILE: the package that installed it; dpkg may know it under the path before /usr was merged.
 package_of() {
@@ -24,7 +42,8 @@ package_of() {
 
 # shellcheck disable=SC2016,SC1091
 {
-  printf '# Ingot %s\n\n`bin/ingot` runs from wherever this folder lies; `bin/ingot --help` lists its commands.\n\n' "$version"
+  printf '# Ingot %s\n\n`bin/ingot` runs from wherever this folder lies; `bin/ingot --help` lists its commands.\n' "$version"
+  printf '`tools/gpu_check` says whether a GPU computes what it should, and how fast.\n\n'
   printf 'Built on %s. It needs these shared libraries:\n\n| library | package |\n|---|---|\n' \
     "$(. /etc/os-release && echo "$PRETTY_NAME")"
   ldd "$executable" | awk '$2 == "=>" {print $1, $3}' | sort | while read -r library path; do

@@ -25,7 +25,7 @@ python_compiles() {
 
 shell() {
   local scripts
-  mapfile -t scripts < <(git ls-files run .ci/run '*.sh')
+  mapfile -t scripts < <(git ls-files run .ci/run tools/gpu_check '*.sh')
   shellcheck "${scripts[@]}"
 }
 

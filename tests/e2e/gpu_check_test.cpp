@@ -1,0 +1,150 @@
+// Runs that move between devices, `ingot bench` and tools/gpu_check, on simulated GPUs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<Json> lines_of(const fs::path& file) {
+  std::vector<Json> lines;
+  std::stringstream text(read(file));
+  for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+// A LoRA run of llama("a"): its base is told by a fingerprint of the weights, wherever they lie.
+std::string write_recipe(const Program& program) {
+  const std::string model = make_text_model(program, false);
+  std::string text;
+  for (int i = 0; i < 12; ++i)
+    text += R"({"text": "The square of )" + std::to_string(i) + " is " + std::to_string(i * i) + R"(."})" + "\n";
+  write(program / "train.jsonl", text);
+  const fs::path recipe = program / "recipe.yaml";
+  write(recipe, "name: run\nmodel: " + model + "\ndata: {train: " + (program / "train.jsonl").string() +
+                    ", sequence_length: 24}\nadapter: {rank: 2}\noptimizer: {lr: 1e-3}\nschedule: {name: constant}\n" +
+                    "precision: fp32\nsteps: 6\nbatch: {global: 1}\nthreads: 1\nrun_dir: " +
+                    (program / "runs").string() + "\n");
+  return recipe.string();
+}
+
+TEST(MovedRun, FromTheCpuToAGpuAndBackIsTheRunThatStayed) {
+  const Program program;
+  const std::string recipe = write_recipe(program);
+  const auto train = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"finetune", recipe, "--quiet"});
+    const Result result = program.run(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return result;
+  };
+  train({"name=stayed", "device=cpu"});
+  train({"name=moved", "device=cpu", "steps=2"});
+  const Result there = train({"name=moved", "device=sim32", "steps=4", "--resume"});
+  EXPECT_NE(there.error.find("continued on sim32"), std::string::npos) << there.error;
+  const Result back = train({"name=moved", "device=cpu", "steps=6", "--resume"});
+  EXPECT_NE(back.error.find("the steps so far ran on sim32"), std::string::npos) << back.error;
+
+  const std::vector<std::string> compare = {"bench", "curves", (program / "runs/stayed").string(),
+                                            (program / "runs/moved").string()};
+  const Json found = program.report(compare);
+  EXPECT_TRUE(found.at("agrees").get<bool>());
+  EXPECT_EQ(found.at("rows").at(0).at("steps"), 6);
+  EXPECT_EQ(found.at("rows").at(0).at("starts"), 3);
+
+  // Another learning rate is not the same curve.
+  train({"name=other", "device=cpu", "optimizer.lr=1e-1"});
+  const Result other =
+      program.run({"bench", "curves", (program / "runs/stayed").string(), (program / "runs/other").string()});
+  EXPECT_EQ(other.code, 70) << other.output;
+  EXPECT_NE(other.output.find("DISAGREES"), std::string::npos) << other.output;
+}
+
+TEST(Bench, RefusesWhatItCannotDo) {
+  const Program program;
+  const std::string model = llama("a");
+  program.refuses({"bench", "train", model, "--dtype", "fp8"}, 3, "fp8");
+  program.refuses({"bench", "train", model, "--sequence", "100000"}, 2, "context");
+  program.refuses({"bench", "train", model, "--sequence", "16", "--document", "17"}, 2, "--document 17");
+  program.refuses({"bench", "train", model, "--recompute", "some"}, 2, "--recompute 'some'");
+  program.refuses({"bench", "decode", model, "--weights", "int8"}, 3, "int8");
+  program.refuses({"bench", "decode", model, "--tokens", "2"}, 2, "--tokens 2");
+  program.refuses({"bench", "parity", "lama", "--device", "sim32"}, 2, "'lama'");
+  program.refuses({"bench", "op", "matmull"}, 2, "'matmull'");
+  program.refuses({"bench", "curves", "one"}, 2, "two at least");
+  write(program / "lines", "{\"piece\":\"a\"}\n");
+  program.refuses({"bench", "report", (program / "lines").string(), "--out", (program / "r").string()}, 3, "line 1");
+}
+
+TEST(Bench, TrainsAndDecodesOnTheCpu) {
+  const Program program;
+  const Json lora = program.report({"bench", "train", llama("a"), "--rank", "2", "--sequence", "32", "--global", "2",
+                                    "--micro", "1", "--warmup", "1", "--steps", "2", "--recompute", "full"});
+  EXPECT_GT(lora.at("tokens_per_s").get<double>(), 0);
+  EXPECT_EQ(lora.at("steps").size(), 2U);
+  EXPECT_LT(lora.at("trained").get<int64_t>(), lora.at("parameters").get<int64_t>());
+  EXPECT_GT(lora.at("memory_bytes").get<double>(), 0);
+  // Random logits of a small spread: near ln 100 for llama("a")'s vocabulary.
+  EXPECT_NEAR(lora.at("first_loss").get<double>(), std::log(lora.at("vocab").get<double>()), 0.5);
+  const Json decoded = program.report(
+      {"bench", "decode", llama("a"), "--weights", "fp16", "--batch", "3", "--prompt", "9", "--tokens", "7"});
+  EXPECT_GT(decoded.at("ms_per_token").get<double>(), 0);
+}
+
+// The script as a whole: what it runs, what it keeps, and what it says of it.
+TEST(GpuCheck, FindsResumesAndReports) {
+  const Program program;
+  const fs::path out = program / "check";
+  const auto check = [&](const std::string& words) {
+    const std::string command = "INGOT_EXECUTABLE=" INGOT_EXECUTABLE " INGOT_COMMIT=tested INGOT_PYTHON=/nowhere " +
+                                std::string(INGOT_SOURCE "/tools/gpu_check ") + words +
+                                " --tiny --device sim64 --out " + out.string() + " >" + (program / "output").string() +
+                                " 2>&1";
+    return std::system(command.c_str());
+  };
+  ASSERT_EQ(check("parity"), 0) << read(program / "output");
+  ASSERT_EQ(check("speed"), 0) << read(program / "output");
+  ASSERT_EQ(check("peers"), 0) << read(program / "output");
+  const std::vector<Json> lines = lines_of(out / "results.jsonl");
+  std::map<std::string, std::string> status;
+  for (const Json& line : lines) {
+    status[line.at("piece")] = line.at("status");
+    EXPECT_EQ(line.at("commit"), "tested");
+    EXPECT_EQ(line.at("device"), "sim64");
+  }
+  const std::map<std::string, std::string> expected = {{"devices", "finished"},       {"ops-0", "finished"},
+                                                       {"models-llama", "finished"},  {"training-fp32", "finished"},
+                                                       {"train-tiny", "finished"},    {"train-tiny-lora", "finished"},
+                                                       {"train-tiny-fp8", "refused"}, {"decode-tiny", "finished"},
+                                                       {"kernels-tiny", "finished"},  {"torch", "not there"}};
+  EXPECT_EQ(status, expected) << read(program / "output");
+  EXPECT_TRUE(fs::exists(out / "training-fp32.svg"));
+
+  // What is finished is not done again; what was refused is asked again.
+  ASSERT_EQ(check("parity"), 0);
+  ASSERT_EQ(check("speed"), 0);
+  EXPECT_EQ(lines_of(out / "results.jsonl").size(), lines.size() + 1);
+  // A call without time leaves everything for the next, and says so.
+  fs::rename(out / "results.jsonl", out / "kept.jsonl");
+  ASSERT_EQ(check("parity --seconds 0"), 0);
+  for (const Json& line : lines_of(out / "results.jsonl")) EXPECT_EQ(line.at("status"), "skipped");
+  fs::rename(out / "kept.jsonl", out / "results.jsonl");
+
+  ASSERT_EQ(check("report --name found"), 0) << read(program / "output");
+  const Json merged = Json::parse(read(out / "found.json"));
+  EXPECT_EQ(merged.at("pieces").size(), expected.size());
+  const std::string page = read(out / "found.md");
+  for (const char* words : {"# GPU check of sim64", "| llama | fp32 | yes |", "| moved | fp32 | 6 | 3 |",
+                            "| tiny-lora |", "| rope |", "| train-tiny-fp8 | refused |", "| torch | not there |"}) {
+    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' is not in:\n" << page;
+  }
+}
+
+}  // namespace
+}  // namespace ingot::e2e
