@@ -201,6 +201,15 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
       const int64_t whole = block == 1 ? 40 : in;
       cases.push_back(linear_case(backward, result, given, storage, {3, 24, whole}, true));
     }
+    // Rows of whole 16-byte packs whatever the storage, for kernels of few tokens: spans and chunks with a rest, and
+    // more rows than a block has.
+    if (!backward) {
+      for (const Storage storage : storages) {
+        const int64_t in = block_elements(storage) == 256 ? 768 : block_elements(storage) == 32 ? 608 : 296;
+        cases.push_back(linear_case(false, result, given, storage, {7, 133, in}, false));
+        cases.push_back(linear_case(false, result, given, storage, {16, 17, in}, true));
+      }
+    }
     // Several decoded slices: more rows than ops::decoded_rows gives for this width. Too large for many differences.
     cases.push_back(linear_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, true));
     cases.back().gradients.clear();

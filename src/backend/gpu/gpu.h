@@ -15,6 +15,14 @@
 #include <cstddef>
 #include <cstdint>
 
+namespace ingot::gpu {
+
+struct alignas(16) Bytes16 {
+  uint32_t at[4];
+};
+
+}  // namespace ingot::gpu
+
 // clang-format off
 // What a pass must provide, in namespace ingot::gpu::GPU_TARGET:
 //   GPU_FN                      marks functions that kernels call
@@ -35,15 +43,22 @@
 //     copies.begin(i, to, from, wanted)   something else: once for each i < n; zeros where not wanted, then `from` is not read
 //     copies.commit()             after the last of them; until end() nobody touches what is copied to
 //     copies.end<younger>()       waits; block_barrier() then makes them everyone's. `younger`: commits that this thread made since
+//   async_groups                commits worth having under way: 3 where copies need no registers, else 1
+//   load_once(address)          Bytes16 of global memory, aligned, that no other thread asks for: caches need not keep it
 // Matrix tiles, each operation by all lanes of a warp; bf16 operands, fp32 sums:
 //   mma_k                       columns of an operand tile: 16 or 32
 //   MmaA, MmaB, MmaSums         a lane's part of 16 x mma_k operands and of the 16 x 16 sums (`count` of them in `at`)
 //   mma_load_a(tile, stride)    element (row, k) of a, or (column, k) of b, is tile[row * stride + k], in shared memory,
 //   mma_load_b(tile, stride)      with rows aligned to 16 bytes
 //   mma_load_a(at), mma_load_b(at)   the same from where at(row, k) points to: 8 elements from a multiple of 8 lie together,
-//   mma_load_b_transposed(at)     aligned to 16 bytes; element (column, k) of b is where at(k, column) points to
+//   mma_load_a_transposed(at),    aligned to 16 bytes; element (row, k) of a is where at(k, row) points to,
+//   mma_load_b_transposed(at)     element (column, k) of b where at(k, column) does
+//   mma_transposes              true where these two cost what the plain ones do; else they load element by element
 //   mma_operand(sums)           MmaA of mma_k / 16 neighbouring tiles of sums, rounded to bf16: k is their column
 //   mma(sums, a, b)             sums += a b^T
+//   MmaLongA, MmaLongB          32 columns of an operand: 32 / mma_k tiles, `at`
+//   mma_long_a(piece),          from registers: piece(row, p) returns 16 bytes, columns 8 p to 8 p + 7 of row `row` of a
+//     mma_long_b(piece)           (column of b), p < 4. Which columns come together is the target's choice, alike for a and b
 //   mma_row(i), mma_column(i)   where sums.at[i] belongs
 //   mma_lane_rows               rows that a lane has parts of: 1 or 2; mma_lane_row(i), which of them sums.at[i] is in
 //   mma_neighbours              1, 2 or 4: so many sums, from at[multiple of it] on, are neighbours in a row

@@ -89,6 +89,7 @@ GPU_FN uint32_t pack_bf16(float low, float high) {
 #endif
 
 // Loads that stay in registers until end() writes them to shared memory.
+inline constexpr int async_groups = 1;
 template <int count>
 struct AsyncCopies {
   using Value = __attribute__((ext_vector_type(4))) uint32_t;
@@ -108,6 +109,11 @@ struct AsyncCopies {
     for (int i = 0; i < count; ++i) *place[i] = value[i];
   }
 };
+
+GPU_FN Bytes16 load_once(const void* address) {
+  using Words = __attribute__((ext_vector_type(4))) uint32_t;
+  return __builtin_bit_cast(Bytes16, __builtin_nontemporal_load(static_cast<const Words*>(address)));
+}
 
 // The instructions' operands are exchanged, which gives the transposed product: then a lane has one row of the sums,
 // and its part of them is what it has of an operand.
@@ -201,6 +207,11 @@ template <class At>
 GPU_FN MmaB mma_load_b(At at) {
   return {mma_load(at)};
 }
+inline constexpr bool mma_transposes = false;
+template <class At>
+GPU_FN MmaA mma_load_a_transposed(At at) {
+  return {mma_load_transposed(at)};
+}
 template <class At>
 GPU_FN MmaB mma_load_b_transposed(At at) {
   return {mma_load_transposed(at)};
@@ -237,6 +248,37 @@ GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
   }
   return {__builtin_bit_cast(MmaOperand, pairs)};
 #endif
+}
+struct MmaLongA {
+  MmaA at[32 / mma_k];
+};
+struct MmaLongB {
+  MmaB at[32 / mma_k];
+};
+// A lane has one row: a quarter of its 32 columns, or (RDNA 3) all of them.
+template <class Tile, class Piece>
+GPU_FN void mma_pieces(Tile (&tiles)[32 / mma_k], Piece piece) {
+#if defined(__GFX9__)
+  const Bytes16 mine[1] = {__builtin_bit_cast(Bytes16, piece(thread_index() % 16, thread_index() % 64 / 16))};
+#else
+  Bytes16 mine[4];
+  GPU_UNROLL
+  for (int p = 0; p < 4; ++p) mine[p] = __builtin_bit_cast(Bytes16, piece(thread_index() % 16, p));
+#endif
+  static_assert(sizeof(mine) == sizeof(tiles));
+  __builtin_memcpy(&tiles, &mine, sizeof(mine));
+}
+template <class Piece>
+GPU_FN MmaLongA mma_long_a(Piece piece) {
+  MmaLongA a;
+  mma_pieces(a.at, piece);
+  return a;
+}
+template <class Piece>
+GPU_FN MmaLongB mma_long_b(Piece piece) {
+  MmaLongB b;
+  mma_pieces(b.at, piece);
+  return b;
 }
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
 #if defined(__gfx950__)

@@ -66,6 +66,7 @@ GPU_FN uint32_t pack_bf16(float low, float high) {
 }
 
 // cp.async, a group for each commit.
+inline constexpr int async_groups = 3;
 template <int count>
 struct AsyncCopies {
   GPU_FN void begin(int, void* to, const void* from, bool wanted) {
@@ -80,6 +81,14 @@ struct AsyncCopies {
     asm volatile("cp.async.wait_group %0;" ::"n"(younger) : "memory");
   }
 };
+
+GPU_FN Bytes16 load_once(const void* address) {
+  Bytes16 value;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.at[0]), "=r"(value.at[1]), "=r"(value.at[2]), "=r"(value.at[3])
+               : "l"(__cvta_generic_to_global(address)));
+  return value;
+}
 
 // mma.sync m16n8k16, twice: PTX ISA, "Matrix fragments for mma.m16n8k16". at[0..3] are columns 0-7, at[4..7] columns
 // 8-15.
@@ -122,6 +131,17 @@ GPU_FN MmaB mma_load_b(At at) {
   load_matrices(b.at, at(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8));
   return b;
 }
+inline constexpr bool mma_transposes = true;
+template <class At>
+GPU_FN MmaA mma_load_a_transposed(At at) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  MmaA a;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(at(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8))))
+               : "memory");
+  return a;
+}
 template <class At>
 GPU_FN MmaB mma_load_b_transposed(At at) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -143,6 +163,37 @@ GPU_FN MmaB mma_load_b(const T* tile, int stride) {
 GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
   const float(&at)[8] = sums[0].at;
   return {{pack_bf16(at[0], at[1]), pack_bf16(at[2], at[3]), pack_bf16(at[4], at[5]), pack_bf16(at[6], at[7])}};
+}
+// A lane has rows l / 4 and l / 4 + 8, and of four lanes each 8 columns: 4 of them in each tile.
+struct MmaLongA {
+  MmaA at[2];
+};
+struct MmaLongB {
+  MmaB at[2];
+};
+template <class Piece>
+GPU_FN MmaLongA mma_long_a(Piece piece) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  MmaLongA a;
+  GPU_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    const auto words = __builtin_bit_cast(Bytes16, piece(lane / 4 + 8 * r, lane % 4));
+    GPU_UNROLL
+    for (int w = 0; w < 4; ++w) a.at[w / 2].at[r + w % 2 * 2] = words.at[w];
+  }
+  return a;
+}
+template <class Piece>
+GPU_FN MmaLongB mma_long_b(Piece piece) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  MmaLongB b;
+  GPU_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    const auto words = __builtin_bit_cast(Bytes16, piece(lane / 4 + 8 * r, lane % 4));
+    GPU_UNROLL
+    for (int w = 0; w < 4; ++w) b.at[w / 2].at[2 * r + w % 2] = words.at[w];
+  }
+  return b;
 }
 GPU_FN void mma_half(float* c, const MmaA& a, uint32_t b0, uint32_t b1) {
   asm volatile(

@@ -100,6 +100,7 @@ GPU_FN uint32_t pack_bf16(float low, float high) {
   return rounded(low) | rounded(high) << 16;
 }
 
+inline constexpr int async_groups = warp_width == 32 ? 3 : 1;
 // What is copied to is NaN until end(), and stays so when nothing was committed or `younger` is more than was since.
 template <int count>
 struct AsyncCopies {
@@ -126,6 +127,8 @@ struct AsyncCopies {
     }
   }
 };
+
+GPU_FN Bytes16 load_once(const void* address) { return *static_cast<const Bytes16*>(address); }
 
 // Matrix tiles with the register layouts of mma.sync (32 lanes; target/cuda.h) and of MFMA (64 lanes; target/amd.h).
 inline constexpr int mma_k = 16;
@@ -192,6 +195,14 @@ GPU_FN MmaB mma_load_b(At at) {
   for (int i = 0; i < mma_parts; ++i) b.at[i] = mma_element(at, mma_b_column(lane, i), mma_b_k(lane, i));
   return b;
 }
+inline constexpr bool mma_transposes = warp_width == 32;
+template <class At>
+GPU_FN MmaA mma_load_a_transposed(At at) {
+  const int lane = thread_index() % warp_width;
+  MmaA a;
+  for (int i = 0; i < mma_parts; ++i) a.at[i] = mma_element(at, mma_a_k(lane, i), mma_a_row(lane, i));
+  return a;
+}
 template <class At>
 GPU_FN MmaB mma_load_b_transposed(At at) {
   const int lane = thread_index() % warp_width;
@@ -213,6 +224,43 @@ GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
   for (int i = 0; i < mma_parts; ++i) a.at[i] = static_cast<uint16_t>(pack_bf16(sums[0].at[i], 0.0F));
   return a;
 }
+struct MmaLongA {
+  MmaA at[2];
+};
+struct MmaLongB {
+  MmaB at[2];
+};
+#if INGOT_GPU_SIM == 32
+template <class Piece>
+GPU_FN MmaLongA mma_long_a(Piece piece) {
+  const int lane = thread_index() % warp_width;
+  MmaLongA a;
+  for (int r = 0; r < 2; ++r) {
+    const auto words = __builtin_bit_cast(Bytes16, piece(lane / 4 + 8 * r, lane % 4));
+    for (int w = 0; w < 4; ++w) std::memcpy(a.at[w / 2].at + 2 * r + w % 2 * 4, words.at + w, 4);
+  }
+  return a;
+}
+template <class Piece>
+GPU_FN MmaLongB mma_long_b(Piece piece) {
+  const int lane = thread_index() % warp_width;
+  MmaLongB b;
+  for (int r = 0; r < 2; ++r) {
+    const auto words = __builtin_bit_cast(Bytes16, piece(lane / 4 + 8 * r, lane % 4));
+    for (int w = 0; w < 4; ++w) std::memcpy(b.at[w / 2].at + 4 * r + w % 2 * 2, words.at + w, 4);
+  }
+  return b;
+}
+#else
+template <class Piece>
+GPU_FN MmaLongA mma_long_a(Piece piece) {
+  return __builtin_bit_cast(MmaLongA, piece(thread_index() % 16, thread_index() % 64 / 16));
+}
+template <class Piece>
+GPU_FN MmaLongB mma_long_b(Piece piece) {
+  return __builtin_bit_cast(MmaLongB, piece(thread_index() % 16, thread_index() % 64 / 16));
+}
+#endif
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
   struct Part {
     MmaSums* c;

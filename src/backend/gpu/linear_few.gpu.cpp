@@ -1,0 +1,349 @@
+// Linear layers for few tokens (decoding), at the speed that the stored weight can be read: y = x W^T with W of any
+// storage, every byte of it loaded once, 16 at a time, and decoded in shared memory by the warp that loaded it.
+//
+// A warp has 16 rows of W and takes every `splits`-th span of their columns; the spans of `splits` warps are added in
+// their order. With bf16 activations the 16 rows and 16 tokens (those there are, and zeros) are one matrix tile: at
+// 16 tokens a weight takes part in 32 operations, more than ordinary cores do in the time that memory needs to deliver
+// it, and for fewer tokens the tile costs no more. With f32 activations the ordinary cores multiply. Either way tokens
+// do not meet, so that one has the same bits whatever the number of others.
+#include "backend/gpu/block_quant.h"
+
+namespace ingot::gpu {
+
+struct FewArgs {
+  void* y;             // [tokens, out]
+  const void* x;       // [tokens, in], rows aligned to 16 bytes
+  const void* weight;  // [out, in], aligned to 16 bytes
+  int64_t out, in;
+  int64_t row_bytes;  // of the weight
+  int tokens;         // 1 to 16
+  int splits;         // warps that share 16 rows: 1, 2, 4 or 8, at most the block's warps
+  bool y_f32;         // else bf16
+  bool accumulate;
+};
+
+}  // namespace ingot::gpu
+
+// For a type of x: a kernel for each storage.
+#define LINEAR_FEW_KERNELS(X)                     \
+  GPU_KERNEL(linear_few_##X##_f32, FewArgs, 256)  \
+  GPU_KERNEL(linear_few_##X##_bf16, FewArgs, 256) \
+  GPU_KERNEL(linear_few_##X##_f16, FewArgs, 256)  \
+  GPU_KERNEL(linear_few_##X##_q8_0, FewArgs, 256) \
+  GPU_KERNEL(linear_few_##X##_q4_0, FewArgs, 256) \
+  GPU_KERNEL(linear_few_##X##_q4_1, FewArgs, 256) \
+  GPU_KERNEL(linear_few_##X##_q5_0, FewArgs, 256) \
+  GPU_KERNEL(linear_few_##X##_q5_1, FewArgs, 256) \
+  GPU_KERNEL(linear_few_##X##_q4_k, FewArgs, 256) \
+  GPU_KERNEL(linear_few_##X##_q6_k, FewArgs, 256)
+LINEAR_FEW_KERNELS(f32)
+LINEAR_FEW_KERNELS(bf16)
+
+namespace ingot::gpu {
+
+// Columns that a warp takes at a time: 256 bytes of a row, or the largest block.
+constexpr int span_elements(Stored stored) {
+  if (stored == Stored::f32) return 64;
+  return stored == Stored::bf16 || stored == Stored::f16 ? 128 : 256;
+}
+
+}  // namespace ingot::gpu
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+constexpr int warps = 256 / warp_width;
+constexpr int tile = 16;  // rows of a warp, and most tokens
+
+// 16 rows of a span in a warp's shared memory. Rows begin at any address that units (block_quant.h) begin at: what is
+// kept is the 16-byte pieces that hold a part of the row, with its beginning where it lies in the first of them.
+template <Stored S>
+struct Span {
+  static constexpr int elements = span_elements(S);
+  static constexpr int bytes = elements / unit_elements<S> * unit_bytes<S>;
+  static constexpr int aligned = (unit_bytes<S> & -unit_bytes<S>) < 16 ? unit_bytes<S> & -unit_bytes<S> : 16;
+  static constexpr int pieces = (bytes + 16 - aligned + 15) / 16;
+  // Rows of shared memory that are read together lie in other banks: plain ones are read 16 bytes at a time.
+  static constexpr int stride = S < Stored::q8_0 ? bytes + 64 : (pieces | 1) * 16;
+  static constexpr int room = tile * stride;
+  static constexpr int loads = (tile * pieces + warp_width - 1) / warp_width;
+
+  Bytes16 at[loads];  // what a lane carries from global to shared memory
+};
+
+template <Stored S>
+struct Rooms {
+  alignas(16) uint8_t of_warp[warps][Span<S>::room];
+};
+
+// Where a row's span begins in the weight. There are rows past the last one, which repeat it.
+GPU_FN int64_t row_begin(const FewArgs& a, int64_t row, int64_t column_byte) {
+  return (row < a.out ? row : a.out - 1) * a.row_bytes + column_byte;
+}
+
+// 16 bytes, of which those from `left` on are not there.
+GPU_FN Bytes16 load_last(const uint8_t* from, int64_t left) {
+  Bytes16 value = {};
+  GPU_UNROLL
+  for (int b = 0; b < 16; ++b) {
+    if (b < left) value.at[b / 4] |= static_cast<uint32_t>(from[b]) << (b % 4 * 8);
+  }
+  return value;
+}
+
+template <Stored S>
+GPU_FN Span<S> fetch(const FewArgs& a, int64_t first_row, int64_t span) {
+  const auto* weight = static_cast<const uint8_t*>(a.weight);
+  const int64_t column_byte = span * Span<S>::bytes;
+  const int64_t bytes = a.row_bytes - column_byte < Span<S>::bytes ? a.row_bytes - column_byte : Span<S>::bytes;
+  const int64_t total = a.out * a.row_bytes;
+  Span<S> fetched;
+  GPU_UNROLL
+  for (int i = 0; i < Span<S>::loads; ++i) {
+    const int index = lane_index() + i * warp_width;
+    fetched.at[i] = {};
+    if (index >= tile * Span<S>::pieces) continue;
+    const int64_t begin = row_begin(a, first_row + index / Span<S>::pieces, column_byte);
+    const int64_t from = begin / 16 * 16 + index % Span<S>::pieces * 16;
+    if (from >= begin + bytes) continue;
+    fetched.at[i] = from + 16 <= total ? load_once(weight + from) : load_last(weight + from, total - from);
+  }
+  return fetched;
+}
+
+template <Stored S>
+GPU_FN void keep(uint8_t* room, const Span<S>& fetched) {
+  GPU_UNROLL
+  for (int i = 0; i < Span<S>::loads; ++i) {
+    const int index = lane_index() + i * warp_width;
+    if (index >= tile * Span<S>::pieces) continue;
+    uint8_t* to = room + index / Span<S>::pieces * Span<S>::stride + index % Span<S>::pieces * 16;
+    *reinterpret_cast<Bytes16*>(to) = fetched.at[i];
+  }
+}
+
+// What a warp multiplies: a span of its rows in shared memory.
+struct Work {
+  const uint8_t* room;
+  int64_t first_row;
+  int64_t column;  // the span's first
+  int64_t left;    // columns from there on
+};
+
+template <Stored S>
+GPU_FN const uint8_t* row_of(const FewArgs& a, const Work& work, int row) {
+  const uint8_t* at = work.room + row * Span<S>::stride;
+  if constexpr (Span<S>::aligned == 16) return at;
+  const int64_t column_byte = work.column / unit_elements<S> * unit_bytes<S>;
+  return at + static_cast<int>(row_begin(a, work.first_row + row, column_byte) & 15);
+}
+
+// 8 columns from `element` of the span on.
+template <Stored S>
+GPU_FN Floats<8> weights_at(const uint8_t* row, int element) {
+  return decode_unit<S, 8, Span<S>::aligned>(row + element / unit_elements<S> * unit_bytes<S>,
+                                             element % unit_elements<S>);
+}
+template <Stored S>
+GPU_FN Bytes16 rounded_weights_at(const uint8_t* row, int element) {
+  if constexpr (S == Stored::bf16) {
+    return *reinterpret_cast<const Bytes16*>(row + element * 2);
+  } else {
+    const Floats<8> values = weights_at<S>(row, element);
+    Bytes16 rounded;
+    GPU_UNROLL
+    for (int i = 0; i < 4; ++i) rounded.at[i] = pack_bf16(values.at[2 * i], values.at[2 * i + 1]);
+    return rounded;
+  }
+}
+
+// The sums of 16 rows and 16 tokens that a warp's lanes have, and how they grow by a span.
+template <class X>
+struct Sums;
+
+template <>
+struct Sums<Bf16> {
+  MmaSums at = {};
+
+  template <Stored S>
+  GPU_FN void add(const FewArgs& a, const Work& work) {
+    const auto* x = static_cast<const Bf16*>(a.x);
+    const int end = work.left < Span<S>::elements ? static_cast<int>(work.left) : Span<S>::elements;
+    for (int chunk = 0; chunk < end; chunk += 32) {
+      const MmaLongA weights = mma_long_a([&](int row, int piece) {
+        const int element = chunk + piece * 8;
+        return element < work.left ? rounded_weights_at<S>(row_of<S>(a, work, row), element) : Bytes16{};
+      });
+      const MmaLongB tokens = mma_long_b([&](int token, int piece) {
+        const int element = chunk + piece * 8;
+        const bool there = token < a.tokens && element < work.left;
+        return there ? load_pack<Bf16, 8>(x + token * a.in + work.column + element) : Pack<Bf16, 8>{};
+      });
+      GPU_UNROLL
+      for (int t = 0; t < 32 / mma_k; ++t) mma(at, weights.at[t], tokens.at[t]);
+    }
+  }
+  GPU_FN void put(float* to) {  // [token][row]
+    GPU_UNROLL
+    for (int i = 0; i < MmaSums::count; ++i) to[mma_column(i) * tile + mma_row(i)] = at.at[i];
+  }
+};
+
+// Lane l has row l % 16 and every second (of 64 lanes every fourth) 8 columns.
+template <>
+struct Sums<float> {
+  float at[tile] = {};
+
+  template <Stored S>
+  GPU_FN void add(const FewArgs& a, const Work& work) {
+    const uint8_t* row = row_of<S>(a, work, lane_index() % tile);
+    const float* x = static_cast<const float*>(a.x) + work.column;
+    for (int element = lane_index() / tile * 8; element < Span<S>::elements; element += warp_width / tile * 8) {
+      if (element >= work.left) break;
+      const Floats<8> weights = weights_at<S>(row, element);
+      GPU_UNROLL
+      for (int t = 0; t < tile; ++t) {
+        if (t < a.tokens) {
+          const Floats<8> token = load_floats<8>(x + t * a.in + element);
+          GPU_UNROLL
+          for (int i = 0; i < 8; ++i) at[t] = fma(weights.at[i], token.at[i], at[t]);
+        }
+      }
+    }
+  }
+  GPU_FN void put(float* to) {
+    GPU_UNROLL
+    for (int t = 0; t < tile; ++t) {
+      float sum = at[t];
+      for (int mask = tile; mask < warp_width; mask *= 2) sum += shuffle_xor(sum, mask);
+      if (lane_index() < tile) to[t * tile + lane_index()] = sum;
+    }
+  }
+};
+
+template <class X, Stored S>
+GPU_FN void multiply_few(const FewArgs& a) {
+  GPU_SHARED(Rooms<S>, rooms);
+  const int groups = warps / a.splits;  // of 16 rows
+  const int64_t first_group = static_cast<int64_t>(block_index()) * groups;
+  const int64_t first_row = (first_group + warp_index() / a.splits) * tile;
+  const int64_t spans = (a.in + Span<S>::elements - 1) / Span<S>::elements;
+  uint8_t* room = rooms.of_warp[warp_index()];
+
+  Sums<X> sums;
+  int64_t span = warp_index() % a.splits;
+  Span<S> next = {};
+  if (span < spans) next = fetch<S>(a, first_row, span);
+  for (; span < spans; span += a.splits) {
+    keep<S>(room, next);
+    if (span + a.splits < spans) next = fetch<S>(a, first_row, span + a.splits);
+    warp_barrier();
+    const int64_t column = span * Span<S>::elements;
+    sums.template add<S>(a, {room, first_row, column, a.in - column});
+    warp_barrier();
+  }
+  sums.put(reinterpret_cast<float*>(room));
+  block_barrier();
+
+  const int64_t token = thread_index() / tile;
+  for (int group = 0; group < groups; ++group) {
+    const int64_t row = (first_group + group) * tile + thread_index() % tile;
+    if (token >= a.tokens || row >= a.out) continue;
+    float sum = 0;
+    for (int w = group * a.splits; w < (group + 1) * a.splits; ++w) {
+      sum += reinterpret_cast<const float*>(rooms.of_warp[w])[thread_index()];
+    }
+    const int64_t at = token * a.out + row;
+    if (a.y_f32) {
+      float* y = static_cast<float*>(a.y) + at;
+      *y = a.accumulate ? *y + sum : sum;
+    } else {
+      Bf16* y = static_cast<Bf16*>(a.y) + at;
+      *y = from_float<Bf16>(a.accumulate ? to_float(*y) + sum : sum);
+    }
+  }
+}
+
+}  // namespace
+
+#define LINEAR_FEW_BODIES(X, T)                                                         \
+  GPU_KERNEL_BODY(linear_few_##X##_f32, FewArgs) { multiply_few<T, Stored::f32>(a); }   \
+  GPU_KERNEL_BODY(linear_few_##X##_bf16, FewArgs) { multiply_few<T, Stored::bf16>(a); } \
+  GPU_KERNEL_BODY(linear_few_##X##_f16, FewArgs) { multiply_few<T, Stored::f16>(a); }   \
+  GPU_KERNEL_BODY(linear_few_##X##_q8_0, FewArgs) { multiply_few<T, Stored::q8_0>(a); } \
+  GPU_KERNEL_BODY(linear_few_##X##_q4_0, FewArgs) { multiply_few<T, Stored::q4_0>(a); } \
+  GPU_KERNEL_BODY(linear_few_##X##_q4_1, FewArgs) { multiply_few<T, Stored::q4_1>(a); } \
+  GPU_KERNEL_BODY(linear_few_##X##_q5_0, FewArgs) { multiply_few<T, Stored::q5_0>(a); } \
+  GPU_KERNEL_BODY(linear_few_##X##_q5_1, FewArgs) { multiply_few<T, Stored::q5_1>(a); } \
+  GPU_KERNEL_BODY(linear_few_##X##_q4_k, FewArgs) { multiply_few<T, Stored::q4_k>(a); } \
+  GPU_KERNEL_BODY(linear_few_##X##_q6_k, FewArgs) { multiply_few<T, Stored::q6_k>(a); }
+LINEAR_FEW_BODIES(f32, float)
+LINEAR_FEW_BODIES(bf16, Bf16)
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/ops.h"
+#include "ops/matmul.h"
+
+namespace ingot::gpu {
+namespace {
+
+// By storage.
+#define LINEAR_FEW_TABLE(X)                                                                        \
+  {&linear_few_##X##_f32,  &linear_few_##X##_bf16, &linear_few_##X##_f16,  &linear_few_##X##_q8_0, \
+   &linear_few_##X##_q4_0, &linear_few_##X##_q4_1, &linear_few_##X##_q5_0, &linear_few_##X##_q5_1, \
+   &linear_few_##X##_q4_k, &linear_few_##X##_q6_k}
+constexpr const Kernel<FewArgs>* f32_kernels[] = LINEAR_FEW_TABLE(f32);
+constexpr const Kernel<FewArgs>* bf16_kernels[] = LINEAR_FEW_TABLE(bf16);
+
+constexpr int64_t most_tokens = 16;
+constexpr int64_t spans_a_warp = 2;  // while one is multiplied the other is on its way
+
+bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+std::string decline(const ops::Context&, const Tensor&, const Tensor& x, const Weight& weight,
+                    ops::LinearAttributes attributes) {
+  if (attributes.any_rows) return "sums in an order of its own";
+  if (x.shape[0] > most_tokens) return "serves up to 16 tokens";
+  if (weight.in % 8 != 0 || !aligned(x.data) || !aligned(weight.data)) return "rows are not whole packs of 16 bytes";
+  return "";
+}
+
+// Depends on the row's length alone: so do the bits.
+int splits_of(const Weight& weight, int warps) {
+  const int64_t spans = blocks_of(weight.in, span_elements(stored_as(weight)));
+  int splits = 1;
+  while (splits < warps && splits * spans_a_warp < spans) splits *= 2;
+  return splits;
+}
+
+void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+         ops::LinearAttributes attributes) {
+  const int warps = 256 / device_of(context).warp_width();
+  const int splits = splits_of(weight, warps);
+  const auto storage = static_cast<size_t>(weight.storage);
+  launch(context, x.dtype == DType::f32 ? *f32_kernels[storage] : *bf16_kernels[storage],
+         {blocks_of(weight.out, int64_t{16} * warps / splits)},
+         FewArgs{.y = y.data,
+                 .x = x.data,
+                 .weight = weight.data,
+                 .out = weight.out,
+                 .in = weight.in,
+                 .row_bytes = static_cast<int64_t>(row_bytes(weight.storage, weight.in)),
+                 .tokens = static_cast<int>(x.shape[0]),
+                 .splits = splits,
+                 .y_f32 = y.dtype == DType::f32,
+                 .accumulate = attributes.accumulate});
+}
+
+}  // namespace
+
+void register_linear_few(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Linear>(kind, "few", run, decline);
+}
+
+}  // namespace ingot::gpu
+#endif

@@ -1,0 +1,102 @@
+// A token's bits in a linear layer know nothing of the tokens beside it: a sequence that is decoded alone and one in a
+// batch are the same (ops/matmul.h: LinearAttributes).
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "backend/gpu/ops.h"
+#include "backend/gpu/sim/sim_device.h"
+#include "base/half.h"
+#include "base/philox.h"
+#include "ops/matmul.h"
+#include "ops/matmul_bytes.h"
+#include "tensor/block_quant.h"
+
+namespace ingot {
+namespace {
+
+class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Storage>> {
+ protected:
+  GpuLinearRows() { gpu::register_ops(registry_, DeviceKind::sim); }
+
+  const void* upload(const void* data, size_t bytes) {
+    buffers_.emplace_back(*device_, bytes);
+    device_->copy_from_host(buffers_.back().data(), data, bytes);
+    return buffers_.back().data();
+  }
+  static std::vector<float> random(int64_t n, uint64_t id) {
+    RandomStream stream(11, id);
+    std::vector<float> values(static_cast<size_t>(n));
+    for (float& value : values) value = stream.uniform() - 0.5F;
+    return values;
+  }
+  const void* upload_as(DType dtype, const std::vector<float>& values) {
+    if (dtype == DType::f32) return upload(values.data(), values.size() * sizeof(float));
+    std::vector<uint16_t> rounded;
+    for (const float value : values) rounded.push_back(float_to_bf16(value));
+    return upload(rounded.data(), rounded.size() * sizeof(uint16_t));
+  }
+  Weight weight(Storage storage, int64_t out, int64_t in) {
+    const std::vector<float> values = random(out * in, 1);
+    Weight w{.storage = storage, .out = out, .in = in, .device = device_.get()};
+    if (is_block(storage)) {
+      std::vector<std::byte> blocks(static_cast<size_t>(out) * row_bytes(storage, in));
+      block_codec(storage).encode(values.data(), out * in, blocks.data());
+      w.data = upload(blocks.data(), blocks.size());
+    } else {
+      w.data = upload_as(storage == Storage::f32 ? DType::f32 : DType::bf16, values);
+    }
+    return w;
+  }
+
+  // Tokens [begin, end) of `x` alone.
+  std::vector<std::byte> rows(const Weight& weight, const Tensor& x, int64_t begin, int64_t end,
+                              ops::LinearAttributes attributes) {
+    const Tensor part = x.slice(begin, end);
+    Arena scratch(*device_, ops::linear_bytes(end - begin, weight.out, weight.in, size_of(x.dtype), true), "scratch");
+    buffers_.emplace_back(*device_, static_cast<size_t>((end - begin) * weight.out) * size_of(x.dtype));
+    const Tensor y = buffers_.back().view(x.dtype, {end - begin, weight.out});
+    // A copy: where x begins must not matter.
+    const Tensor own{const_cast<void*>(upload(part.data, part.bytes())), x.dtype, part.shape, device_.get()};
+    ops::Context context{*device_, registry_, scratch, nullptr};
+    ops::linear(context, y, own, weight, attributes);
+    std::vector<std::byte> bytes(y.bytes());
+    device_->copy_to_host(bytes.data(), y.data, bytes.size());
+    return bytes;
+  }
+
+  void expect_rows_alone(int64_t tokens, const std::vector<int64_t>& counts, ops::LinearAttributes attributes) {
+    const auto [width, dtype, storage] = GetParam();
+    const Weight w = weight(storage, 21, 608);
+    const Tensor x{const_cast<void*>(upload_as(dtype, random(tokens * w.in, 2))), dtype, {tokens, w.in}, device_.get()};
+    const auto whole = rows(w, x, 0, tokens, attributes);
+    const size_t row_size = static_cast<size_t>(w.out) * size_of(dtype);
+    for (const int64_t count : counts) {
+      const int64_t begin = (tokens - count) / 2;
+      const auto some = rows(w, x, begin, begin + count, attributes);
+      EXPECT_EQ(std::memcmp(some.data(), whole.data() + static_cast<size_t>(begin) * row_size, some.size()), 0)
+          << count << " tokens of " << tokens;
+    }
+  }
+
+  std::unique_ptr<gpu::GpuDevice> device_ = gpu::sim::make_device(std::get<0>(GetParam()), gpu::sim::Schedule::forward);
+  ops::Registry registry_;
+  std::vector<Buffer> buffers_;
+};
+
+TEST_P(GpuLinearRows, OfUpTo16TokensAreTheSame) { expect_rows_alone(16, {1, 2, 5, 8, 9}, {}); }
+
+TEST_P(GpuLinearRows, OfAnyNumberAreTheSameWhenAsked) {
+  expect_rows_alone(150, {1, 8, 16, 17, 70}, {.any_rows = true});
+}
+
+INSTANTIATE_TEST_SUITE_P(Sim, GpuLinearRows,
+                         testing::Combine(testing::Values(32, 64), testing::Values(DType::f32, DType::bf16),
+                                          testing::Values(Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_0)),
+                         [](const auto& choice) {
+                           return "sim" + std::to_string(std::get<0>(choice.param)) + "_" +
+                                  ingot::name(std::get<1>(choice.param)) + "_" + ingot::name(std::get<2>(choice.param));
+                         });
+
+}  // namespace
+}  // namespace ingot
