@@ -166,6 +166,16 @@ void add_matmuls(std::vector<OpCase>& cases) {
     cases.push_back(matmul_case(out, in, {67, 403, 300}, {.transpose_b = true, .accumulate = true}));
     cases.push_back(matmul_case(out, in, {211, 50, 270}, {.transpose_a = true}));
   }
+  // Operands whose rows are whole packs of 16 bytes, in tiles of every size, with a rest on every side.
+  for (const Sizes s : {Sizes{40, 72, 104}, Sizes{72, 136, 200}, Sizes{264, 520, 40}}) {
+    for (const ops::MatmulAttributes form : {ops::MatmulAttributes{.transpose_b = true}, ops::MatmulAttributes{},
+                                             ops::MatmulAttributes{.transpose_a = true}}) {
+      ops::MatmulAttributes accumulate = form;
+      accumulate.accumulate = true;
+      cases.push_back(matmul_case(DType::bf16, DType::bf16, s, form));
+      cases.push_back(matmul_case(DType::f32, DType::bf16, s, accumulate));
+    }
+  }
   const Sizes linear{1024, 1536, 576};
   for (const DType in : {DType::f32, DType::bf16}) {
     cases.push_back(timing(matmul_case(DType::f32, in, linear, {.transpose_b = true})));
@@ -209,6 +219,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
         cases.push_back(linear_case(false, result, given, storage, {7, 133, in}, false));
         cases.push_back(linear_case(false, result, given, storage, {16, 17, in}, true));
       }
+      cases.push_back(linear_case(false, result, given, Storage::q4_k, {72, 133, 512}, false));
     }
     // Several decoded slices: more rows than ops::decoded_rows gives for this width. Too large for many differences.
     cases.push_back(linear_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, true));

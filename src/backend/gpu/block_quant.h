@@ -157,27 +157,28 @@ GPU_FN Floats<V> decode_unit(const uint8_t* unit, int first) {
   if constexpr (S == Stored::q6_k) return q6_k_block<V, A>(unit, first);
 }
 
-template <Stored S, int V>
+template <Stored S, int V, int A>
 GPU_FN Floats<V> decode_at(const void* data, int64_t at) {
   constexpr int unit = unit_elements<S>;
-  return decode_unit<S, V, 1>(static_cast<const uint8_t*>(data) + at / unit * unit_bytes<S>,
+  return decode_unit<S, V, A>(static_cast<const uint8_t*>(data) + at / unit * unit_bytes<S>,
                               static_cast<int>(at % unit));
 }
 
-// V elements, 1, 4 or 8, from element `at`, a multiple of V, of contiguous rows of whole blocks, at any address.
-template <int V>
+// V elements, 1, 4 or 8, from element `at`, a multiple of V, of contiguous rows of whole blocks at a multiple of A: 1,
+// or 2 (blocks have an even number of bytes).
+template <int V, int A = 1>
 GPU_FN Floats<V> decode(Stored stored, const void* data, int64_t at) {
   switch (stored) {
-    case Stored::f32: return decode_at<Stored::f32, V>(data, at);
-    case Stored::bf16: return decode_at<Stored::bf16, V>(data, at);
-    case Stored::f16: return decode_at<Stored::f16, V>(data, at);
-    case Stored::q8_0: return decode_at<Stored::q8_0, V>(data, at);
-    case Stored::q4_0: return decode_at<Stored::q4_0, V>(data, at);
-    case Stored::q4_1: return decode_at<Stored::q4_1, V>(data, at);
-    case Stored::q5_0: return decode_at<Stored::q5_0, V>(data, at);
-    case Stored::q5_1: return decode_at<Stored::q5_1, V>(data, at);
-    case Stored::q4_k: return decode_at<Stored::q4_k, V>(data, at);
-    case Stored::q6_k: return decode_at<Stored::q6_k, V>(data, at);
+    case Stored::f32: return decode_at<Stored::f32, V, A>(data, at);
+    case Stored::bf16: return decode_at<Stored::bf16, V, A>(data, at);
+    case Stored::f16: return decode_at<Stored::f16, V, A>(data, at);
+    case Stored::q8_0: return decode_at<Stored::q8_0, V, A>(data, at);
+    case Stored::q4_0: return decode_at<Stored::q4_0, V, A>(data, at);
+    case Stored::q4_1: return decode_at<Stored::q4_1, V, A>(data, at);
+    case Stored::q5_0: return decode_at<Stored::q5_0, V, A>(data, at);
+    case Stored::q5_1: return decode_at<Stored::q5_1, V, A>(data, at);
+    case Stored::q4_k: return decode_at<Stored::q4_k, V, A>(data, at);
+    case Stored::q6_k: return decode_at<Stored::q6_k, V, A>(data, at);
   }
   return {};
 }

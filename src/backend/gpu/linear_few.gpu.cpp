@@ -285,6 +285,7 @@ LINEAR_FEW_BODIES(bf16, Bf16)
 
 #else
 
+#include "backend/gpu/arch/tuning.h"
 #include "backend/gpu/ops.h"
 #include "ops/matmul.h"
 
@@ -299,21 +300,18 @@ namespace {
 constexpr const Kernel<FewArgs>* f32_kernels[] = LINEAR_FEW_TABLE(f32);
 constexpr const Kernel<FewArgs>* bf16_kernels[] = LINEAR_FEW_TABLE(bf16);
 
-constexpr int64_t most_tokens = 16;
-constexpr int64_t spans_a_warp = 2;  // while one is multiplied the other is on its way
-
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-std::string decline(const ops::Context&, const Tensor&, const Tensor& x, const Weight& weight,
+std::string decline(const ops::Context& context, const Tensor&, const Tensor& x, const Weight& weight,
                     ops::LinearAttributes attributes) {
   if (attributes.any_rows) return "sums in an order of its own";
-  if (x.shape[0] > most_tokens) return "serves up to 16 tokens";
+  if (x.shape[0] > tuning_of(device_of(context)).few_tokens) return "serves few tokens";
   if (weight.in % 8 != 0 || !aligned(x.data) || !aligned(weight.data)) return "rows are not whole packs of 16 bytes";
   return "";
 }
 
 // Depends on the row's length alone: so do the bits.
-int splits_of(const Weight& weight, int warps) {
+int splits_of(const Weight& weight, int warps, int64_t spans_a_warp) {
   const int64_t spans = blocks_of(weight.in, span_elements(stored_as(weight)));
   int splits = 1;
   while (splits < warps && splits * spans_a_warp < spans) splits *= 2;
@@ -323,7 +321,7 @@ int splits_of(const Weight& weight, int warps) {
 void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
          ops::LinearAttributes attributes) {
   const int warps = 256 / device_of(context).warp_width();
-  const int splits = splits_of(weight, warps);
+  const int splits = splits_of(weight, warps, tuning_of(device_of(context)).few_spans);
   const auto storage = static_cast<size_t>(weight.storage);
   launch(context, x.dtype == DType::f32 ? *f32_kernels[storage] : *bf16_kernels[storage],
          {blocks_of(weight.out, int64_t{16} * warps / splits)},
