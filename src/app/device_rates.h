@@ -12,7 +12,7 @@ namespace ingot::app {
 // is the driver's name of it, "NVIDIA H200".
 double datasheet_bf16(const std::string& model);
 
-// A GPU's rates, by this program's own kernels on random numbers.
+// A GPU's rates, by the implementations that would run (the vendor's library before our kernels), on random numbers.
 struct GpuRates {
   double products;  // FLOP/s of bf16 matrix products, 8192-cubes
   double copied;    // bytes/s, read and written, far beyond the caches

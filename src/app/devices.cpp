@@ -11,6 +11,7 @@
 #include "app/runtime.h"
 #include "backend/cpu/cpu_device.h"
 #include "backend/gpu/ops.h"
+#include "backend/gpu/runtime/attention_library.h"
 #include "backend/gpu/runtime/code_objects.h"
 #include "backend/gpu/runtime/driver_device.h"
 #include "backend/gpu/runtime/matmul_library.h"
@@ -88,7 +89,7 @@ class Devices : public Command {
       output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
     }
     Json libraries = Json::array();
-    for (const gpu::LibraryFacts& facts : {gpu::cublaslt_facts(), gpu::hipblaslt_facts()}) {
+    for (const gpu::LibraryFacts& facts : {gpu::cublaslt_facts(), gpu::cudnn_facts(), gpu::hipblaslt_facts()}) {
       libraries.push_back(
           {{"name", facts.name}, {"path", facts.path}, {"version", facts.version}, {"reason", facts.reason}});
       if (facts.path.empty()) {

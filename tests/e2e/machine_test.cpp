@@ -70,7 +70,7 @@ TEST(Devices, Fields) {
     libraries.push_back(library.at("name"));
     EXPECT_NE(library.at("path") == "", library.at("reason") == "") << library;
   }
-  EXPECT_EQ(libraries, (std::vector<std::string>{"cuBLASLt", "hipBLASLt"}));
+  EXPECT_EQ(libraries, (std::vector<std::string>{"cuBLASLt", "cuDNN", "hipBLASLt"}));
   program.refuses({"devices", "--seconds", "0"}, 2, "--seconds");
 }
 

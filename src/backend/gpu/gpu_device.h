@@ -11,6 +11,7 @@
 
 namespace ingot::gpu {
 
+class AttentionLibrary;
 class MatmulLibrary;
 
 // The op that launches are for, as errors name it.
@@ -41,9 +42,10 @@ class GpuDevice : public Device {
 
   // Hands the compute stream (as native_stream) to a library that starts work in it; errors name it as they do kernels.
   virtual void call_library(const char* library, FunctionRef<void(void* stream)> call);
-  // The vendor's for this device, opened when it is first asked for; then the device is the calling thread's.
-  // ErrorKind::internal on devices of no vendor.
+  // The vendor's for this device, opened when they are first asked for; then the device is the calling thread's.
+  // ErrorKind::internal on devices of vendors that have none.
   virtual MatmulLibrary& matmul_library();
+  virtual AttentionLibrary& attention_library();
 
   void begin_op(const char* op, std::span<const Operand> operands) override { op_ = OpNote(op, operands); }
 

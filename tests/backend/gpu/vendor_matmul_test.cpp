@@ -10,68 +10,12 @@
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/library_folders.h"
 #include "backend/gpu/runtime/matmul_library.h"
-#include "backend/gpu/sim/sim_device.h"
 #include "base/error.h"
 #include "ops/matmul.h"
+#include "tests/backend/gpu/pretend_device.h"
 
 namespace ingot::gpu {
 namespace {
-
-// Sets an environment variable, or removes it for null, while it lives.
-class Variable {
- public:
-  Variable(std::string name, const char* value) : name_(std::move(name)) {
-    if (const char* before = std::getenv(name_.c_str()); before != nullptr) before_ = before;
-    put(value);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { put(before_ ? before_->c_str() : nullptr); }
-
- private:
-  void put(const char* value) {
-    if (value != nullptr) {
-      setenv(name_.c_str(), value, 1);
-    } else {
-      unsetenv(name_.c_str());
-    }
-  }
-  std::string name_;
-  std::optional<std::string> before_;
-};
-
-// A vendor's device whose memory is the host's: our kernels are simulated, the library is the fake.
-class PretendDevice : public GpuDevice {
- public:
-  PretendDevice(DeviceKind kind, std::unique_ptr<MatmulLibrary> library)
-      : kind_(kind), sim_(sim::make_device(32)), library_(std::move(library)) {}
-  DeviceKind kind() const override { return kind_; }
-  std::string name() const override { return "pretend:0"; }
-  std::string arch() const override { return sim_->arch(); }
-  size_t memory_bytes() const override { return sim_->memory_bytes(); }
-  size_t memory_available() const override { return sim_->memory_available(); }
-  void* allocate(size_t bytes) override { return sim_->allocate(bytes); }
-  void release(void* data, size_t bytes) noexcept override { sim_->release(data, bytes); }
-  void copy_from_host(void* to, const void* from, size_t bytes) override { sim_->copy_from_host(to, from, bytes); }
-  void copy_to_host(void* to, const void* from, size_t bytes) override { sim_->copy_to_host(to, from, bytes); }
-  int warp_width() const override { return sim_->warp_width(); }
-  void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
-    sim_->launch(kernel, args, grid, dynamic_shared_bytes);
-  }
-  // The library does its work at once, behind what the simulation was given.
-  void call_library(const char*, FunctionRef<void(void*)> call) override {
-    const std::unique_ptr<Event> event = sim_->make_event();
-    event->record(Stream::compute);
-    event->wait();
-    call(nullptr);
-  }
-  MatmulLibrary& matmul_library() override { return *library_; }
-
- private:
-  DeviceKind kind_;
-  std::unique_ptr<GpuDevice> sim_;
-  std::unique_ptr<MatmulLibrary> library_;
-};
 
 struct Vendor {
   DeviceKind kind;
@@ -97,7 +41,7 @@ class VendorMatmul : public testing::TestWithParam<Vendor> {
 };
 
 TEST_P(VendorMatmul, AgreesWithTheDoubleReference) {
-  PretendDevice device(GetParam().kind, open());
+  PretendDevice device(GetParam().kind, open(), nullptr);
   for (const char* op : {"matmul", "linear", "linear_backward_input"}) {
     ops::Registry registry;
     register_ops(registry, GetParam().kind);
@@ -148,7 +92,7 @@ TEST_P(VendorMatmul, SaysWhyItDeclines) {
 
 TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns) {
   const Variable variable(GetParam().variable, "/nowhere/library.so");
-  PretendDevice device(GetParam().kind, GetParam().open());
+  PretendDevice device(GetParam().kind, GetParam().open(), nullptr);
   ops::Registry registry;
   register_ops(registry, GetParam().kind);
   Arena scratch;

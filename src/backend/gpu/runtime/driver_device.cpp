@@ -5,6 +5,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "backend/gpu/runtime/attention_library.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
 
@@ -36,6 +37,9 @@ class DriverDevice : public GpuDevice {
   DriverDevice& operator=(const DriverDevice&) = delete;
   ~DriverDevice() override {
     if (!usable()) return;
+    attention_.reset();
+    matmul_.reset();
+    if (attention_workspace_ != nullptr) driver_->release(attention_workspace_);
     for (Driver::StreamHandle stream : streams_) driver_->release_stream(stream);
   }
 
@@ -168,6 +172,15 @@ class DriverDevice : public GpuDevice {
     driver_->use(index_);
     if (matmul_ == nullptr) matmul_ = kind() == DeviceKind::cuda ? open_cublaslt() : open_hipblaslt();
     return *matmul_;
+  }
+  AttentionLibrary& attention_library() override {
+    if (kind() != DeviceKind::cuda) return GpuDevice::attention_library();
+    driver_->use(index_);
+    if (attention_ == nullptr) {
+      attention_workspace_ = driver_->allocate(AttentionLibrary::workspace_bytes);
+      attention_ = open_cudnn(attention_workspace_);
+    }
+    return *attention_;
   }
 
  private:
@@ -318,6 +331,8 @@ class DriverDevice : public GpuDevice {
   OpNote last_op_;
   std::string last_kernel_;
   std::unique_ptr<MatmulLibrary> matmul_;
+  std::unique_ptr<AttentionLibrary> attention_;
+  void* attention_workspace_ = nullptr;
 };
 
 }  // namespace

@@ -1,0 +1,110 @@
+// cuDNN's backend API (the documentation's names without `cudnnBackend`): everything is a descriptor with attributes.
+// Declared here so that no header of CUDA's is needed; the numbers are those of cuDNN 9's documentation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/gpu/runtime/library.h"
+
+namespace ingot::gpu::cudnn {
+
+using Status = int;  // 0: done
+
+struct Functions {
+  explicit Functions(const Library& l)
+      : GetVersion(l.function<size_t()>("cudnnGetVersion")),
+        GetLastErrorString(l.function<void(char*, size_t)>("cudnnGetLastErrorString")),
+        Create(l.function<Status(void**)>("cudnnCreate")),
+        Destroy(l.function<Status(void*)>("cudnnDestroy")),
+        SetStream(l.function<Status(void*, void*)>("cudnnSetStream")),
+        CreateDescriptor(l.function<Status(int, void**)>("cudnnBackendCreateDescriptor")),
+        DestroyDescriptor(l.function<Status(void*)>("cudnnBackendDestroyDescriptor")),
+        SetAttribute(l.function<Status(void*, int, int, int64_t, const void*)>("cudnnBackendSetAttribute")),
+        GetAttribute(l.function<Status(void*, int, int, int64_t, int64_t*, void*)>("cudnnBackendGetAttribute")),
+        Finalize(l.function<Status(void*)>("cudnnBackendFinalize")),
+        Execute(l.function<Status(void*, void*, void*)>("cudnnBackendExecute")) {}
+
+  size_t (*GetVersion)();
+  void (*GetLastErrorString)(char*, size_t);
+  Status (*Create)(void**);
+  Status (*Destroy)(void*);
+  Status (*SetStream)(void*, void*);
+  Status (*CreateDescriptor)(int, void**);
+  Status (*DestroyDescriptor)(void*);
+  Status (*SetAttribute)(void*, int attribute, int type, int64_t count, const void*);
+  Status (*GetAttribute)(void*, int attribute, int type, int64_t count, int64_t* returned, void*);
+  Status (*Finalize)(void*);
+  Status (*Execute)(void*, void*, void*);
+
+  // ErrorKind::unavailable with the library's own words.
+  void check(Status status, const char* what) const;
+};
+
+// Kinds of descriptors (cudnnBackendDescriptorType_t).
+enum Kind : int {
+  engine = 2,
+  engine_config = 3,
+  heuristic = 4,
+  plan = 5,
+  knob_choice = 7,
+  graph = 15,
+  variant_pack = 16,
+  tensor = 17,
+  device_properties = 38,
+  sdpa_forward = 41,
+  band_mask = 44,
+};
+
+// Types of attributes (cudnnBackendAttributeType_t).
+enum Type : int {
+  handle_type = 0,
+  data_type_type = 1,
+  boolean_type = 2,
+  int64_type = 3,
+  pointer_type = 6,
+  heuristic_mode_type = 8,
+  knob_type_type = 9,
+  pointwise_mode_type = 14,
+  descriptor_type = 15,
+  char_type = 24,
+};
+
+// Data types (cudnnDataType_t).
+enum Data : int { f32 = 0, i32 = 4, bf16 = 9 };
+
+class Descriptor {
+ public:
+  Descriptor(const Functions& functions, Kind kind);
+  Descriptor(Descriptor&& other) noexcept
+      : functions_(other.functions_), descriptor_(std::exchange(other.descriptor_, nullptr)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(functions_, other.functions_);
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Descriptor();
+
+  void* get() const { return descriptor_; }
+  Descriptor& set(int attribute, Type type, int64_t count, const void* values);
+  Descriptor& set_integers(int attribute, const std::vector<int64_t>& values);
+  Descriptor& set_choice(int attribute, Type type, int value);
+  Descriptor& set_flag(int attribute);
+  Descriptor& set_descriptors(int attribute, const std::vector<const Descriptor*>& values);
+  Descriptor& set_descriptor(int attribute, const Descriptor& value) { return set_descriptors(attribute, {&value}); }
+  // Ends its making; ErrorKind::unavailable when the library does not support what it describes.
+  void finalize(const char* what);
+
+  int64_t integer(int attribute) const;
+  int choice(int attribute, Type type) const;
+  // Up to `most` descriptors of the attribute.
+  std::vector<Descriptor> descriptors(int attribute, Kind kind, size_t most) const;
+
+ private:
+  const Functions* functions_;
+  void* descriptor_ = nullptr;
+};
+
+}  // namespace ingot::gpu::cudnn

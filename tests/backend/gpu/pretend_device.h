@@ -1,0 +1,74 @@
+// What the tests of vendors' libraries share.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/runtime/attention_library.h"
+#include "backend/gpu/runtime/matmul_library.h"
+#include "backend/gpu/sim/sim_device.h"
+
+namespace ingot::gpu {
+
+// Sets an environment variable, or removes it for null, while it lives.
+class Variable {
+ public:
+  Variable(std::string name, const char* value) : name_(std::move(name)) {
+    if (const char* before = std::getenv(name_.c_str()); before != nullptr) before_ = before;
+    put(value);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { put(before_ ? before_->c_str() : nullptr); }
+
+ private:
+  void put(const char* value) {
+    if (value != nullptr) {
+      setenv(name_.c_str(), value, 1);
+    } else {
+      unsetenv(name_.c_str());
+    }
+  }
+  std::string name_;
+  std::optional<std::string> before_;
+};
+
+// A vendor's device whose memory is the host's: our kernels are simulated, the libraries are those it is given.
+class PretendDevice : public GpuDevice {
+ public:
+  PretendDevice(DeviceKind kind, std::unique_ptr<MatmulLibrary> matmul, std::unique_ptr<AttentionLibrary> attention)
+      : kind_(kind), sim_(sim::make_device(32)), matmul_(std::move(matmul)), attention_(std::move(attention)) {}
+  DeviceKind kind() const override { return kind_; }
+  std::string name() const override { return "pretend:0"; }
+  std::string arch() const override { return kind_ == DeviceKind::cuda ? "sm_90" : "gfx942"; }
+  size_t memory_bytes() const override { return sim_->memory_bytes(); }
+  size_t memory_available() const override { return sim_->memory_available(); }
+  void* allocate(size_t bytes) override { return sim_->allocate(bytes); }
+  void release(void* data, size_t bytes) noexcept override { sim_->release(data, bytes); }
+  void copy_from_host(void* to, const void* from, size_t bytes) override { sim_->copy_from_host(to, from, bytes); }
+  void copy_to_host(void* to, const void* from, size_t bytes) override { sim_->copy_to_host(to, from, bytes); }
+  int warp_width() const override { return sim_->warp_width(); }
+  void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
+    sim_->launch(kernel, args, grid, dynamic_shared_bytes);
+  }
+  // The library does its work at once, behind what the simulation was given.
+  void call_library(const char*, FunctionRef<void(void*)> call) override {
+    const std::unique_ptr<Event> event = sim_->make_event();
+    event->record(Stream::compute);
+    event->wait();
+    call(nullptr);
+  }
+  MatmulLibrary& matmul_library() override { return *matmul_; }
+  AttentionLibrary& attention_library() override { return *attention_; }
+
+ private:
+  DeviceKind kind_;
+  std::unique_ptr<GpuDevice> sim_;
+  std::unique_ptr<MatmulLibrary> matmul_;
+  std::unique_ptr<AttentionLibrary> attention_;
+};
+
+}  // namespace ingot::gpu

@@ -1,0 +1,110 @@
+// Attention by cuDNN: the binding is ours, the library is a fake that computes on the host what its descriptors say.
+// And where the real library is found, whether it accepts our graphs for a device that need not be there.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "app/bench/op_table.h"
+#include "backend/gpu/ops.h"
+#include "base/error.h"
+#include "ops/attention.h"
+#include "tests/backend/gpu/pretend_device.h"
+
+namespace ingot::gpu {
+namespace {
+
+class VendorAttention : public testing::Test {
+ protected:
+  std::unique_ptr<AttentionLibrary> open() {
+    const Variable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
+    return open_cudnn(workspace_.data());
+  }
+  std::array<std::byte, 64> workspace_{};
+};
+
+TEST_F(VendorAttention, AgreesWithTheDoubleReference) {
+  PretendDevice device(DeviceKind::cuda, nullptr, open());
+  ops::Registry registry;
+  register_ops(registry, DeviceKind::cuda);
+  registry.restrict_to("attention", "cudnn");
+  int accepted = 0;
+  for (const bench::OpCase& op_case : bench::op_cases()) {
+    if (op_case.op != "attention" || op_case.timing_only) continue;
+    Arena scratch;
+    ops::Context context{device, registry, scratch, nullptr};
+    const bench::Verdict verdict = bench::compare(context, op_case);
+    EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
+    accepted += verdict.outcome == bench::Outcome::passed ? 1 : 0;
+  }
+  EXPECT_GE(accepted, 6);
+}
+
+PackedAttention call_of(int64_t d) {
+  return {.out = nullptr,
+          .lse = nullptr,
+          .q = nullptr,
+          .k = nullptr,
+          .v = nullptr,
+          .offsets = nullptr,
+          .tokens = 100,
+          .sequences = 3,
+          .heads = 8,
+          .kv_heads = 2,
+          .d = d,
+          .window = 0,
+          .scale = 1.0F};
+}
+
+TEST_F(VendorAttention, SaysWhyItDeclines) {
+  const auto library = open();
+  EXPECT_EQ(library->decline(call_of(128)), "");
+  EXPECT_NE(library->decline(call_of(256)).find("no engine for heads of 256 elements"), std::string::npos);
+  const Variable variable("INGOT_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9");
+  EXPECT_NE(open_cudnn(workspace_.data())->decline(call_of(128)).find("/nowhere/libcudnn.so.9"), std::string::npos);
+  EXPECT_NE(cudnn_facts().reason.find("/nowhere/libcudnn.so.9"), std::string::npos);
+}
+
+TEST_F(VendorAttention, FactsNameTheFileAndItsVersion) {
+  const Variable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
+  const LibraryFacts facts = cudnn_facts();
+  EXPECT_EQ(facts.path, INGOT_FAKE_CUDNN);
+  EXPECT_EQ(facts.version, "9.28.3");
+  EXPECT_EQ(facts.reason, "");
+}
+
+// An H200 as cuDNN's JSON describes devices.
+constexpr const char* h200 = R"({"deviceName": "NVIDIA H200", "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000,
+  "totalGlobalMem": 150754820096, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
+  "regsPerBlock": 65536, "multiProcessorCount": 132, "smCountOrigin": 0, "warpSize": 32,
+  "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448, "oversizedSharedMemoryPerBlock": 0,
+  "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
+  "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1, "smClockRateKHz": 1980000,
+  "memClockRateKHz": 3201000, "memoryBusWidth": 6144, "l2CacheSize": 62914560})";
+
+// tools/cudnn_graphs.sh runs this with the real library and without a driver.
+TEST(CudnnGraphs, AreAcceptedForHopperByTheLibraryThatIsThere) {
+  const LibraryFacts facts = cudnn_facts();
+  const Library driver({"libcuda.so.1"}, {});  // the library's engines are linked to it
+  const auto library = open_cudnn_for(h200);
+  for (const int64_t d : {64, 80, 128, 256}) {
+    for (const int64_t window : {0, 4096}) {
+      for (const int64_t sequences : {1, 2, 16}) {
+        PackedAttention call = call_of(d);
+        call.tokens = 8192;
+        call.heads = 32;
+        call.kv_heads = 8;
+        call.window = window;
+        call.sequences = sequences;
+        float lse = 0;
+        for (float* const saved : {static_cast<float*>(nullptr), &lse}) {
+          call.lse = saved;
+          EXPECT_EQ(library->decline(call).empty(), !facts.path.empty() && driver)
+              << facts.reason << library->decline(call) << " d " << d << " window " << window;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::gpu
