@@ -5,7 +5,7 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "backend/gpu/ops.h"
-#include "backend/gpu/runtime/driver_device.h"
+#include "backend/gpu/runtime/first_gpu.h"
 #include "backend/gpu/sim/sim_device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -25,14 +25,22 @@ std::optional<int> index_of(const std::string& device, const std::string& kind) 
   return error == std::errc() && stop == end && index >= 0 ? std::optional(index) : std::nullopt;
 }
 
-void open_gpu(Runtime& runtime, const std::string& name, gpu::FoundDriver found, const std::string& vendor, int index) {
-  if (!found.driver) {
-    throw_hint(ErrorKind::unavailable, "`ingot devices` lists what there is", "device '{}': there is no {} driver: {}",
-               name, vendor, found.reason);
-  }
-  const std::shared_ptr<gpu::Driver> driver = std::move(found.driver);
-  runtime.device = gpu::make_device(driver, index);
-  runtime.model = driver->device_name(index);
+// An environment variable that is 1 or 0, absent when it is not set.
+std::optional<bool> switch_of(const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr) return {};
+  const std::string text = value;
+  if (text != "0" && text != "1") throw_error(ErrorKind::usage, "{} is '{}'; 0 or 1", variable, text);
+  return text == "1";
+}
+
+gpu::DriverDeviceSettings gpu_settings() {
+  return {.replays = switch_of("INGOT_GRAPHS"), .wait_for_launches = switch_of("INGOT_GPU_WAIT").value_or(false)};
+}
+
+void use_gpu(Runtime& runtime, std::unique_ptr<gpu::GpuDevice> device, std::string model) {
+  runtime.device = std::move(device);
+  runtime.model = std::move(model);
   // To go, architecture by architecture, as reports of runs on them are committed to bench/reports.
   Log(LogLevel::warning)
       .warning(
@@ -41,12 +49,40 @@ void open_gpu(Runtime& runtime, const std::string& name, gpu::FoundDriver found,
           runtime.device->name(), runtime.device->arch());
 }
 
-void open_device(Runtime& runtime, const std::string& device) {
-  if (device == "auto" || device == "cpu") {
-    runtime.device = cpu::make_device();
-    runtime.model = cpu_name();
-    return;
+void use_cpu(Runtime& runtime) {
+  runtime.device = cpu::make_device();
+  runtime.model = cpu_name();
+}
+
+// The first GPU that works, else the CPU; says which and why.
+void open_any(Runtime& runtime) {
+  std::vector<gpu::FoundDriver> drivers;
+  drivers.push_back(gpu::find_cuda_driver());
+  drivers.push_back(gpu::find_hip_driver());
+  gpu::FirstGpu first = gpu::first_gpu(std::move(drivers), gpu_settings());
+  const Log log(LogLevel::info);
+  if (!first.device) {
+    log.info("device auto: cpu, for want of a GPU: {}", first.missing);
+    return use_cpu(runtime);
   }
+  log.info("device auto: {}, the first GPU that works ({}, {})", first.device->name(), first.model,
+           first.device->arch());
+  use_gpu(runtime, std::move(first.device), std::move(first.model));
+}
+
+void open_gpu(Runtime& runtime, const std::string& name, gpu::FoundDriver found, const std::string& vendor, int index) {
+  if (!found.driver) {
+    throw_hint(ErrorKind::unavailable, "`ingot devices` lists what there is", "device '{}': there is no {} driver: {}",
+               name, vendor, found.reason);
+  }
+  const std::shared_ptr<gpu::Driver> driver = std::move(found.driver);
+  std::unique_ptr<gpu::GpuDevice> device = gpu::make_device(driver, index, gpu_settings());
+  use_gpu(runtime, std::move(device), driver->device_name(index));
+}
+
+void open_device(Runtime& runtime, const std::string& device) {
+  if (device == "auto") return open_any(runtime);
+  if (device == "cpu") return use_cpu(runtime);
   if (device == "sim32" || device == "sim64") {
     runtime.device = gpu::sim::make_device(device == "sim32" ? 32 : 64);
     runtime.model = "simulation on " + cpu_name();

@@ -72,7 +72,9 @@ Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, 
 void ModelOptions::declare(Arguments& arguments) {
   arguments.option("model", model, "a Hugging Face folder, a .gguf file or a registered name", true);
   arguments.option("adapter", adapter, "a folder with a LoRA adapter in PEFT's layout");
-  arguments.option("device", device, "auto, cpu, cuda:N, hip:N, or a simulated GPU: sim32, sim64");
+  arguments.option(
+      "device", device,
+      "auto (the first GPU that works, else the CPU), cpu, cuda:N, hip:N, or a simulated GPU: sim32, sim64");
   arguments.option("dtype", dtype, "what is computed in: bf16 (default) or fp32");
   arguments.option(
       "weights", weights,

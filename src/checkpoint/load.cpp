@@ -12,12 +12,13 @@
 #include "checkpoint/row_codec.h"
 #include "checkpoint/tensor_store.h"
 #include "tensor/arena.h"
+#include "tensor/staging.h"
 
 namespace ingot::checkpoint {
 
 namespace {
 
-constexpr size_t staging_bytes = size_t{16} << 20;  // host memory for a device that the host cannot write
+constexpr size_t staging_bytes = size_t{16} << 20;  // of each piece for a device that the host cannot write
 constexpr int64_t slice_elements = 1 << 16;         // converted by one thread at a time
 
 // One parameter on its way from the file to memory.
@@ -153,17 +154,34 @@ void convert_parallel(const Move& move, int64_t begin, int64_t end, std::byte* o
   });
 }
 
-void run_move(const Move& move, const LoadOptions& options) {
-  if (options.device.host_visible()) return convert_parallel(move, 0, move.rows, move.data, options.pool);
+// To memory that the host cannot write: rows are read and converted while those before them are uploaded.
+void upload_rows(const Move& move, Uploader& uploader, ThreadPool* pool) {
   const size_t to_row = row_bytes(move.to, move.in);
-  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(staging_bytes / to_row));
-  std::vector<std::byte> staging(static_cast<size_t>(std::min(step, move.rows)) * to_row);
+  const int64_t step = static_cast<int64_t>(uploader.piece_bytes() / to_row);
   for (int64_t row = 0; row < move.rows; row += step) {
     const int64_t end = std::min(row + step, move.rows);
-    convert_parallel(move, row, end, staging.data(), options.pool);
-    options.device.copy_from_host(move.data + static_cast<size_t>(row) * to_row, staging.data(),
-                                  static_cast<size_t>(end - row) * to_row);
+    convert_parallel(move, row, end, uploader.piece(), pool);
+    uploader.send(move.data + static_cast<size_t>(row) * to_row, static_cast<size_t>(end - row) * to_row);
   }
+}
+
+// Puts the moves where their data is.
+void run_moves(const std::vector<Move>& moves, const LoadOptions& options) {
+  if (options.device.host_visible()) {
+    for (const Move& move : moves) {
+      if (!move.mapped) convert_parallel(move, 0, move.rows, move.data, options.pool);
+    }
+    return;
+  }
+  size_t piece = 0;  // at least a row of each
+  size_t most = 0;
+  for (const Move& move : moves) {
+    piece = std::max(piece, row_bytes(move.to, move.in));
+    most = std::max(most, move.bytes());
+  }
+  Uploader uploader(options.device, std::max(piece, std::min(most, staging_bytes)));
+  for (const Move& move : moves) upload_rows(move, uploader, options.pool);
+  uploader.finish();
 }
 
 // NaN and infinities in a file would turn every result into NaN, far from their cause.
@@ -259,8 +277,8 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     for (Move& move : moves) {
       if (move.mapped) continue;
       move.data = static_cast<std::byte*>(arena->take_bytes(move.bytes()));
-      run_move(move, options);
     }
+    run_moves(moves, options);
     model.weights.owners.push_back(arena);
     model.copied_bytes = plan.sizes.copied;
   }

@@ -10,6 +10,7 @@
 #include "checkpoint/json_object.h"
 #include "checkpoint/tensor_store.h"
 #include "formats/safetensors_writer.h"
+#include "tensor/staging.h"
 
 namespace ingot::checkpoint {
 
@@ -65,15 +66,6 @@ void retire(const fs::path& checkpoint) {
   remove_folder(doomed);
 }
 
-void write_tensor(formats::SafetensorsWriter& writer, const std::string& name, const Tensor& tensor, Device& device) {
-  std::vector<std::byte> host(std::min(staging_bytes, tensor.bytes()));
-  for (size_t done = 0; done < tensor.bytes(); done += host.size()) {
-    const size_t size = std::min(host.size(), tensor.bytes() - done);
-    device.copy_to_host(host.data(), static_cast<const std::byte*>(tensor.data) + done, size);
-    writer.write(name, std::span<const std::byte>(host).first(size));
-  }
-}
-
 json write_shards(const fs::path& folder, std::span<const NamedTensor> tensors, Device& device, uint64_t shard_bytes) {
   std::vector<formats::TensorDeclaration> declarations;
   std::map<std::string, const Tensor*> by_name;
@@ -89,11 +81,16 @@ json write_shards(const fs::path& folder, std::span<const NamedTensor> tensors, 
   for (int64_t shard = 0; shard < count; ++shard) {
     names.push_back(formats::safetensors_shard_name(shard + 1, count));
     formats::SafetensorsWriter writer(folder / names.back(), shards[static_cast<size_t>(shard)]);
+    std::vector<DeviceRange> ranges;
     for (const formats::TensorDeclaration& tensor : writer.layout()) {
-      write_tensor(writer, tensor.name, *by_name.at(tensor.name), device);
+      const Tensor& memory = *by_name.at(tensor.name);
+      ranges.push_back({memory.data, memory.bytes()});
       index.weight_map[tensor.name] = names.back();
-      index.total_size += by_name.at(tensor.name)->bytes();
+      index.total_size += memory.bytes();
     }
+    // A piece goes to the file while the next comes from the device.
+    download(device, ranges, staging_bytes,
+             [&](size_t place, std::span<const std::byte> bytes) { writer.write(writer.layout()[place].name, bytes); });
     writer.finish();
   }
   if (count > 1) {
@@ -242,16 +239,29 @@ NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> 
   return checkpoint;
 }
 
-void restore_tensor(const NativeCheckpoint& checkpoint, const std::string& name, const Tensor& to, Device& device) {
-  const formats::TensorEntry& entry = checkpoint.tensors->at(name);
-  const auto dims = to.shape.dims();
-  if (entry.dtype != file_dtype(to.dtype) ||
-      !std::equal(dims.begin(), dims.end(), entry.shape.begin(), entry.shape.end())) {
-    throw_hint(ErrorKind::corrupt, "the checkpoint was written by a run with other settings",
-               "checkpoint {}: tensor '{}' is {} {}, expected {}", checkpoint.path.string(), name, entry.dtype,
-               shape_text(entry.shape), to.text());
+void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTensor> tensors, Device& device) {
+  std::optional<Uploader> uploader;  // a file is read while what was read before is uploaded
+  if (!device.host_visible()) uploader.emplace(device, staging_bytes);
+  for (const auto& [name, to] : tensors) {
+    const formats::TensorEntry& entry = checkpoint.tensors->at(name);
+    const auto dims = to.shape.dims();
+    if (entry.dtype != file_dtype(to.dtype) ||
+        !std::equal(dims.begin(), dims.end(), entry.shape.begin(), entry.shape.end())) {
+      throw_hint(ErrorKind::corrupt, "the checkpoint was written by a run with other settings",
+                 "checkpoint {}: tensor '{}' is {} {}, expected {}", checkpoint.path.string(), name, entry.dtype,
+                 shape_text(entry.shape), to.text());
+    }
+    if (!uploader) {
+      device.copy_from_host(to.data, entry.bytes.data(), entry.bytes.size());
+      continue;
+    }
+    for (size_t done = 0; done < entry.bytes.size(); done += staging_bytes) {
+      const auto part = entry.bytes.subspan(done, std::min(staging_bytes, entry.bytes.size() - done));
+      std::copy(part.begin(), part.end(), uploader->piece());
+      uploader->send(static_cast<std::byte*>(to.data) + done, part.size());
+    }
   }
-  device.copy_from_host(to.data, entry.bytes.data(), entry.bytes.size());
+  if (uploader) uploader->finish();
 }
 
 }  // namespace ingot::checkpoint

@@ -56,7 +56,8 @@ struct NativeCheckpoint {
 NativeCheckpoint open_checkpoint(const std::filesystem::path& folder, std::optional<int64_t> step,
                                  std::string_view model = {});
 
-// Copies a tensor of an open checkpoint to `to`, on `device`. Errors: corrupt for another type or shape, naming both.
-void restore_tensor(const NativeCheckpoint& checkpoint, const std::string& name, const Tensor& to, Device& device);
+// Copies tensors of an open checkpoint to where `tensors` say, on `device`. Errors: corrupt for another type or shape,
+// naming both.
+void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTensor> tensors, Device& device);
 
 }  // namespace ingot::checkpoint

@@ -1,12 +1,15 @@
 #include "infer/engine.h"
 
 #include <algorithm>
+#include <cstring>
+#include <deque>
 #include <map>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "infer/scheduler.h"
 #include "ops/elementwise.h"
+#include "tensor/staging.h"
 
 namespace ingot::infer {
 
@@ -75,7 +78,8 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wan
   EngineBytes bytes;
   bytes.kv = spec::kv_bytes(model, pages, settings.page_tokens, static_cast<int64_t>(activation));
   bytes.scratch = models::pass_bytes(model, shape).forward;
-  // ids, positions, slots; offsets, lengths, page tables; normed states of all tokens and of those asked; logits.
+  // ids, positions, slots; offsets, lengths, page tables (one after another: they are uploaded together); normed states
+  // of all tokens and of those asked; logits.
   bytes.batch = 3 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
                 Arena::footprint(sequences * 4) +
                 Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
@@ -85,6 +89,31 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wan
   return bytes;
 }
 
+namespace {
+
+// Adapters' rows and weights, as far as they decide what a decoding step launches with which addresses.
+std::vector<uintptr_t> traits_of(const std::vector<nn::AdapterSegment>& adapters) {
+  std::vector<uintptr_t> traits;
+  const auto add = [&](const Tensor& weight) {
+    traits.push_back(reinterpret_cast<uintptr_t>(weight.data));
+    traits.push_back(static_cast<uintptr_t>(weight ? weight.rows() : 0));
+  };
+  for (const nn::AdapterSegment& segment : adapters) {
+    traits.push_back(static_cast<uintptr_t>(segment.begin));
+    traits.push_back(static_cast<uintptr_t>(segment.end));
+    uint32_t factor = 0;
+    std::memcpy(&factor, &segment.adapter->factor, sizeof factor);
+    traits.push_back(factor);
+    for (const nn::LoraWeights& layer : segment.adapter->layers) {
+      add(layer.a);
+      add(layer.b);
+    }
+  }
+  return traits;
+}
+
+}  // namespace
+
 struct Engine::State {
   struct Sequence {
     SequenceState state;
@@ -93,6 +122,16 @@ struct Engine::State {
     int64_t produced = 0;
     bool cancelled = false;
   };
+
+  // A batch of one token of each of `rows` sequences, which launches the same from step to step: what changes, token
+  // ids, positions and pages, is in tensors. The first such batch runs as any other (and loads what it needs), the
+  // second is recorded, and from then on it is run again.
+  struct Decoding {
+    int64_t rows = 0;
+    std::vector<uintptr_t> adapters;
+    std::unique_ptr<Replay> replay;
+  };
+  static constexpr size_t most_decodings = 16;
 
   Device& device;
   const models::Model& model;
@@ -104,6 +143,11 @@ struct Engine::State {
   PagePool pool;
   Scheduler scheduler;
   nn::KvCache cache;
+  Tensor ids, positions, slots, offsets, lengths, tables;  // of the largest batch
+  Tensor normed, chosen, logits;
+  HostBuffer up, down;  // of ids .. tables; of logits
+  std::unique_ptr<Event> computed;
+  std::deque<Decoding> decodings;         // the one used last first
   std::map<int64_t, Sequence> sequences;  // by id: in order of arrival
   int64_t next_id = 1;
 
@@ -124,18 +168,33 @@ struct Engine::State {
       const Tensor k = kv.take(s.activation, shape);
       cache.layers.push_back({k, kv.take(s.activation, shape)});
     }
+    const int64_t rows = pass_shape(s, threads.threads()).logit_rows;
+    ids = batch.take(DType::i32, Shape{s.batch_tokens});
+    positions = batch.take(DType::i32, Shape{s.batch_tokens});
+    slots = batch.take(DType::i32, Shape{s.batch_tokens});
+    offsets = batch.take(DType::i32, Shape{s.sequences + 1});
+    lengths = batch.take(DType::i32, Shape{s.sequences});
+    tables = batch.take(DType::i32, Shape{s.sequences, pages_per_sequence(s)});
+    normed = batch.take(s.activation, Shape{s.batch_tokens, spec.hidden});
+    chosen = batch.take(s.activation, Shape{rows, spec.hidden});
+    logits = batch.take(DType::f32, Shape{rows, spec.vocab});
+    up = HostBuffer(d, place_of(tables) + tables.bytes());
+    down = HostBuffer(d, logits.bytes());
+    computed = d.make_event();
   }
 
-  Tensor upload(const std::vector<int32_t>& values, Shape shape) {
-    const Tensor tensor = batch.take(DType::i32, shape);
-    device.copy_from_host(tensor.data, values.data(), tensor.bytes());
-    return tensor;
+  // Where the host's copy of an uploaded tensor begins.
+  size_t place_of(const Tensor& tensor) const {
+    return static_cast<size_t>(static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(ids.data));
   }
+  int32_t* on_host(const Tensor& tensor) const { return reinterpret_cast<int32_t*>(up.data() + place_of(tensor)); }
 
   Sequence& of(const Piece& piece) { return sequences.at(piece.sequence->id); }
 
-  // Logits of the last token of every piece that ends its sequence; one row a piece, in order.
-  std::vector<float> compute(const std::vector<Piece>& pieces);
+  // Logits [R, V] of the last token of every piece that ends its sequence, in order; until the next call.
+  std::span<const float> compute(const std::vector<Piece>& pieces);
+  // Calls `work`, or runs again what it did before.
+  void decode(int64_t rows, const std::vector<nn::AdapterSegment>& adapters, FunctionRef<void()> work);
   void settle(Sequence& sequence, const Choice& choice, std::vector<Output>& outputs);
 };
 
@@ -185,63 +244,82 @@ void Engine::cancel(int64_t request) {
 
 bool Engine::idle() const { return state_->sequences.empty(); }
 
-std::vector<float> Engine::State::compute(const std::vector<Piece>& pieces) {
+void Engine::State::decode(int64_t rows, const std::vector<nn::AdapterSegment>& adapters, FunctionRef<void()> work) {
+  std::vector<uintptr_t> traits = traits_of(adapters);
+  const auto known = std::find_if(decodings.begin(), decodings.end(),
+                                  [&](const Decoding& d) { return d.rows == rows && d.adapters == traits; });
+  if (known == decodings.end()) {
+    if (decodings.size() == most_decodings) decodings.pop_back();
+    decodings.push_front({rows, std::move(traits), nullptr});
+    return work();
+  }
+  std::rotate(decodings.begin(), known, known + 1);
+  std::unique_ptr<Replay>& replay = decodings.front().replay;
+  if (!replay) replay = device.record(work);
+  replay->run();
+}
+
+std::span<const float> Engine::State::compute(const std::vector<Piece>& pieces) {
   const int64_t most_pages = pages_per_sequence(settings);
-  std::vector<int32_t> ids, positions, slots, offsets{0}, lengths, tables;
   std::vector<nn::AdapterSegment> adapters, asked_adapters;
   std::vector<int64_t> asked;  // rows whose logits are wanted
-  for (const Piece& piece : pieces) {
+  int64_t tokens = 0;
+  on_host(offsets)[0] = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
     const Sequence& sequence = of(piece);
-    const int64_t first = static_cast<int64_t>(ids.size());
-    for (int64_t t = piece.begin; t < piece.end; ++t) {
-      ids.push_back(sequence.ids[static_cast<size_t>(t)]);
-      positions.push_back(static_cast<int32_t>(t));
-      const int32_t page = piece.sequence->table[static_cast<size_t>(t / settings.page_tokens)];
-      slots.push_back(static_cast<int32_t>(page * settings.page_tokens + t % settings.page_tokens));
+    const std::vector<int32_t>& table = piece.sequence->table;
+    const int64_t first = tokens;
+    for (int64_t t = piece.begin; t < piece.end; ++t, ++tokens) {
+      const int32_t page = table[static_cast<size_t>(t / settings.page_tokens)];
+      on_host(ids)[tokens] = sequence.ids[static_cast<size_t>(t)];
+      on_host(positions)[tokens] = static_cast<int32_t>(t);
+      on_host(slots)[tokens] = static_cast<int32_t>(page * settings.page_tokens + t % settings.page_tokens);
     }
-    offsets.push_back(static_cast<int32_t>(ids.size()));
-    lengths.push_back(static_cast<int32_t>(piece.end));
-    std::vector<int32_t> table = piece.sequence->table;
-    table.resize(static_cast<size_t>(most_pages), 0);
-    tables.insert(tables.end(), table.begin(), table.end());
+    on_host(offsets)[i + 1] = static_cast<int32_t>(tokens);
+    on_host(lengths)[i] = static_cast<int32_t>(piece.end);
+    int32_t* own = on_host(tables) + static_cast<int64_t>(i) * most_pages;
+    std::fill(std::copy(table.begin(), table.end(), own), own + most_pages, 0);
     const nn::Adapter* adapter = sequence.request.adapter;
-    if (adapter) adapters.push_back({first, static_cast<int64_t>(ids.size()), adapter});
+    if (adapter) adapters.push_back({first, tokens, adapter});
     if (piece.end == piece.sequence->tokens) {
       const int64_t row = static_cast<int64_t>(asked.size());
       if (adapter) asked_adapters.push_back({row, row + 1, adapter});
-      asked.push_back(static_cast<int64_t>(ids.size()) - 1);
+      asked.push_back(tokens - 1);
     }
   }
 
-  const Arena::Scope scope(batch);
-  const int64_t tokens = static_cast<int64_t>(ids.size());
   const int64_t count = static_cast<int64_t>(pieces.size());
-  nn::TokenBatch flat;
-  flat.ids = upload(ids, Shape{tokens});
-  flat.positions = upload(positions, Shape{tokens});
-  flat.offsets = upload(offsets, Shape{count + 1});
-  cache.slots = upload(slots, Shape{tokens});
-  cache.layout.query_offsets = flat.offsets;
-  cache.layout.lengths = upload(lengths, Shape{count});
-  cache.layout.tables = upload(tables, Shape{count, most_pages});
-
-  nn::Pass pass{context, flat, settings.activation, std::move(adapters), &cache};
-  const Tensor normed = batch.take(settings.activation, Shape{tokens, model.spec().hidden});
-  model.forward(pass, normed);
-  if (asked.empty()) return {};
-
   const int64_t rows = static_cast<int64_t>(asked.size());
-  const Tensor chosen = batch.take(settings.activation, Shape{rows, model.spec().hidden});
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t from = asked[static_cast<size_t>(row)];
-    ops::scale(context, chosen.slice(row, row + 1), normed.slice(from, from + 1), 1);
+  const Tensor used = tables.slice(0, count);
+  device.start_copy_from_host(Stream::compute, ids.data, up.data(), place_of(used) + used.bytes());
+  const nn::TokenBatch flat{ids.slice(0, tokens), positions.slice(0, tokens), offsets.slice(0, count + 1)};
+  cache.slots = slots.slice(0, tokens);
+  cache.layout = {flat.offsets, lengths.slice(0, count), used};
+
+  const bool every_row = rows == tokens;  // then each piece is one token that ends its sequence
+  const auto work = [&] {
+    nn::Pass pass{context, flat, settings.activation, adapters, &cache};
+    model.forward(pass, normed.slice(0, tokens));
+    if (rows == 0) return;
+    for (int64_t row = 0; row < rows && !every_row; ++row) {
+      const int64_t from = asked[static_cast<size_t>(row)];
+      ops::scale(context, chosen.slice(row, row + 1), normed.slice(from, from + 1), 1);
+    }
+    nn::Pass head{context, flat, settings.activation, asked_adapters};
+    model.logits(head, logits.slice(0, rows), (every_row ? normed : chosen).slice(0, rows));
+  };
+  // Which experts rows go to is known to the host only when it has waited for the router.
+  if (every_row && device.replays() && model.spec().experts == 0) {
+    decode(rows, adapters, work);
+  } else {
+    work();
   }
-  const Tensor logits = batch.take(DType::f32, Shape{rows, model.spec().vocab});
-  nn::Pass head{context, flat, settings.activation, std::move(asked_adapters)};
-  model.logits(head, logits, chosen);
-  std::vector<float> host(static_cast<size_t>(logits.elements()));
-  device.copy_to_host(host.data(), logits.data, logits.bytes());
-  return host;
+  const Tensor wanted = logits.slice(0, rows);
+  device.start_copy_to_host(Stream::compute, down.data(), wanted.data, wanted.bytes());
+  computed->record(Stream::compute);
+  computed->wait();
+  return {reinterpret_cast<const float*>(down.data()), static_cast<size_t>(wanted.elements())};
 }
 
 void Engine::State::settle(Sequence& sequence, const Choice& choice, std::vector<Output>& outputs) {
@@ -282,14 +360,14 @@ std::vector<Output> Engine::step() {
   while (outputs.empty() && !s.sequences.empty()) {
     const std::vector<Piece> pieces = s.scheduler.next();
     if (pieces.empty()) throw_error(ErrorKind::internal, "the KV cache is too small for any waiting sequence");
-    const std::vector<float> logits = s.compute(pieces);
+    const std::span<const float> logits = s.compute(pieces);
     Scheduler::done(pieces);
     size_t row = 0;
     const size_t vocab = static_cast<size_t>(s.model.spec().vocab);
     for (const Piece& piece : pieces) {
       if (piece.end != piece.sequence->tokens) continue;
       State::Sequence& sequence = s.of(piece);
-      const std::span<const float> scores(logits.data() + row++ * vocab, vocab);
+      const std::span<const float> scores = logits.subspan(row++ * vocab, vocab);
       s.settle(sequence, choose(scores, sequence.request.sampling, sequence.ids, piece.end), outputs);
     }
   }

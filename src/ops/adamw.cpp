@@ -12,15 +12,24 @@ void adamw(Context& context, const AdamwState& state, const Tensor& gradient, Ad
     check("adamw", what, context, *tensor, gradient.shape, {DType::f32, DType::bf16});
   }
   if (state.weight) check("adamw", "weight", context, state.weight, gradient.shape, {DType::bf16});
+  if (attributes.decision) check("adamw", "decision", context, attributes.decision, Shape{3}, {DType::f64});
   if (attributes.step < 1) throw_error(ErrorKind::internal, "adamw: step {}, steps count from 1", attributes.step);
   if (gradient.elements() == 0) return;
   dispatch<Adamw>(context, state, gradient, attributes);
 }
 
-void sum_squares(Context& context, const Tensor& sum, const Tensor& x) {
+void sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool accumulate) {
   check("sum_squares", "sum", context, sum, Shape{1}, {DType::f64});
   check("sum_squares", "x", context, x, x.shape, {DType::f32});
-  dispatch<SumSquares>(context, sum, x);
+  dispatch<SumSquares>(context, sum, x, accumulate);
+}
+
+void decide_update(Context& context, const Tensor& decision, const Tensor& squares, const Tensor& loss_squares,
+                   DecisionAttributes attributes) {
+  check("decide_update", "decision", context, decision, Shape{3}, {DType::f64});
+  check("decide_update", "squares", context, squares, Shape{squares.elements()}, {DType::f64});
+  check("decide_update", "loss_squares", context, loss_squares, Shape{1}, {DType::f64});
+  dispatch<DecideUpdate>(context, decision, squares, loss_squares, attributes);
 }
 
 }  // namespace ingot::ops

@@ -61,7 +61,7 @@ void download(Device& device, std::span<const DeviceRange> ranges, size_t piece_
               FunctionRef<void(size_t, std::span<const std::byte>)> take) {
   if (device.host_visible()) {
     for (size_t r = 0; r < ranges.size(); ++r) {
-      take(r, {static_cast<const std::byte*>(ranges[r].data), ranges[r].bytes});
+      if (ranges[r].bytes > 0) take(r, {static_cast<const std::byte*>(ranges[r].data), ranges[r].bytes});
     }
     return;
   }

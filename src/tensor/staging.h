@@ -57,7 +57,8 @@ struct DeviceRange {
 };
 
 // Calls take(range, bytes) with what is in the ranges, as the compute stream leaves it, in order and in pieces of at
-// most `piece_bytes`, each while the next is copied. Memory that the host sees is handed over where it is.
+// most `piece_bytes`, each while the next is copied. Memory that the host sees is handed over where it is, whole. Not
+// called for empty ranges.
 void download(Device& device, std::span<const DeviceRange> ranges, size_t piece_bytes,
               FunctionRef<void(size_t, std::span<const std::byte>)> take);
 

@@ -81,9 +81,7 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
                "{} cannot be continued: {} was {} and is now {}", found.path.string(), difference,
                value_at(metadata.at("identity"), difference), value_at(now, difference));
   }
-  for (const checkpoint::NamedTensor& t : state_of(trained)) {
-    checkpoint::restore_tensor(found, t.name, t.tensor, device);
-  }
+  checkpoint::restore_tensors(found, state_of(trained), device);
   trained.set_updates(metadata.at("updates").get<int64_t>());
   return RunProgress{found.step, metadata.at("tokens").get<int64_t>(), metadata.at("arch").get<std::string>()};
 }

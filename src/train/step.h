@@ -1,12 +1,16 @@
 // One optimizer step: micro-batches over units, gradient norm, clipping, AdamW.
 #pragma once
 
+#include <array>
+#include <deque>
+#include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "base/function_ref.h"
 #include "data/packing.h"
 #include "models/model.h"
+#include "train/feed.h"
 #include "train/sink.h"
 #include "train/trained.h"
 
@@ -39,7 +43,7 @@ struct StepResult {
   bool skipped = false;        // the gradient was not finite: nothing was updated
 };
 
-// Memory of a step besides weights and optimizer state, by kind.
+// Memory of steps besides weights and optimizer state, by kind.
 struct StepBytes {
   size_t saved = 0;
   size_t scratch = 0;
@@ -55,15 +59,24 @@ class Step {
   Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model, Trained& trained,
        StepSettings settings, bool decoded);
 
-  // Trains on `sequences`, a whole number of units, in order; samples[i] is the number that names sequence i in the
-  // data set. `step` counts from 1 and names the streams of dropout; `lr` is its learning rate. ErrorKind::internal
-  // when a trained tensor got no gradient.
+  // Gives the device the work of a step on `sequences`, a whole number of units, in order; samples[i] is the number
+  // that names sequence i in the data set. `step` counts from 1 and names the streams of dropout; `lr` is its learning
+  // rate. At most `most_begun` may be begun and not finished. ErrorKind::internal when a trained tensor got no
+  // gradient.
+  void begin(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
+             std::span<const int64_t> samples);
+  // Waits for what the first step that is not finished gave. Whether it updates is decided on the device; when its
+  // gradient was not finite, those begun after it have updated nothing either and are forgotten: begin them again.
+  StepResult finish();
+  static constexpr size_t most_begun = 2;
+
+  // Both.
   StepResult run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                  std::span<const int64_t> samples);
 
-  // For a step that was skipped: runs it again with every op's results looked at, and tells the first op that gave a
-  // value which is not finite, with its layer (FaultFinder::found); empty when there was none. Overwrites gradients.
-  // `weights` are the model's.
+  // For a step that was skipped, when none is begun: runs it again with every op's results looked at, and tells the
+  // first op that gave a value which is not finite, with its layer (FaultFinder::found); empty when there was none.
+  // Overwrites gradients. `weights` are the model's.
   std::string first_fault(int64_t step, std::span<const data::PackedSequence> sequences,
                           std::span<const int64_t> samples, const WeightSet& weights);
 
@@ -71,7 +84,7 @@ class Step {
     double sum = 0;  // over counted tokens
     int64_t counted = 0;
   };
-  // Without training, at most a micro-batch at a time.
+  // Without training, at most a micro-batch at a time; when no step is begun.
   Loss evaluate(std::span<const data::PackedSequence> sequences);
 
   ops::Context& context() { return context_; }
@@ -80,21 +93,28 @@ class Step {
   StepBytes peak() const { return {saved_.peak(), scratch_.peak(), batch_.peak()}; }
 
  private:
-  struct Batch {
-    nn::TokenBatch tokens;
-    Tensor targets;
-    Tensor rows;  // dropout rows
-    std::vector<int64_t> unit_offsets;
-    Tensor losses;
+  struct Begun {
+    StepResult result;       // loss: the plain sum of those that have come
+    int64_t updates = 0;     // before it
+    size_t verdict = 0;      // its place in verdicts_
+    bool undecided = false;  // whether there is a verdict to wait for
   };
-  Batch stage(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
-  nn::Pass pass_over(const Batch& batch);
-  // Forward and backward over all micro-batches; `loss` of the result is the plain sum.
-  StepResult accumulate(int64_t step, std::span<const data::PackedSequence> sequences,
-                        std::span<const int64_t> samples);
-  double sum_losses(const Tensor& losses) const;
-  double gradient_norm();
-  void update(double lr, double gradient_scale);
+  struct Verdict {
+    HostBuffer decision;  // ops::decide_update's
+    std::unique_ptr<Event> arrived;
+  };
+  nn::Pass pass_over(const MicroBatch& batch);
+  void enqueue(Begun& begun, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
+               std::span<const int64_t> samples);
+  // Forward and backward over all micro-batches; `loss` of the result is the plain sum of those that came.
+  void accumulate(StepResult& result, int64_t step, std::span<const data::PackedSequence> sequences,
+                  std::span<const int64_t> samples);
+  void decide(double counted);
+  void update(double lr);
+  void start_over();
+  // Calls `work`; when it throws, nothing that was begun is left.
+  void whole(FunctionRef<void()> work);
+  void refuse_while_begun(const char* what) const;
 
   Device& device_;
   models::Model& model_;
@@ -105,6 +125,12 @@ class Step {
   Arena batch_;
   ops::Context context_;
   Fp32Sink sink_;
+  Tensor squares_;       // [trained tensors] f64: of their gradients
+  Tensor loss_squares_;  // [1] f64
+  Tensor decision_;      // [3] f64: ops::decide_update's
+  std::optional<Feed> feed_;
+  std::array<Verdict, most_begun> verdicts_;
+  std::deque<Begun> begun_;
 };
 
 }  // namespace ingot::train

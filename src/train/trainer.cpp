@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
@@ -114,15 +115,44 @@ void Trainer::checkpoint() {
   observer_.on_checkpoint(event);
 }
 
+bool Trainer::pauses_after(int64_t step) const {
+  return step == settings_.steps || due(settings_.eval_every, step) || due(settings_.checkpoint_every, step);
+}
+
+void Trainer::begin(data::Loader& loader) {
+  const double from = steady_seconds();
+  const int64_t step = done_ + static_cast<int64_t>(begun_.size()) + 1;
+  begun_.push_back({settings_.schedule.at(step), from, loader.next()});
+  step_.begin(step, begun_.back().lr, begun_.back().batch.units, begun_.back().batch.samples);
+}
+
+void Trainer::finish() {
+  const StepResult result = step_.finish();
+  const Begun begun = std::move(begun_.front());
+  begun_.pop_front();
+  ++done_;
+  tokens_ += result.tokens;
+  const double now = steady_seconds();
+  tell(result, done_, begun.lr, now - std::max(begun.from, seen_));
+  seen_ = now;
+  if (!result.skipped) return;
+  observer_.on_warning({done_, why_skipped(result, done_, begun.batch)});
+  if (result.counted == 0) return;
+  int64_t step = done_;  // those behind it updated nothing either
+  for (Begun& again : begun_) {
+    again.from = steady_seconds();
+    step_.begin(++step, again.lr, again.batch.units, again.batch.samples);
+  }
+}
+
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
-  const double begin = steady_seconds();
+  const double started = steady_seconds();
   const int64_t tokens_before = tokens_;
   const auto evaluate_now = [&] {
     if (!eval_) return;
     observer_.on_eval(evaluate(done_));
     on_eval(done_);
   };
-  const auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
 
   if (!moved_from_.empty()) {
     observer_.on_warning({done_, fmt::format("continued on {}; the steps so far ran on {}: from here on the run agrees "
@@ -135,22 +165,21 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   if (done_ < settings_.steps) {
     const data::Sampler sampler(train_.num_sequences(), settings_.data_seed, settings_.global_batch);
     data::Loader loader(train_, sampler, done_);
+    // A device that works by itself has its next step before anybody looks at the last one's loss.
+    const size_t ahead = step_.context().device.host_visible() ? 1 : Step::most_begun;
     while (done_ < settings_.steps) {
-      if (stop()) {
-        end = End::stopped;
-        break;
+      while (end == End::done && begun_.size() < ahead &&
+             (begun_.empty() || !pauses_after(done_ + static_cast<int64_t>(begun_.size())))) {
+        if (stop()) {
+          end = End::stopped;
+        } else {
+          begin(loader);
+        }
       }
-      const double from = steady_seconds();
-      const data::HostBatch batch = loader.next();
-      const int64_t step = done_ + 1;
-      const double lr = settings_.schedule.at(step);
-      const StepResult result = step_.run(step, lr, batch.units, batch.samples);
-      done_ = step;
-      tokens_ += result.tokens;
-      tell(result, step, lr, steady_seconds() - from);
-      if (result.skipped) observer_.on_warning({step, why_skipped(result, step, batch)});
-      if (due(settings_.eval_every) || done_ == settings_.steps) evaluate_now();
-      if (due(settings_.checkpoint_every)) {
+      if (begun_.empty()) break;
+      finish();
+      if (due(settings_.eval_every, done_) || done_ == settings_.steps) evaluate_now();
+      if (due(settings_.checkpoint_every, done_)) {
         checkpoint();
         written = done_;
       }
@@ -160,7 +189,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   EndEvent event;
   event.step = done_;
   event.reason = end == End::done ? "done" : "stopped";
-  event.seconds = steady_seconds() - begin;
+  event.seconds = steady_seconds() - started;
   event.tokens = tokens_ - tokens_before;
   event.peak_memory_bytes = memory_taken();
   observer_.on_end(event);

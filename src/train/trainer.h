@@ -1,6 +1,7 @@
 // The training loop: data in, steps, evaluation, checkpoints, events out.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -53,8 +54,19 @@ class Trainer {
   EvalEvent evaluate(int64_t step);
 
  private:
+  // A step that the device was given and whose result nobody has seen.
+  struct Begun {
+    double lr = 0;
+    double from = 0;  // steady seconds when it began
+    data::HostBatch batch;
+  };
   void checkpoint();
   uint64_t memory_taken() const;
+  // Whether something is to be done between step `step` and the next that needs the weights as they are then.
+  bool due(int64_t every, int64_t step) const { return every > 0 && step % every == 0; }
+  bool pauses_after(int64_t step) const;
+  void begin(data::Loader& loader);
+  void finish();
   std::string why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch);
   void tell(const StepResult& result, int64_t step, double lr, double seconds);
 
@@ -69,9 +81,11 @@ class Trainer {
   Observer& observer_;
   std::vector<spec::LoraParam> adapters_;
   Utilisation utilisation_;
-  int64_t done_ = 0;        // steps behind us
-  int64_t tokens_ = 0;      // of them
-  std::string moved_from_;  // the kind of device that the run was continued from, when this is another
+  std::deque<Begun> begun_;  // steps done_ + 1, ...
+  int64_t done_ = 0;         // steps behind us
+  int64_t tokens_ = 0;       // of them
+  double seen_ = 0;          // steady seconds when the last of them was done
+  std::string moved_from_;   // the kind of device that the run was continued from, when this is another
 };
 
 }  // namespace ingot::train

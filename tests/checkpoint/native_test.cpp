@@ -51,18 +51,20 @@ TEST_F(Native, GivesBackWhatWasWritten) {
   EXPECT_EQ(latest.step, 20);
   EXPECT_EQ(nlohmann::json::parse(latest.metadata).at("step_seed"), 12345678901234567);
   State back;
-  for (const NamedTensor& named : back.tensors()) restore_tensor(latest, named.name, named.tensor, device);
+  restore_tensors(latest, back.tensors(), device);
   EXPECT_EQ(back.w, state.w);
   EXPECT_EQ(back.m, state.m);
   EXPECT_EQ(back.counters, state.counters);
   const NativeCheckpoint earlier = open_checkpoint(folder, 3);
-  for (const NamedTensor& named : back.tensors()) restore_tensor(earlier, named.name, named.tensor, device);
+  restore_tensors(earlier, back.tensors(), device);
   EXPECT_EQ(back.w[7], 3.0F);
   expect_error(ErrorKind::corrupt, {"'weight'", "F32 [10, 100]", "[10, 99]"}, [&] {
-    restore_tensor(earlier, "weight", Tensor{back.w.data(), DType::f32, Shape{10, 99}, nullptr}, device);
+    const NamedTensor other{"weight", Tensor{back.w.data(), DType::f32, Shape{10, 99}, nullptr}};
+    restore_tensors(earlier, {&other, 1}, device);
   });
   expect_error(ErrorKind::not_found, {"nothing"}, [&] {
-    restore_tensor(earlier, "nothing", Tensor{back.w.data(), DType::f32, Shape{1}, nullptr}, device);
+    const NamedTensor nothing{"nothing", Tensor{back.w.data(), DType::f32, Shape{1}, nullptr}};
+    restore_tensors(earlier, {&nothing, 1}, device);
   });
 }
 
@@ -71,7 +73,8 @@ TEST_F(Native, WritingAStepAgainReplacesIt) {
   state.w[0] = 4;
   write(5);
   State back;
-  restore_tensor(open_checkpoint(folder, 5), "weight", back.tensors()[0].tensor, device);
+  const std::vector<NamedTensor> weight{back.tensors()[0]};
+  restore_tensors(open_checkpoint(folder, 5), weight, device);
   EXPECT_EQ(back.w[0], 4.0F);
   EXPECT_EQ(list_checkpoints(folder), std::vector<int64_t>{5});
 }

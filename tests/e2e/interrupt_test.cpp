@@ -58,7 +58,7 @@ TEST_F(Interrupt, Generate) {
   edit("config.json", [](Json& c) { c.erase("eos_token_id"); });
   edit("tokenizer_config.json", [](Json& c) { c.erase("eos_token"); });
   const Result result = interrupt({"generate", "--model", model_, "--prompt", "Hello", "--max-tokens", "50000",
-                                   "--temperature", "1", "--threads", "1"},
+                                   "--temperature", "1", "--threads", "1", "--device", "cpu"},
                                   [](const Process& p) { return !p.result().output.empty(); });
   EXPECT_EQ(result.error, "ingot: stopped\n");
 }
@@ -66,7 +66,7 @@ TEST_F(Interrupt, Generate) {
 TEST_F(Interrupt, ScoreLeavesNoHalfFile) {
   const std::string logits = path("logits.npy");
   const Result result = interrupt({"score", "--model", model_, "--file", text("long.txt", 1000), "--threads", "1",
-                                   "--logits-out", logits, "--json"},
+                                   "--device", "cpu", "--logits-out", logits, "--json"},
                                   [&](const Process&) { return fs::exists(logits + ".partial"); });
   EXPECT_EQ(result.error, "ingot: stopped\n");
   EXPECT_EQ(result.output, "");

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
+#include "base/error.h"
 #include "base/half.h"
 #include "tensor/tolerance.h"
 #include "tests/train/small_run.h"
@@ -89,6 +91,62 @@ TEST(Step, ASkippedStepIsNoUpdate) {
   without.run(1, 1e-2, batch);
   without.run(2, 1e-2, batch);
   EXPECT_EQ(with.trained->updates(), 2);
+  EXPECT_EQ(state_of(*with.trained), state_of(*without.trained));
+}
+
+// A step begun before the last one's result is known is the step that comes after it.
+TEST(Step, BegunAheadIsTheSame) {
+  const SmallRun::Settings settings{.step = {.sequence_length = 24, .micro = 2}};
+  SmallRun ahead(settings), after(settings);
+  const auto batch = [&](int64_t step) {
+    std::vector<data::PackedSequence> all = ahead.sequences(3 + step);
+    if (step == 3) {
+      for (data::PackedSequence& sequence : all) sequence.counted = 0;
+      for (data::PackedSequence& sequence : all) sequence.targets.assign(sequence.targets.size(), -1);
+    }
+    return all;
+  };
+  const auto begin = [&](int64_t step) {
+    const std::vector<data::PackedSequence> sequences = batch(step);
+    ahead.step->begin(step, 1e-2, sequences, SmallRun::samples(std::ssize(sequences)));
+  };
+  begin(1);
+  for (int64_t step = 1; step <= 5; ++step) {
+    if (step < 5) begin(step + 1);
+    const StepResult expected = after.run(step, 1e-2, batch(step));
+    const StepResult found = ahead.step->finish();
+    EXPECT_EQ(found.loss, expected.loss) << step;
+    EXPECT_EQ(found.grad_norm, expected.grad_norm) << step;
+    EXPECT_EQ(found.tokens, expected.tokens);
+    EXPECT_EQ(found.counted, expected.counted);
+    EXPECT_EQ(found.skipped, step == 3);
+  }
+  EXPECT_EQ(ahead.trained->updates(), 4);
+  EXPECT_EQ(state_of(*ahead.trained), state_of(*after.trained));
+}
+
+// What is begun behind a step whose gradient is not finite changes nothing and can be begun again.
+TEST(Step, ABrokenStepHaltsThoseBegunBehindIt) {
+  SmallRun with({}), without({});
+  const std::vector<data::PackedSequence> batch = with.sequences(2);
+  const std::vector<int64_t> samples = SmallRun::samples(2);
+  with.run(1, 1e-2, batch);
+  without.run(1, 1e-2, batch);
+  const std::vector<std::vector<float>> before = state_of(*with.trained);
+  float& one = with.weights.parameters[0].matrix.tensor().as<float>()[batch[0].ids[0] * with.spec.hidden];
+  const float was = std::exchange(one, INFINITY);
+  with.step->begin(2, 1e-2, batch, samples);
+  one = was;
+  with.step->begin(3, 1e-2, batch, samples);
+  EXPECT_THROW(with.step->begin(4, 1e-2, batch, samples), Error);
+  EXPECT_THROW(with.step->evaluate(batch), Error);
+  EXPECT_TRUE(with.step->finish().skipped);
+  EXPECT_THROW(with.step->finish(), Error);
+  EXPECT_EQ(with.trained->updates(), 1);
+  EXPECT_EQ(state_of(*with.trained), before);
+  with.step->begin(3, 1e-2, batch, samples);
+  EXPECT_FALSE(with.step->finish().skipped);
+  without.run(3, 1e-2, batch);
   EXPECT_EQ(state_of(*with.trained), state_of(*without.trained));
 }
 

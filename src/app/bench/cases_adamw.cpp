@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include "app/bench/op_table.h"
 #include "base/error.h"
 #include "ops/adamw.h"
@@ -48,12 +51,54 @@ OpCase adamw_case(Types types, int64_t n, ops::AdamwAttributes attributes) {
   return c;
 }
 
-OpCase sum_squares_case(int64_t n) {
-  OpCase c{.op = "sum_squares", .name = fmt::format("f32 n={}", n)};
-  c.operands = {{"sum", DType::f64, {1}, Role::output}, {"x", DType::f32, {n}}};
-  c.run = [](ops::Context& context, const Arguments& a) { ops::sum_squares(context, a[0], a[1]); };
-  c.reference = [](Values& v, std::vector<double>&) {
+// With the scale of a decision, or halted by it.
+OpCase decided_case(int64_t n, bool halted, ops::AdamwAttributes attributes) {
+  OpCase c = adamw_case({DType::f32, DType::f32, true}, n, attributes);
+  c.name += halted ? " halted" : " decided";
+  c.operands.push_back({"decision", DType::f64, {3}, Role::input, fixed({7, 0.125, halted ? 1.0 : 0.0})});
+  c.operands[3].role = Role::inout;
+  c.run = [attributes](ops::Context& context, const Arguments& a) {
+    ops::AdamwAttributes decided = attributes;
+    decided.gradient_scale = 1000;
+    decided.decision = a[5];
+    ops::adamw(context, {a[0], a[1], a[2], a[3]}, a[4], decided);
+  };
+  if (halted) c.reference = [](Values&, std::vector<double>&) {};
+  return c;
+}
+
+OpCase decide_case(int64_t n, ops::DecisionAttributes attributes, double halted, double loss) {
+  OpCase c{.op = "decide_update",
+           .name = fmt::format("n={} clip={} halted={} loss={}", n, attributes.max_norm, halted, loss)};
+  const Fill positive = [](std::vector<double>& values, RandomStream& random) {
+    for (double& value : values) value = 100 * random.uniform_double();
+  };
+  c.operands = {{"decision", DType::f64, {3}, Role::inout, fixed({-1, -1, halted})},
+                {"squares", DType::f64, {n}, Role::input, positive},
+                {"loss_squares", DType::f64, {1}, Role::input, fixed({loss})}};
+  c.run = [attributes](ops::Context& context, const Arguments& a) {
+    ops::decide_update(context, a[0], a[1], a[2], attributes);
+  };
+  c.reference = [attributes](Values& v, std::vector<double>&) {
     long double total = 0;
+    for (const double x : v[1]) total += static_cast<long double>(x);
+    const auto norm = static_cast<double>(std::sqrt(total)) / attributes.counted;
+    v[0][0] = norm;
+    v[0][1] = 1 / attributes.counted;
+    if (attributes.max_norm > 0 && norm + 1e-6 > attributes.max_norm) v[0][1] *= attributes.max_norm / (norm + 1e-6);
+    if (!std::isfinite(v[2][0])) v[0][2] = 1;
+  };
+  return c;
+}
+
+OpCase sum_squares_case(int64_t n, bool accumulate = false) {
+  OpCase c{.op = "sum_squares", .name = fmt::format("f32 n={}{}", n, accumulate ? " added" : "")};
+  c.operands = {{"sum", DType::f64, {1}, accumulate ? Role::inout : Role::output}, {"x", DType::f32, {n}}};
+  c.run = [accumulate](ops::Context& context, const Arguments& a) {
+    ops::sum_squares(context, a[0], a[1], accumulate);
+  };
+  c.reference = [accumulate](Values& v, std::vector<double>&) {
+    long double total = accumulate ? static_cast<long double>(v[0][0]) : 0;
     for (const double x : v[1]) total += static_cast<long double>(x) * static_cast<long double>(x);
     v[0][0] = static_cast<double>(total);
   };
@@ -81,6 +126,16 @@ std::vector<OpCase> adamw_cases() {
     cases.push_back(large(adamw_case(types, int64_t{1} << 28, later)));
   }
   for (const int64_t n : {0, 1, 17, 131, 65536, 200000}) cases.push_back(sum_squares_case(n));
+  cases.push_back(sum_squares_case(131, true));
+  for (const bool halted : {false, true})
+    cases.push_back(decided_case(131, halted, {.lr = 1e-2F, .gradient_scale = 0.125F}));
+  for (const int64_t n : {1, 300}) {
+    cases.push_back(decide_case(n, {.counted = 3}, 0, 1));
+    cases.push_back(decide_case(n, {.counted = 3, .max_norm = 0.5}, 0, 1));
+    cases.push_back(decide_case(n, {.counted = 3, .max_norm = 1000}, 1, 1));
+  }
+  cases.push_back(decide_case(1, {}, 0, std::numeric_limits<double>::infinity()));
+  cases.push_back(decide_case(1, {}, 0, std::numeric_limits<double>::quiet_NaN()));
   cases.push_back(sum_squares_case(int64_t{1} << 23));
   cases.back().timing_only = true;
   cases.push_back(large(sum_squares_case(int64_t{1} << 28)));

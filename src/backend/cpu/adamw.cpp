@@ -28,8 +28,17 @@ AdamwStep step_of(const AdamwAttributes& a) {
           .gradient_scale = a.gradient_scale};
 }
 
+// Puts in the decision's scale; false when updates are halted.
+bool go_on(AdamwAttributes& attributes) {
+  if (!attributes.decision) return true;
+  const auto* decision = attributes.decision.as<double>();
+  attributes.gradient_scale = static_cast<float>(decision[1]);
+  return decision[2] == 0;
+}
+
 template <const AdamwKernels& K>
 void run(Context& context, const AdamwState& state, const Tensor& gradient, AdamwAttributes attributes) {
+  if (!go_on(attributes)) return;
   const AdamwStep step = step_of(attributes);
   const auto at = [](const Tensor& tensor, int64_t i) {
     return static_cast<void*>(static_cast<std::byte*>(tensor.data) + static_cast<size_t>(i) * size_of(tensor.dtype));
@@ -47,6 +56,7 @@ void run(Context& context, const AdamwState& state, const Tensor& gradient, Adam
 }
 
 void reference(Context&, const AdamwState& state, const Tensor& gradient, AdamwAttributes a) {
+  if (!go_on(a)) return;
   const double beta1 = static_cast<double>(a.beta1);
   const double beta2 = static_cast<double>(a.beta2);
   const double lr = static_cast<double>(a.lr);
@@ -68,7 +78,7 @@ void reference(Context&, const AdamwState& state, const Tensor& gradient, AdamwA
 
 // Adds the blocks' sums in order.
 template <class Block>
-void sum_blocks(Context& context, const Tensor& sum, const Tensor& x, Block block_sum) {
+void sum_blocks(Context& context, const Tensor& sum, const Tensor& x, bool accumulate, Block block_sum) {
   constexpr int64_t block = ops::sum_squares_block;
   std::vector<double> parts(static_cast<size_t>((x.elements() + block - 1) / block));
   context.threads->parallel_for(0, x.elements(), block, [&](int64_t lo, int64_t hi) {
@@ -76,20 +86,33 @@ void sum_blocks(Context& context, const Tensor& sum, const Tensor& x, Block bloc
   });
   double total = 0;
   for (const double part : parts) total += part;
-  *sum.as<double>() = total;
+  double* out = sum.as<double>();
+  *out = accumulate ? *out + total : total;
 }
 
 template <const AdamwKernels& K>
-void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x) {
-  sum_blocks(context, sum, x, K.sum_squares);
+void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool accumulate) {
+  sum_blocks(context, sum, x, accumulate, K.sum_squares);
 }
 
-void reference_sum_squares(Context& context, const Tensor& sum, const Tensor& x) {
-  sum_blocks(context, sum, x, [](const float* values, int64_t n) {
+void reference_sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool accumulate) {
+  sum_blocks(context, sum, x, accumulate, [](const float* values, int64_t n) {
     double total = 0;
     for (int64_t i = 0; i < n; ++i) total += static_cast<double>(values[i]) * static_cast<double>(values[i]);
     return total;
   });
+}
+
+void decide_update(Context&, const Tensor& decision, const Tensor& squares, const Tensor& loss_squares,
+                   ops::DecisionAttributes attributes) {
+  double sum = 0;
+  for (int64_t i = 0; i < squares.elements(); ++i) sum += squares.as<double>()[i];
+  const double norm = std::sqrt(sum) / attributes.counted;
+  const double clip = attributes.max_norm > 0 ? std::min(1.0, attributes.max_norm / (norm + 1e-6)) : 1.0;
+  double* out = decision.as<double>();
+  out[0] = norm;
+  out[1] = clip / attributes.counted;
+  if (!std::isfinite(norm) || !std::isfinite(*loss_squares.as<double>())) out[2] = 1;
 }
 
 }  // namespace
@@ -99,6 +122,7 @@ void register_adamw(ops::Registry& registry, Levels levels) {
   INGOT_ADD_LEVELS(registry, levels.best, ops::SumSquares, run_sum_squares, adamw_kernels);
   registry.add<ops::Adamw>(DeviceKind::cpu, "reference", reference);
   registry.add<ops::SumSquares>(DeviceKind::cpu, "reference", reference_sum_squares);
+  registry.add<ops::DecideUpdate>(DeviceKind::cpu, "reference", decide_update);
 }
 
 }  // namespace ingot::cpu

@@ -20,6 +20,7 @@ struct AdamwArgs {
   float step_size;  // lr / (1 - beta1^step)
   float root;       // sqrt(1 - beta2^step)
   float gradient_scale;
+  const double* decision;  // decide_update's; may be null
   int64_t n;
 };
 
@@ -35,6 +36,14 @@ struct SumInOrderArgs {
   double* sum;
   const double* parts;
   int64_t n;
+  bool accumulate;
+};
+
+struct DecideArgs {
+  double* decision;  // [0] is the sum of squares before
+  const double* loss_squares;
+  double counted;
+  double max_norm;
 };
 
 }  // namespace ingot::gpu
@@ -44,6 +53,7 @@ GPU_KERNEL(adamw_packed, AdamwArgs, 256)
 GPU_KERNEL(square_sums, SquareSumsArgs, 256)
 GPU_KERNEL(square_sums_packed, SquareSumsArgs, 256)
 GPU_KERNEL(sum_in_order, SumInOrderArgs, 256)
+GPU_KERNEL(decide_update, DecideArgs, 64)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -66,13 +76,14 @@ GPU_FN void store_either(void* data, bool is_bf16, int64_t at, const Floats<V>& 
 template <int V>
 GPU_FN void update(const AdamwArgs& a) {
   const int64_t at = first_element<V>();
-  if (at >= a.n) return;
+  if (at >= a.n || (a.decision != nullptr && a.decision[2] != 0)) return;
+  const float scale = a.decision != nullptr ? static_cast<float>(a.decision[1]) : a.gradient_scale;
   const auto gradient = load_floats<V>(a.gradient + at);
   auto m = load_either<V>(a.moment1, a.moment1_bf16, at);
   auto v = load_either<V>(a.moment2, a.moment2_bf16, at);
   auto master = load_either<V>(a.master, a.master_bf16, at);
   for (int i = 0; i < V; ++i) {
-    const float g = gradient.at[i] * a.gradient_scale;
+    const float g = gradient.at[i] * scale;
     m.at[i] = m.at[i] * a.beta1 + g * a.one_minus_beta1;
     v.at[i] = v.at[i] * a.beta2 + g * g * a.one_minus_beta2;
     const float share = m.at[i] * a.step_size / (square_root(v.at[i]) / a.root + a.epsilon);
@@ -137,7 +148,18 @@ GPU_FN void sum_parts(const SumInOrderArgs& a) {
     }
     block_barrier();
   }
-  if (thread == 0) *a.sum = sum;
+  if (thread == 0) *a.sum = a.accumulate ? *a.sum + sum : sum;
+}
+
+GPU_FN bool finite(double x) { return x - x == 0; }
+
+GPU_FN void decide(const DecideArgs& a) {
+  if (thread_index() != 0) return;
+  const double norm = square_root(a.decision[0]) / a.counted;
+  const double share = a.max_norm / (norm + 1e-6);
+  a.decision[0] = norm;
+  a.decision[1] = (a.max_norm > 0 && share < 1 ? share : 1.0) / a.counted;
+  if (!finite(norm) || !finite(*a.loss_squares)) a.decision[2] = 1;
 }
 
 }  // namespace
@@ -147,6 +169,7 @@ GPU_KERNEL_BODY(adamw_packed, AdamwArgs) { update<4>(a); }
 GPU_KERNEL_BODY(square_sums, SquareSumsArgs) { sum_of_squares<false>(a); }
 GPU_KERNEL_BODY(square_sums_packed, SquareSumsArgs) { sum_of_squares<true>(a); }
 GPU_KERNEL_BODY(sum_in_order, SumInOrderArgs) { sum_parts(a); }
+GPU_KERNEL_BODY(decide_update, DecideArgs) { decide(a); }
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -186,19 +209,27 @@ void run(Context& context, const ops::AdamwState& state, const Tensor& gradient,
                        .step_size = static_cast<float>(lr / (1.0 - std::pow(beta1, steps))),
                        .root = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, steps))),
                        .gradient_scale = attributes.gradient_scale,
+                       .decision = attributes.decision ? attributes.decision.as<double>() : nullptr,
                        .n = n};
   const bool packed = in_packs(n, {gradient, state.master, state.moment1, state.moment2, state.weight});
   launch(context, packed ? adamw_packed : adamw, {blocks_of(n, packed ? 4 * 256 : 256)}, args);
 }
 
-void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x) {
+void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool accumulate) {
   const Arena::Scope scope(context.scratch);
   const int64_t n = x.elements();
   const int64_t blocks = blocks_of(n, ops::sum_squares_block);
   auto* parts = static_cast<double*>(context.scratch.take_bytes(ops::sum_squares_bytes(n)));
   launch(context, in_packs(n, {x}) ? square_sums_packed : square_sums, {blocks},
          {parts, x.as<float>(), n, ops::sum_squares_block});
-  launch(context, sum_in_order, {1}, {sum.as<double>(), parts, blocks});
+  launch(context, sum_in_order, {1}, {sum.as<double>(), parts, blocks, accumulate});
+}
+
+void run_decide_update(Context& context, const Tensor& decision, const Tensor& squares, const Tensor& loss_squares,
+                       ops::DecisionAttributes attributes) {
+  auto* out = decision.as<double>();
+  launch(context, sum_in_order, {1}, {out, squares.as<double>(), squares.elements(), false});
+  launch(context, decide_update, {1}, {out, loss_squares.as<double>(), attributes.counted, attributes.max_norm});
 }
 
 }  // namespace
@@ -206,6 +237,7 @@ void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x) {
 void register_adamw(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::Adamw>(kind, "simt", run);
   registry.add<ops::SumSquares>(kind, "simt", run_sum_squares);
+  registry.add<ops::DecideUpdate>(kind, "simt", run_decide_update);
 }
 
 }  // namespace ingot::gpu

@@ -36,7 +36,7 @@ struct alignas(16) Bytes16 {
 //   GPU_SHARED(Type, name)      the kernel's static shared memory: one struct, declared once, at most 48 KiB; undefined at first
 //   dynamic_shared<T>()         the launch's dynamic shared memory, 16-byte aligned; a kernel uses one kind or the other
 //   atomic_add(address, value)  int32_t, int64_t or uint32_t: returns what was there
-//   fma, square_root, round_to_even: as IEEE 754 has them
+//   fma, square_root (float and double), round_to_even: as IEEE 754 has them
 //   power_of_two(x)             2^x by the device's own instruction: 0 for -infinity, within about 2 ulp; bits differ by target
 //   pack_bf16(low, high): uint32_t   both rounded to nearest, ties to even
 //   AsyncCopies<n>              n copies of 16 bytes from global to shared memory that are under way while the thread does

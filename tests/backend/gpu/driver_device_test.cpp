@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "backend/gpu/runtime/first_gpu.h"
 #include "tensor/arena.h"
 #include "tests/backend/gpu/fake_driver.h"
 
@@ -183,6 +184,76 @@ TEST_F(DriverDeviceTest, RefusesDevicesThatAreNotThereOrHaveNoCode) {
               make_device(std::make_shared<FakeDriver>(books_, DeviceKind::cuda, code), 0, {.code = {}});
             }).find("this build has no code for GPUs"),
             std::string::npos);
+}
+
+// What kernels `scale_f32` of elementwise.gpu.cpp are given.
+struct ScaleArgs {
+  float* y;
+  const float* x;
+  int32_t from;
+  float factor;
+  int64_t n;
+};
+
+class FirstGpuTest : public testing::Test {
+ protected:
+  FirstGpuTest() {
+    for (Books& books : books_) {
+      books.memory = 1 << 20;
+      books.compute = [](const std::string& kernel, const void* args) {
+        ASSERT_EQ(kernel.find("scale_f32"), 0U);
+        const auto& a = *static_cast<const ScaleArgs*>(args);
+        for (int64_t i = 0; i < a.n; ++i) a.y[i] = a.factor * a.x[i];
+      };
+    }
+    books_[1].runs = "gfx942";
+  }
+  FirstGpu first(bool cuda = true, bool hip = true) {
+    std::vector<FoundDriver> drivers(2);
+    drivers[0].reason = "no libcuda.so.1";
+    drivers[1].reason = "no libamdhip64.so.7";
+    if (cuda) drivers[0].driver = std::make_unique<FakeDriver>(books_[0], DeviceKind::cuda, elementwise);
+    if (hip) drivers[1].driver = std::make_unique<FakeDriver>(books_[1], DeviceKind::hip, elementwise);
+    return first_gpu(std::move(drivers), {.code = elementwise});
+  }
+  static constexpr CodeObject elementwise[] = {{"elementwise.gpu.cpp", "cuda", image, image + 1},
+                                               {"elementwise.gpu.cpp", "gfx942", image + 1, image + 2}};
+  Books books_[2];
+};
+
+TEST_F(FirstGpuTest, IsCudasThenHips) {
+  const FirstGpu both = first();
+  ASSERT_NE(both.device, nullptr);
+  EXPECT_EQ(both.device->name(), "cuda:0");
+  EXPECT_EQ(both.model, "Pretender");
+  const FirstGpu amd = first(false);
+  ASSERT_NE(amd.device, nullptr);
+  EXPECT_EQ(amd.device->name(), "hip:0");
+  EXPECT_EQ(amd.device->arch(), "gfx942");
+}
+
+TEST_F(FirstGpuTest, HasToWork) {
+  int launches = 0;
+  const auto right = books_[0].compute;
+  books_[0].compute = [&](const std::string& kernel, const void* args) {
+    if (++launches > 1) right(kernel, args);  // the first device computes nothing
+  };
+  const FirstGpu second = first();
+  ASSERT_NE(second.device, nullptr);
+  EXPECT_EQ(second.device->name(), "cuda:1");
+}
+
+TEST_F(FirstGpuTest, SaysWhyThereIsNone) {
+  books_[0].compute = {};
+  books_[1].fails = "devices";
+  const FirstGpu none = first();
+  EXPECT_EQ(none.device, nullptr);
+  EXPECT_EQ(none.missing,
+            "cuda:0 gives wrong results: 3 x 1 is 1; cuda:1 gives wrong results: 3 x 1 is 1; no permission");
+  EXPECT_EQ(first(false, false).missing, "no libcuda.so.1; no libamdhip64.so.7");
+  books_[0].devices = 0;
+  EXPECT_EQ(first(true, false).missing, "1 (libfake.so) finds no device; no libamdhip64.so.7");
+  EXPECT_EQ(first_gpu({}, {.code = {}}).missing, "this build has no code for GPUs");
 }
 
 TEST(FindDriver, SaysWhyThereIsNone) {

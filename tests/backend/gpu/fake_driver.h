@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct Books {
   std::string runs = "cuda";  // the architecture whose code it takes
   std::string fails;          // the call that fails: "launch", "copy", "wait", "end_recording", "devices"
   int devices = 2;
+  std::function<void(const std::string& kernel, const void* args)> compute;  // what launches do; nothing if absent
+  size_t memory = 500;
   int alive = 0;  // streams, events, graphs and memory that were made and not released
 };
 
@@ -36,9 +39,9 @@ class FakeDriver : public Driver {
   std::string architecture(int) override { return kind_ == DeviceKind::cuda ? "sm_90" : ""; }
   void use(int device) override { used_ = device; }
   void* context() override { return &used_; }
-  size_t free_bytes() override { return 500; }
+  size_t free_bytes() override { return books_.memory; }
   void* allocate(size_t bytes) override {
-    if (bytes > 500) throw_error(ErrorKind::resource, "no memory");
+    if (bytes > books_.memory) throw_error(ErrorKind::resource, "no memory");
     ++books_.alive;
     return std::calloc(1, bytes);
   }
@@ -91,6 +94,7 @@ class FakeDriver : public Driver {
     note("launch " + std::string(static_cast<const char*>(function)) + " " + std::to_string(grid.x) + " " +
          std::to_string(threads) + " " + std::to_string(*static_cast<const int*>(args)) + " on " +
          std::to_string(used_) + " in " + name(stream));
+    if (books_.compute) books_.compute(static_cast<const char*>(function), args);
   }
 
   void begin_recording(StreamHandle stream) override { note("record " + name(stream)); }

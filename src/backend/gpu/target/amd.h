@@ -69,6 +69,7 @@ GPU_FN T atomic_add(T* address, T value) {
 
 GPU_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return __builtin_sqrtf(x); }
+GPU_FN double square_root(double x) { return __builtin_sqrt(x); }
 GPU_FN float round_to_even(float x) { return __builtin_rintf(x); }
 GPU_FN float power_of_two(float x) { return __builtin_amdgcn_exp2f(x); }
 

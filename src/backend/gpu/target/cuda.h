@@ -52,6 +52,7 @@ GPU_FN int64_t atomic_add(int64_t* address, int64_t value) {
 
 GPU_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 GPU_FN float square_root(float x) { return __fsqrt_rn(x); }
+GPU_FN double square_root(double x) { return __dsqrt_rn(x); }
 GPU_FN float round_to_even(float x) { return rintf(x); }
 GPU_FN float power_of_two(float x) {
   float y;

@@ -88,6 +88,7 @@ GPU_FN T atomic_add(T* address, T value) {
 
 GPU_FN float fma(float a, float b, float c) { return std::fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return std::sqrt(x); }
+GPU_FN double square_root(double x) { return std::sqrt(x); }
 GPU_FN float round_to_even(float x) { return std::nearbyintf(x); }
 GPU_FN float power_of_two(float x) { return std::exp2(x); }
 

@@ -1,0 +1,74 @@
+#include "backend/gpu/runtime/first_gpu.h"
+
+#include <fmt/format.h>
+
+#include "backend/gpu/ops.h"
+#include "base/error.h"
+#include "ops/elementwise.h"
+
+namespace ingot::gpu {
+namespace {
+
+// Memory, copies, and a kernel of ours: 3 x for some x. Empty when all is right.
+std::string what_fails(GpuDevice& device) {
+  ops::Registry registry;
+  register_ops(registry, device.kind());
+  Arena scratch;
+  ops::Context context{device, registry, scratch, nullptr};
+  std::vector<float> values(1000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const Buffer memory(device, values.size() * sizeof(float));
+  const Tensor x = memory.view(DType::f32, Shape{std::ssize(values)});
+  device.copy_from_host(x.data, values.data(), x.bytes());
+  ops::scale(context, x, x, 3);
+  device.copy_to_host(values.data(), x.data, x.bytes());
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != 3 * static_cast<float>(i)) {
+      return fmt::format("{} gives wrong results: 3 x {} is {}", device.name(), i, values[i]);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+FirstGpu first_gpu(std::vector<FoundDriver> drivers, const DriverDeviceSettings& settings) {
+  FirstGpu first;
+  if (settings.code.empty()) {
+    first.missing = "this build has no code for GPUs";
+    return first;
+  }
+  const auto miss = [&](const std::string& reason) {
+    first.missing += fmt::format("{}{}", first.missing.empty() ? "" : "; ", reason);
+  };
+  for (FoundDriver& found : drivers) {
+    if (!found.driver) {
+      miss(found.reason);
+      continue;
+    }
+    const std::shared_ptr<Driver> driver = std::move(found.driver);
+    try {
+      const int count = driver->num_devices();
+      if (count == 0) miss(fmt::format("{} ({}) finds no device", driver->version(), driver->library()));
+      for (int index = 0; index < count; ++index) {
+        try {
+          std::unique_ptr<GpuDevice> device = make_device(driver, index, settings);
+          const std::string fault = what_fails(*device);
+          if (fault.empty()) {
+            first.device = std::move(device);
+            first.model = driver->device_name(index);
+            return first;
+          }
+          miss(fault);
+        } catch (const Error& error) {
+          miss(error.message());
+        }
+      }
+    } catch (const Error& error) {
+      miss(error.message());
+    }
+  }
+  return first;
+}
+
+}  // namespace ingot::gpu

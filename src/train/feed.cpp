@@ -1,0 +1,116 @@
+#include "train/feed.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace ingot::train {
+
+size_t Feed::bytes(int64_t tokens) {
+  // ids, positions, targets, losses; dropout rows; sub-sequence offsets (at most one a token, and one)
+  return 2 * (4 * Arena::footprint(DType::i32, Shape{tokens}) + Arena::footprint(DType::i64, Shape{tokens}) +
+              Arena::footprint(DType::i32, Shape{tokens + 1}));
+}
+
+namespace {
+const std::byte* end_of(const Tensor& tensor) { return static_cast<const std::byte*>(tensor.data) + tensor.bytes(); }
+}  // namespace
+
+Feed::Feed(Device& device, Arena& memory, int64_t tokens) : device_(device) {
+  for (Slot& slot : slots_) {
+    slot.ids = memory.take(DType::i32, Shape{tokens});
+    slot.positions = memory.take(DType::i32, Shape{tokens});
+    slot.targets = memory.take(DType::i32, Shape{tokens});
+    slot.rows = memory.take(DType::i64, Shape{tokens});
+    slot.offsets = memory.take(DType::i32, Shape{tokens + 1});
+    slot.up = HostBuffer(device, static_cast<size_t>(end_of(slot.offsets) - end_of(slot.ids.slice(0, 0))));
+    slot.losses = memory.take(DType::f32, Shape{tokens});
+    slot.down = HostBuffer(device, slot.losses.bytes());
+    slot.uploaded = device.make_event();
+    slot.computed = device.make_event();
+  }
+}
+
+void Feed::put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
+               int64_t unit, double& sum) {
+  current_ = 1 - current_;
+  Slot& slot = slots_[current_];
+  collect(slot);  // so the device is done with what was in the slot
+  slot.uploaded->wait();
+
+  const int64_t tokens = static_cast<int64_t>(sequences.size()) * length;
+  // Host memory looks like the device's, which has come out of the arena in one piece.
+  const auto on_host = [&](const Tensor& part) {
+    return slot.up.data() + (static_cast<const std::byte*>(part.data) - static_cast<const std::byte*>(slot.ids.data));
+  };
+  auto* ids = reinterpret_cast<int32_t*>(on_host(slot.ids));
+  auto* positions = reinterpret_cast<int32_t*>(on_host(slot.positions));
+  auto* targets = reinterpret_cast<int32_t*>(on_host(slot.targets));
+  auto* rows = reinterpret_cast<int64_t*>(on_host(slot.rows));
+  auto* offsets = reinterpret_cast<int32_t*>(on_host(slot.offsets));
+  int64_t num_offsets = 0;
+  offsets[num_offsets++] = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const data::PackedSequence& sequence = sequences[i];
+    if (static_cast<int64_t>(sequence.ids.size()) != length) {
+      throw_error(ErrorKind::internal, "a packed sequence of {} tokens in a step of {}", sequence.ids.size(), length);
+    }
+    const int64_t base = static_cast<int64_t>(i) * length;
+    std::copy(sequence.ids.begin(), sequence.ids.end(), ids + base);
+    std::copy(sequence.targets.begin(), sequence.targets.end(), targets + base);
+    const std::vector<int32_t> own = data::positions(sequence);
+    std::copy(own.begin(), own.end(), positions + base);
+    for (size_t s = 1; s < sequence.offsets.size(); ++s) {
+      offsets[num_offsets++] = static_cast<int32_t>(base) + sequence.offsets[s];
+    }
+    const int64_t sample = samples.empty() ? 0 : samples[i];
+    for (int64_t t = 0; t < length; ++t) rows[base + t] = (sample << 32) + t;
+  }
+  device_.start_copy_from_host(Stream::copy, slot.ids.data, slot.up.data(), slot.up.bytes());
+  slot.uploaded->record(Stream::copy);
+
+  MicroBatch& batch = slot.batch;
+  batch.tokens = {slot.ids.slice(0, tokens), slot.positions.slice(0, tokens), slot.offsets.slice(0, num_offsets)};
+  batch.targets = slot.targets.slice(0, tokens);
+  batch.rows = slot.rows.slice(0, tokens);
+  batch.losses = slot.losses.slice(0, tokens);
+  batch.unit_offsets.clear();
+  for (int64_t row = 0; row <= tokens; row += unit * length) batch.unit_offsets.push_back(row);
+  slot.length = length;
+  slot.sum = &sum;
+}
+
+const MicroBatch& Feed::take() {
+  slots_[current_].uploaded->hold(Stream::compute);
+  return slots_[current_].batch;
+}
+
+void Feed::computed() {
+  Slot& slot = slots_[current_];
+  device_.start_copy_to_host(Stream::compute, slot.down.data(), slot.batch.losses.data, slot.batch.losses.bytes());
+  slot.computed->record(Stream::compute);
+}
+
+void Feed::collect(Slot& slot) {
+  if (slot.sum == nullptr) return;
+  slot.computed->wait();
+  const auto* losses = reinterpret_cast<const float*>(slot.down.data());
+  for (int64_t row = 0; row < slot.batch.losses.elements(); row += slot.length) {
+    double sum = 0;
+    for (int64_t t = 0; t < slot.length; ++t) sum += static_cast<double>(losses[row + t]);
+    *slot.sum += sum;
+  }
+  slot.sum = nullptr;
+}
+
+void Feed::collect(const double& sum) {
+  for (Slot* slot : {&slots_[1 - current_], &slots_[current_]}) {
+    if (slot->sum == &sum) collect(*slot);
+  }
+}
+
+void Feed::forget() {
+  for (Slot& slot : slots_) slot.sum = nullptr;
+}
+
+}  // namespace ingot::train

@@ -1,0 +1,71 @@
+// A simulated GPU that counts what is asked of it beside kernels.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/gpu/sim/sim_device.h"
+
+namespace ingot {
+
+class CountingGpu : public gpu::GpuDevice {
+ public:
+  explicit CountingGpu(int width, gpu::sim::Schedule schedule = gpu::sim::Schedule::forward)
+      : inner_(gpu::sim::make_device(width, schedule)) {}
+
+  DeviceKind kind() const override { return inner_->kind(); }
+  std::string name() const override { return inner_->name(); }
+  std::string arch() const override { return inner_->arch(); }
+  size_t memory_bytes() const override { return inner_->memory_bytes(); }
+  size_t memory_available() const override { return inner_->memory_available(); }
+  int warp_width() const override { return inner_->warp_width(); }
+  void* allocate(size_t bytes) override {
+    ++allocations;
+    return inner_->allocate(bytes);
+  }
+  void release(void* data, size_t bytes) noexcept override { inner_->release(data, bytes); }
+  void* allocate_host(size_t bytes) override {
+    ++allocations;
+    return inner_->allocate_host(bytes);
+  }
+  void release_host(void* data, size_t bytes) noexcept override { inner_->release_host(data, bytes); }
+  void copy_from_host(void* to, const void* from, size_t bytes) override {
+    ++waiting_copies;
+    inner_->copy_from_host(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes) override {
+    ++waiting_copies;
+    inner_->copy_to_host(to, from, bytes);
+  }
+  void start_copy_from_host(Stream stream, void* to, const void* from, size_t bytes) override {
+    inner_->start_copy_from_host(stream, to, from, bytes);
+  }
+  void start_copy_to_host(Stream stream, void* to, const void* from, size_t bytes) override {
+    inner_->start_copy_to_host(stream, to, from, bytes);
+  }
+  std::unique_ptr<Event> make_event() override {
+    ++allocations;
+    return inner_->make_event();
+  }
+  void launch(const gpu::KernelInfo& kernel, const void* args, gpu::Grid grid, size_t dynamic_shared_bytes) override {
+    ++launches;
+    inner_->launch(kernel, args, grid, dynamic_shared_bytes);
+  }
+  bool replays() const override { return replaying; }
+  std::unique_ptr<Replay> record(FunctionRef<void()> work) override {
+    ++recordings;
+    return inner_->record(work);
+  }
+  void begin_op(const char* op, std::span<const Operand> operands) override { inner_->begin_op(op, operands); }
+
+  bool replaying = true;
+  int allocations = 0;     // of device and page-locked memory, and events
+  int waiting_copies = 0;  // copies that the host waits for
+  int launches = 0;
+  int recordings = 0;
+
+ private:
+  std::unique_ptr<gpu::GpuDevice> inner_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,91 @@
+// Training on a device that works by itself: the same as when every step is waited for, without waits and allocations.
+#include <gtest/gtest.h>
+
+#include "tests/parity/counting_gpu.h"
+#include "tests/parity/golden.h"
+
+namespace ingot::parity {
+namespace {
+
+using gpu::sim::Schedule;
+
+constexpr const char* model = "llama/a";
+constexpr int64_t steps = 4;
+
+struct Trace {
+  std::unique_ptr<Bench> bench;
+  std::vector<double> losses, norms;
+  std::vector<std::vector<float>> weights;
+};
+
+// Steps of three micro-batches, one more than there is room for at a time.
+const std::vector<data::PackedSequence>& sequences() {
+  static const std::vector<data::PackedSequence> all(3, golden_sequence(model));
+  return all;
+}
+const std::vector<int64_t> samples{0, 1, 2};
+
+class Overlap : public testing::TestWithParam<Schedule> {
+ protected:
+  Overlap() {
+    auto device = std::make_unique<CountingGpu>(32, GetParam());
+    device_ = device.get();
+    machine_.device = std::move(device);
+  }
+  Trace run(bool ahead) {
+    Trace run{make_bench(machine_, model, {}), {}, {}, {}};
+    train::Step& step = *run.bench->step;
+    const auto keep = [&](const train::StepResult& result) {
+      EXPECT_FALSE(result.skipped);
+      run.losses.push_back(result.loss);
+      run.norms.push_back(result.grad_norm);
+    };
+    if (ahead) step.begin(1, 1e-3, sequences(), samples);
+    for (int64_t s = 1; s <= steps; ++s) {
+      if (!ahead) {
+        keep(step.run(s, 1e-3, sequences(), samples));
+        continue;
+      }
+      if (s < steps) step.begin(s + 1, 1e-3, sequences(), samples);
+      keep(step.finish());
+    }
+    for (const train::TrainedTensor& t : run.bench->trained->tensors()) {
+      run.weights.push_back(floats(*device_, t.master));
+    }
+    return run;
+  }
+
+  CountingGpu* device_ = nullptr;
+  Machine machine_{1, "sim32"};
+};
+
+TEST_P(Overlap, StepsBegunAheadAreTheSteps) {
+  const Trace expected = run(false);
+  const Trace found = run(true);
+  EXPECT_EQ(found.losses, expected.losses);
+  EXPECT_EQ(found.norms, expected.norms);
+  EXPECT_EQ(found.weights, expected.weights);
+  EXPECT_LT(found.losses.back(), found.losses.front());
+}
+
+TEST_P(Overlap, NothingIsAllocatedAndNoCopyWaitedForInAStep) {
+  const auto bench = make_bench(machine_, model, {});
+  const int allocations = device_->allocations;
+  const int copies = device_->waiting_copies;
+  bench->step->begin(1, 1e-3, sequences(), samples);
+  bench->step->begin(2, 1e-3, sequences(), samples);
+  bench->step->finish();
+  bench->step->finish();
+  bench->step->evaluate(sequences());
+  EXPECT_EQ(device_->allocations, allocations);
+  EXPECT_EQ(device_->waiting_copies, copies);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, Overlap, testing::Values(Schedule::forward, Schedule::backward, Schedule::random),
+                         [](const auto& info) {
+                           if (info.param == Schedule::forward) return "forward";
+                           return info.param == Schedule::backward ? "backward" : "random";
+                         });
+
+}  // namespace
+}  // namespace ingot::parity

@@ -1,0 +1,92 @@
+// Decoding whose launches are recorded once and run again: the tokens and probabilities of decoding without.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "infer/engine.h"
+#include "tests/parity/counting_gpu.h"
+#include "tests/parity/golden.h"
+
+namespace ingot::parity {
+namespace {
+
+using gpu::sim::Schedule;
+
+struct Subject {
+  int width;
+  Schedule schedule;
+};
+
+class ReplayTest : public testing::TestWithParam<Subject> {
+ protected:
+  ReplayTest() {
+    auto device = std::make_unique<CountingGpu>(GetParam().width, GetParam().schedule);
+    device_ = device.get();
+    machine_.device = std::move(device);
+  }
+
+  // What an engine gives with pages of four tokens: two requests with an adapter and without, the second after a while,
+  // so that batches of one and of two rows take turns.
+  std::map<int64_t, std::vector<infer::Choice>> answers(Bench& bench, bool replaying) {
+    device_->replaying = replaying;
+    infer::EngineSettings settings;
+    settings.activation = DType::f32;
+    settings.context = 32;
+    settings.sequences = 2;
+    settings.batch_tokens = 8;
+    settings.page_tokens = 4;
+    settings.adapter_rank = 16;
+    infer::Engine engine(*machine_.device, machine_.registry, machine_.threads, *bench.model, settings);
+    allocations_ = device_->allocations;
+    std::map<int64_t, std::vector<infer::Choice>> all;
+    const auto submit = [&](std::vector<int32_t> prompt, int64_t most, const nn::Adapter* adapter) {
+      infer::Request request;
+      request.prompt = std::move(prompt);
+      request.max_tokens = most;
+      request.adapter = adapter;
+      engine.submit(std::move(request));
+    };
+    submit({3, 1, 4, 1, 5}, 20, bench.trained->adapter());
+    for (int step = 0; !engine.idle(); ++step) {
+      if (step == 6) submit({2, 7}, 8, nullptr);
+      for (const infer::Output& output : engine.step()) {
+        if (output.token) all[output.request].push_back(*output.token);
+      }
+    }
+    return all;
+  }
+
+  CountingGpu* device_ = nullptr;
+  int allocations_ = 0;  // before the first step
+  Machine machine_{1, "sim32"};
+};
+
+TEST_P(ReplayTest, GivesWhatDecodingGives) {
+  const auto bench = make_bench(machine_, "llama/a", {.lora = true});
+  const auto expected = answers(*bench, false);
+  EXPECT_EQ(device_->recordings, 0);
+  const int launches = std::exchange(device_->launches, 0);
+  const auto found = answers(*bench, true);
+  EXPECT_EQ(device_->allocations, allocations_);
+  EXPECT_EQ(device_->recordings, 2);  // one row with the adapter; one with and one without
+  EXPECT_LT(device_->launches, launches / 2);
+  ASSERT_EQ(found.size(), 2U);
+  for (const auto& [request, tokens] : expected) {
+    ASSERT_EQ(found.at(request).size(), tokens.size());
+    EXPECT_GE(tokens.size(), 8U);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      EXPECT_EQ(found.at(request)[i].id, tokens[i].id) << i;
+      EXPECT_EQ(found.at(request)[i].logprob, tokens[i].logprob) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ReplayTest,
+                         testing::Values(Subject{32, Schedule::forward}, Subject{32, Schedule::random},
+                                         Subject{64, Schedule::backward}),
+                         [](const auto& info) {
+                           return "sim" + std::to_string(info.param.width) + "_" + std::to_string(info.index);
+                         });
+
+}  // namespace
+}  // namespace ingot::parity

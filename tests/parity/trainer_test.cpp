@@ -1,0 +1,154 @@
+// The training loop on a device that works by itself, which gets each step before the result of the one before is seen.
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/tolerance.h"
+#include "tests/data/byte_tokenizer.h"
+#include "tests/data/temp_folder.h"
+#include "tests/parity/golden.h"
+#include "train/initialise.h"
+
+namespace ingot::parity {
+namespace {
+
+constexpr int64_t length = 16;
+constexpr int64_t last = 6;
+
+// What a run tells, in order.
+class Diary : public train::Observer {
+ public:
+  void on_step(const train::StepEvent& event) override {
+    lines.push_back(fmt::format("step {}{}", event.step, event.skipped ? " skipped" : ""));
+    losses.push_back(event.loss);
+    norms.push_back(event.grad_norm);
+    EXPECT_GT(event.step_s, 0);
+    EXPECT_EQ(event.tokens, 2 * length * event.step);
+  }
+  void on_eval(const train::EvalEvent& event) override {
+    lines.push_back(fmt::format("eval {}", event.step));
+    losses.push_back(event.loss);
+  }
+  void on_checkpoint(const train::CheckpointEvent& event) override {
+    lines.push_back(fmt::format("checkpoint {}", event.step));
+  }
+  void on_warning(const train::WarningEvent& event) override { lines.push_back(fmt::format("warning {}", event.step)); }
+
+  std::vector<std::string> lines;
+  std::vector<double> losses;  // of steps and evaluations
+  std::vector<double> norms;   // of steps
+};
+
+class TrainerTest : public testing::Test {
+ protected:
+  TrainerTest() {
+    std::string lines;
+    for (int i = 0; i < 12; ++i) lines += "{\"text\": \"document number " + std::to_string(i) + "\"}\n";
+    const std::vector<data::Source> sources = {{files_.file("a.jsonl", lines)}};
+    ThreadPool pool(1);
+    data_.emplace(data::Dataset::build(sources, *tokenizer_, nullptr, {.packing = {.sequence_length = length}}, pool));
+    eval_.emplace(data::Dataset::build(sources, *tokenizer_, nullptr, {.packing = {.sequence_length = length}}, pool));
+    spec_.family = "llama";
+    spec_.vocab = tokenizer_->size();
+    spec_.hidden = 16;
+    spec_.layers = 1;
+    spec_.heads = 2;
+    spec_.kv_heads = 1;
+    spec_.head_dim = 8;
+    spec_.ffn = 24;
+    spec_.context = 32;
+    spec_.initializer_range = 0.2;
+  }
+
+  // Runs from the run folder's newest checkpoint, until `before` asks to stop before a step.
+  Diary run(Machine& machine, const std::string& name,
+            const std::function<bool(int64_t step, const Tensor& weight)>& before) {
+    const WeightSet weights = train::random_weights(*machine.device, spec_, DType::f32, 11);
+    const auto model = models::make_model(spec_, weights, *machine.device);
+    train::Trained trained(*machine.device, spec_, weights, DType::f32, {});
+    train::Step step(*machine.device, machine.registry, machine.threads, *model, trained, {.sequence_length = length},
+                     false);
+    train::TrainerSettings settings;
+    settings.steps = last;
+    settings.global_batch = 2;
+    settings.schedule = {.lr = 1e-2, .steps = last};
+    settings.eval_every = 4;
+    settings.checkpoint_every = 3;
+    settings.run_dir = files_.path() / name;
+    settings.identity = "{}";
+    Diary diary;
+    train::Trainer trainer(step, *model, weights, trained, {}, *data_, &*eval_, settings, diary);
+    int64_t next = trainer.resume() + 1;
+    const auto stop = [&] { return before(next++, trained.tensors().front().weight); };
+    trainer.run(stop, [](int64_t) {});
+    return diary;
+  }
+
+  void expect_near(const std::vector<double>& found, const std::vector<double>& expected) const {
+    const double bound = tolerance(DType::f32, last * chain_length(spec_, 2 * length));
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (std::isfinite(expected[i])) EXPECT_NEAR(found[i] / expected[i], 1, bound) << i;
+    }
+  }
+
+  data::TempFolder files_;
+  std::unique_ptr<text::Tokenizer> tokenizer_ = data::byte_tokenizer();
+  std::optional<data::Dataset> data_, eval_;
+  spec::ModelSpec spec_;
+};
+
+TEST_F(TrainerTest, DoesWhatItDoesOnTheCpuInTheSameOrder) {
+  Machine cpu(1), sim(1, "sim32");
+  const auto whole = [](int64_t, const Tensor&) { return false; };
+  const Diary expected = run(cpu, "cpu", whole);
+  const Diary found = run(sim, "sim", whole);
+  EXPECT_EQ(found.lines, (std::vector<std::string>{"eval 0", "step 1", "step 2", "step 3", "checkpoint 3", "step 4",
+                                                   "eval 4", "step 5", "step 6", "eval 6", "checkpoint 6"}));
+  EXPECT_EQ(found.lines, expected.lines);
+  expect_near(found.losses, expected.losses);
+  expect_near(found.norms, expected.norms);
+}
+
+TEST_F(TrainerTest, StopsBehindTheStepsThatWereBegunAndGoesOn) {
+  Machine sim(1, "sim32");
+  const auto whole = [](int64_t, const Tensor&) { return false; };
+  const Diary expected = run(sim, "whole", whole);
+  Diary found = run(sim, "parts", [](int64_t step, const Tensor&) { return step == 3; });
+  const Diary rest = run(sim, "parts", whole);
+  EXPECT_EQ(found.lines, (std::vector<std::string>{"eval 0", "step 1", "step 2", "checkpoint 2"}));
+  EXPECT_EQ(rest.lines.front(), "step 3");
+  found.losses.insert(found.losses.end(), rest.losses.begin(), rest.losses.end());
+  EXPECT_EQ(found.losses, expected.losses);
+}
+
+// A weight is infinite while step 2 is computed. Step 3 is begun behind it and has to be begun again.
+TEST_F(TrainerTest, GoesOnBehindASkippedStep) {
+  Machine cpu(1), sim(1, "sim32");
+  const auto broken = [&](Machine& machine) {
+    return [&machine, was = 0.0F](int64_t step, const Tensor& weight) mutable {
+      Device& device = *machine.device;
+      auto* one = static_cast<float*>(weight.data) + data::bos * 16;
+      const float infinite = INFINITY;
+      if (step == 2) {
+        device.copy_to_host(&was, one, sizeof was);
+        device.copy_from_host(one, &infinite, sizeof infinite);
+      }
+      if (step == 3) device.copy_from_host(one, &was, sizeof was);
+      return false;
+    };
+  };
+  const Diary expected = run(cpu, "cpu", broken(cpu));
+  const Diary found = run(sim, "sim", broken(sim));
+  EXPECT_EQ(std::ranges::count(found.lines, "step 2 skipped"), 1);
+  EXPECT_EQ(std::ranges::count(found.lines, "warning 2"), 1);
+  EXPECT_EQ(found.lines, expected.lines);
+  expect_near(found.losses, expected.losses);
+  expect_near(found.norms, expected.norms);
+}
+
+}  // namespace
+}  // namespace ingot::parity
