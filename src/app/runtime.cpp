@@ -1,8 +1,11 @@
 #include "app/runtime.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
+#include "app/bench/support_matrix.h"
+#include "app/device_runs.h"
 #include "backend/cpu/cpu_device.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/first_gpu.h"
@@ -38,15 +41,22 @@ gpu::DriverDeviceSettings gpu_settings() {
   return {.replays = switch_of("INGOT_GRAPHS"), .wait_for_launches = switch_of("INGOT_GPU_WAIT").value_or(false)};
 }
 
+// Whether a committed report has our kernels running on this architecture (bench/reports/device_runs.tsv).
+bool has_run_on(const std::string& architecture) {
+  const std::vector<bench::DeviceRun> runs = bench::device_runs(device_runs_table);
+  return std::any_of(runs.begin(), runs.end(), [&](const auto& run) { return run.architecture == architecture; });
+}
+
 void use_gpu(Runtime& runtime, std::unique_ptr<gpu::GpuDevice> device, std::string model) {
   runtime.device = std::move(device);
   runtime.model = std::move(model);
-  // To go, architecture by architecture, as reports of runs on them are committed to bench/reports.
-  Log(LogLevel::warning)
-      .warning(
-          "{} ({}): our kernels for it are compiled and simulated, and have never run on one; compare with --device "
-          "cpu",
-          runtime.device->name(), runtime.device->arch());
+  if (!has_run_on(runtime.device->arch())) {
+    Log(LogLevel::warning)
+        .warning(
+            "{} ({}): our kernels for it are compiled and simulated, and have never run on one; compare with --device "
+            "cpu",
+            runtime.device->name(), runtime.device->arch());
+  }
 }
 
 void use_cpu(Runtime& runtime) {

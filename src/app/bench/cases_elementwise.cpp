@@ -193,7 +193,7 @@ std::vector<OpCase> elementwise_cases() {
       for (const int64_t n : {0, 1, 17, 131}) cases.push_back(scale_case(dtype, from, n, -0.75F));
       cases.push_back(scale_case(dtype, from, 20000, 1.0F));
     }
-    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {33, 131}, {0, 5}}) {
+    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {5, 64}, {33, 131}, {0, 5}}) {
       cases.push_back(add_bias_case(dtype, rows, width));
       cases.push_back(add_bias_backward_case(dtype, rows, width, false));
       cases.push_back(add_bias_backward_case(dtype, rows, width, true));
@@ -212,7 +212,7 @@ std::vector<OpCase> elementwise_cases() {
     const ops::DropoutAttributes tenth{.probability = 0.1F, .seed = 0x123456789abcdefULL, .stream = 7};
     const ops::DropoutAttributes most{.probability = 0.9F, .seed = 3, .stream = 0xfedcba9876543210ULL};
     const ops::DropoutAttributes never{.probability = 0.0F, .seed = 3, .stream = 1};
-    for (const int64_t width : {1, 3, 17, 33, 131}) {
+    for (const int64_t width : {1, 3, 17, 33, 64, 131}) {
       cases.push_back(dropout_case(dtype, 3, width, tenth, false));
       cases.push_back(dropout_case(dtype, 17, width, most, true));
     }

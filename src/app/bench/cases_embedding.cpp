@@ -69,6 +69,7 @@ std::vector<OpCase> embedding_cases() {
       cases.push_back(embedding_backward_case(dtype, {1, 1, 1}, accumulate));
       cases.push_back(embedding_backward_case(dtype, {131, 17, 33}, accumulate));
       cases.push_back(embedding_backward_case(dtype, {3, 33, 17}, accumulate));
+      cases.push_back(embedding_backward_case(dtype, {9, 5, 64}, accumulate));
       cases.push_back(embedding_backward_case(dtype, {0, 3, 5}, accumulate));
     }
     cases.push_back(embedding_case(dtype, Storage::bf16, {1024, 49152, 576}));

@@ -480,35 +480,4 @@ double time_case(ops::Context& context, const OpCase& op_case, double seconds) {
   return best;
 }
 
-std::string support_matrix(const ops::Registry& registry) {
-  std::string text =
-      "# Support matrix\n\n"
-      "Made from the op registry and the op table (`src/app/bench/`); a test checks that it is current. "
-      "Implementations\n"
-      "are in order of preference: the first one that does not decline a call runs. `INGOT_OPS=op=implementation` "
-      "picks\n"
-      "one. Types are those that the op's tests cover.\n\n"
-      "Rows of `sim` are the GPUs': `cuda` and `hip` have the same kernels. They are compiled for sm_80, sm_90, sm_100 "
-      "(and\n"
-      "PTX of it), gfx90a, gfx942, gfx950 and gfx1100, and every test runs them simulated with 32 and with 64 lanes. "
-      "On a "
-      "GPU\n"
-      "none has been run yet.\n\n"
-      "| op | device | implementations | types |\n|---|---|---|---|\n";
-  for (const ops::Registry::Listing& listing : registry.listings()) {
-    std::vector<std::string> types;
-    for (const OpCase& op_case : op_cases()) {
-      if (op_case.op != listing.op) continue;
-      for (const Operand& operand : op_case.operands) {
-        const std::string type = operand.storage ? name(*operand.storage) : name(operand.dtype);
-        if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
-      }
-    }
-    std::sort(types.begin(), types.end());
-    text += fmt::format("| {} | {} | {} | {} |\n", listing.op, name(listing.device),
-                        fmt::join(listing.implementations, ", "), fmt::join(types, ", "));
-  }
-  return text;
-}
-
 }  // namespace ingot::bench

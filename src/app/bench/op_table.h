@@ -127,7 +127,4 @@ std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const Op
 // ErrorKind::internal when a large case leaves an element of an output NaN or unwritten.
 double time_case(ops::Context& context, const OpCase& op_case, double seconds);
 
-// docs/support-matrix.md: a row an op, with its implementations in order of preference and the types it is tried with.
-std::string support_matrix(const ops::Registry& registry);
-
 }  // namespace ingot::bench

@@ -1,16 +1,48 @@
-// docs/support-matrix.md says what the registries of the backends hold.
+// docs/support-matrix.md says what the registries of the backends hold, and what was done with the kernels.
+#include "app/bench/support_matrix.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
-#include "app/bench/op_table.h"
 #include "backend/cpu/isa.h"
 #include "backend/gpu/ops.h"
+#include "base/error.h"
 
 namespace ingot {
 namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(std::string(INGOT_TEST_DATA) + "/../../" + path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(SupportMatrix, TellsWhatWasDoneWithAnOpsKernels) {
+  ops::Registry registry;
+  gpu::register_ops(registry, DeviceKind::sim);
+  const bench::SupportTables tables{
+      "# made by\nsource\tkernel\ttarget\tregisters\n"
+      "glu.gpu.cpp\tglu_f32\tsm_90\t30\nglu.gpu.cpp\tglu_f32\tgfx942\t30\nglu.gpu.cpp\tglu_bf16\tsm_90\t30\n",
+      "source\tkernel\ttarget\tops\tcase\tstate\tdetail\n"
+      "glu.gpu.cpp\tglu_f32\tgfx942\tadd,glu\tglu: f32\tagrees\tsame bits\n"
+      "glu.gpu.cpp\tglu_bf16\tgfx942\tglu\tglu: bf16\tnot emulated\tno such instruction\n",
+      "architecture\top\tdate\tcommit\treport\nsm_90\tglu\t2026-01-02\tabc\tx.md\n"};
+  const std::string page = bench::support_matrix(registry, tables);
+  EXPECT_NE(page.find("| glu | 2 | sm_90, gfx942 1 of 2 | sim32, sim64 | gfx942 1 of 2 | sm_90 (2026-01-02, abc) |\n"),
+            std::string::npos)
+      << page;
+  EXPECT_NE(page.find("| add | 1 | sm_90, gfx942 | sim32, sim64 | gfx942 | never |\n"), std::string::npos) << page;
+  EXPECT_NE(page.find("| clamp | 0 | not listed yet | sim32, sim64 | not listed yet | never |\n"), std::string::npos);
+}
+
+TEST(SupportMatrix, RefusesARunWithoutItsReport) {
+  EXPECT_THROW(bench::device_runs("architecture\top\tdate\tcommit\treport\nsm_90\tglu\t2026-01-02\tabc\n"), Error);
+  EXPECT_TRUE(bench::device_runs("# none yet\narchitecture\top\tdate\tcommit\treport\n").empty());
+}
 
 #if defined(__x86_64__)
 // `INGOT_WRITE_DOCS=1 test_backend_gpu --gtest_filter=SupportMatrix.*` writes the page anew.
@@ -18,13 +50,14 @@ TEST(SupportMatrix, PageIsCurrent) {
   ops::Registry registry;
   cpu::register_ops(registry, {cpu::Isa::avx512, true});
   gpu::register_ops(registry, DeviceKind::sim);
-  const std::string wanted = bench::support_matrix(registry);
-  const std::string path = std::string(INGOT_TEST_DATA) + "/../../docs/support-matrix.md";
-  if (std::getenv("INGOT_WRITE_DOCS") != nullptr) std::ofstream(path) << wanted;
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_TRUE(text.str() == wanted)
+  const std::string wanted =
+      bench::support_matrix(registry, {text_of("tools/device_code.tsv"), text_of("tools/emulated_kernels.tsv"),
+                                       text_of("bench/reports/device_runs.tsv")});
+  const std::string path = "docs/support-matrix.md";
+  if (std::getenv("INGOT_WRITE_DOCS") != nullptr) {
+    std::ofstream(std::string(INGOT_TEST_DATA) + "/../../" + path) << wanted;
+  }
+  EXPECT_TRUE(text_of(path) == wanted)
       << "docs/support-matrix.md is out of date: INGOT_WRITE_DOCS=1 build/release/tests/test_backend_gpu "
          "--gtest_filter=SupportMatrix.* writes it";
 }

@@ -1,0 +1,210 @@
+// record_launches FOLDER: for every GPU kernel one launch of the op table on the simulated device of 64 lanes, with the
+// memory before and after it, for tools/emulate_amd.py to run the kernel's machine code on. FOLDER gets, for each
+// kernel, NAME.before and NAME.after: device memory from `base` on; and launches.tsv, a line a kernel:
+//   name, source, ops that launch it (commas), op and case of this launch, grid x and y, threads, bytes of dynamic
+//   shared memory, address of the memory, arguments (hexadecimal), and address:bytes:type:tolerance of each allocation
+//   (commas; "scratch" for what the table has no type for).
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "app/bench/op_table.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/ops.h"
+#include "backend/gpu/sim/executor.h"
+#include "base/error.h"
+#include "tensor/tolerance.h"
+
+namespace ingot {
+namespace {
+
+constexpr size_t base = size_t{1} << 40;  // free in every process, and below what the emulator can reach (4 TiB)
+constexpr size_t room = size_t{1} << 30;
+constexpr size_t alignment = 256;
+constexpr int few_blocks = 16;
+
+struct Region {
+  size_t address = 0;
+  size_t bytes = 0;
+  std::string type;
+  double tolerance = 0;
+};
+
+struct Launch {
+  std::string source, op, op_case;
+  gpu::Grid grid;
+  int threads = 0;
+  size_t dynamic_shared_bytes = 0;
+  std::vector<std::byte> args, before, after;
+  std::vector<Region> regions;
+  size_t changed = 0;  // bytes
+};
+
+// What is worth emulating: of launches with few blocks the one that changes most, else the one with fewest blocks.
+bool better(const Launch& a, const Launch& b) {
+  const int64_t blocks_a = a.grid.x * a.grid.y;
+  const int64_t blocks_b = b.grid.x * b.grid.y;
+  if ((blocks_a <= few_blocks) != (blocks_b <= few_blocks)) return blocks_a <= few_blocks;
+  return blocks_a <= few_blocks ? a.changed > b.changed : blocks_a < blocks_b;
+}
+
+// 64 simulated lanes, and memory that is one piece at a fixed address.
+class RecordingDevice : public gpu::GpuDevice {
+ public:
+  RecordingDevice() : executor_(64) {
+    void* wanted = reinterpret_cast<void*>(base);  // NOLINT: an address on purpose
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    memory_ = static_cast<std::byte*>(mmap(wanted, room, PROT_READ | PROT_WRITE, flags, -1, 0));
+    if (memory_ != wanted) throw_error(ErrorKind::resource, "the address {:#x} is not free", base);
+  }
+  ~RecordingDevice() override { munmap(memory_, room); }
+  RecordingDevice(const RecordingDevice&) = delete;
+  RecordingDevice& operator=(const RecordingDevice&) = delete;
+
+  DeviceKind kind() const override { return DeviceKind::sim; }
+  std::string name() const override { return "sim64"; }
+  std::string arch() const override { return "sim64"; }
+  size_t memory_bytes() const override { return room; }
+  size_t memory_available() const override { return room - used_; }
+  int warp_width() const override { return 64; }
+
+  void* allocate(size_t bytes) override {
+    const size_t whole = (bytes + alignment) / alignment * alignment;  // a gap after each
+    if (used_ + whole > room) throw_error(ErrorKind::resource, "{} bytes are needed", bytes);
+    std::byte* data = memory_ + used_;
+    std::memset(data, 0, bytes);
+    std::memset(data + bytes, 0xff, whole - bytes);
+    regions_.push_back({base + used_, bytes, "scratch", 0.0});
+    used_ += whole;
+    ++live_;
+    return data;
+  }
+  void release(void*, size_t) noexcept override {
+    if (--live_ > 0) return;
+    used_ = 0;
+    regions_.clear();
+  }
+  void copy_from_host(void* destination, const void* source, size_t bytes) override {
+    if (bytes > 0) std::memcpy(destination, source, bytes);
+  }
+  void copy_to_host(void* destination, const void* source, size_t bytes) override {
+    if (bytes > 0) std::memcpy(destination, source, bytes);
+  }
+
+  void launch(const gpu::KernelInfo& kernel, const void* args, gpu::Grid grid, size_t dynamic_shared_bytes) override {
+    const auto* arguments = static_cast<const std::byte*>(args);
+    Launch now{kernel.file,
+               case_->op,
+               case_->name,
+               grid,
+               kernel.threads,
+               dynamic_shared_bytes,
+               {arguments, arguments + kernel.args_bytes},
+               {memory_, memory_ + used_},
+               {},
+               regions_};
+    executor_.run(kernel, args, grid, dynamic_shared_bytes, gpu::sim::Schedule::forward);
+    now.after.assign(memory_, memory_ + used_);
+    for (size_t i = 0; i < used_; ++i) now.changed += now.before[i] != now.after[i] ? 1 : 0;
+    ops_[kernel.name].insert(case_->op);
+    const auto [at, added] = best_.try_emplace(kernel.name, now);
+    if (!added && better(now, at->second)) at->second = std::move(now);
+  }
+
+  // Runs the case, and keeps of its launches what is worth keeping. False when no implementation takes it.
+  bool run(const ops::Registry& registry, const bench::OpCase& op_case) {
+    case_ = &op_case;
+    bench::OpCase typed = op_case;
+    typed.run = [&](ops::Context& context, const bench::Arguments& arguments) {
+      for (Region& region : regions_) {
+        region.tolerance = tolerance(DType::f32, op_case.length);
+        for (const Tensor& tensor : arguments.tensors) {
+          if (tensor.data == nullptr || reinterpret_cast<size_t>(tensor.data) != region.address) continue;
+          region.type = ingot::name(tensor.dtype);
+          const bool real = tensor.dtype == DType::f32 || tensor.dtype == DType::bf16 || tensor.dtype == DType::f16;
+          region.tolerance = real ? tolerance(tensor.dtype, op_case.length) : 0.0;
+        }
+      }
+      op_case.run(context, arguments);
+    };
+    Arena none;
+    ops::Context context{*this, registry, none, nullptr};
+    return !bench::output_bytes(context, typed).empty();
+  }
+
+  size_t write(const std::filesystem::path& folder) const {
+    std::ofstream list(folder / "launches.tsv");
+    for (const auto& [kernel, launch] : best_) {
+      std::ofstream(folder / (kernel + ".before"), std::ios::binary)
+          .write(reinterpret_cast<const char*>(launch.before.data()),
+                 static_cast<std::streamsize>(launch.before.size()));
+      std::ofstream(folder / (kernel + ".after"), std::ios::binary)
+          .write(reinterpret_cast<const char*>(launch.after.data()), static_cast<std::streamsize>(launch.after.size()));
+      std::string args;
+      for (const std::byte byte : launch.args) args += fmt::format("{:02x}", static_cast<unsigned>(byte));
+      std::vector<std::string> regions;
+      for (const Region& region : launch.regions) {
+        regions.push_back(fmt::format("{}:{}:{}:{}", region.address, region.bytes, region.type, region.tolerance));
+      }
+      list << fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", kernel, launch.source,
+                          fmt::join(ops_.at(kernel), ","), launch.op, launch.op_case, launch.grid.x, launch.grid.y,
+                          launch.threads, launch.dynamic_shared_bytes, base, args, fmt::join(regions, ","));
+    }
+    list.flush();
+    if (!list) throw_error(ErrorKind::resource, "{} cannot be written", (folder / "launches.tsv").string());
+    return best_.size();
+  }
+
+ private:
+  gpu::sim::Executor executor_;
+  std::byte* memory_ = nullptr;
+  size_t used_ = 0;
+  int live_ = 0;
+  const bench::OpCase* case_ = nullptr;
+  std::vector<Region> regions_;
+  std::map<std::string, Launch> best_;
+  std::map<std::string, std::set<std::string>> ops_;
+};
+
+void record(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  ops::Registry all;
+  gpu::register_ops(all, DeviceKind::sim);
+  RecordingDevice device;
+  size_t cases = 0;
+  for (const ops::Registry::Listing& listing : all.listings()) {
+    for (const std::string& implementation : listing.implementations) {
+      ops::Registry registry;
+      gpu::register_ops(registry, DeviceKind::sim);
+      registry.restrict_to(listing.op, implementation);
+      for (const bench::OpCase& op_case : bench::op_cases()) {
+        if (op_case.op == listing.op && !op_case.timing_only && device.run(registry, op_case)) ++cases;
+      }
+    }
+  }
+  std::cout << fmt::format("{} kernels of {} cases\n", device.write(folder), cases);
+}
+
+}  // namespace
+}  // namespace ingot
+
+int main(int count, char** values) {
+  if (count != 2) {
+    std::cerr << "usage: record_launches FOLDER\n";
+    return 2;
+  }
+  try {
+    ingot::record(values[1]);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""Runs the AMD machine code of every GPU kernel in tinygrad's emulator of instruction sets, and compares the memory it
+leaves with what the simulation of 64 lanes leaves. By hand, when kernels, fragment layouts or compilers change:
+
+  ./run device-code                                           makes the code objects
+  cmake --build build/release --target record_launches && build/release/tests/record_launches build/launches
+  tools/emulate_amd.py --tinygrad CHECKOUT --update           runs them all, writes tools/emulated_kernels.tsv
+  INGOT_WRITE_DOCS=1 build/release/tests/test_backend_gpu --gtest_filter='SupportMatrix.*'
+
+CHECKOUT is a working tree of tinygrad's repository (tinygrad/tinygrad on GitHub; a9069c177a9d of August 2026 made
+the table); its emulator, test/mockgpu/amd, is not in the package on PyPI. Needs numpy, llvm-objdump-22, and
+clang-19 for what the emulator compiles. --kernels REGEX and --targets choose. A kernel that the emulator cannot take is
+in the table with the reason. Exit status 1 when a result differs by more than the op's tolerance.
+
+For each kernel there is one launch of the op table (tests/backend/gpu/record), its memory mapped where it was. The
+emulator starts shared memory as zeros and runs the waves of a block in turns, barrier to barrier: what a device does at
+the same time is not tested. gfx90a's matrix-core instructions are not in its tables, gfx1100 is not run."""
+import argparse
+import concurrent.futures
+import ctypes
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import device_code
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "tools/emulated_kernels.tsv"
+TARGETS = ("gfx942", "gfx950")
+
+
+def map_at(address, size):
+    """Zeroed memory of this process at an address, executable by nobody."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    private_anonymous_fixed = 0x02 | 0x20 | (0x100000 if address else 0)
+    found = libc.mmap(address, (size + 4095) // 4096 * 4096, 3, private_anonymous_fixed, -1, 0)
+    if found in (None, ctypes.c_void_p(-1).value) or (address and found != address):
+        raise OSError(f"no memory at {address:#x}")
+    return found
+
+
+def load(data):
+    """Where the segments of a code object are now: the address of its byte 0."""
+    offset, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    headers = [struct.unpack_from("<IIQQQQQQ", data, offset + i * size) for i in range(count)]
+    segments = [header[2:7] for header in headers if header[0] == 1]
+    base = map_at(0, max(virtual + in_memory for _, virtual, _, _, in_memory in segments) + 64)
+    for at, virtual, _, in_file, _ in segments:
+        ctypes.memmove(base + virtual, data[at : at + in_file], in_file)
+    return base
+
+
+def symbols(data):
+    sections = device_code.sections(data)
+    for _, kind, link, _, content, _ in sections:
+        for at in range(0, len(content) if kind == 11 else 0, 24):  # the dynamic symbols
+            name, _, _, _, value, _ = struct.unpack_from("<IBBHQQ", content, at)
+            yield device_code.text_at(sections[link][4], name), value
+
+
+def metadata(data, kernel):
+    for _, kind, _, _, note, _ in device_code.sections(data):
+        if kind == 7 and struct.unpack_from("<I", note, 8)[0] == 32:
+            body = 12 + (struct.unpack_from("<I", note)[0] + 3) // 4 * 4
+            for found in device_code.unpack(note[body:])[0]["amdhsa.kernels"]:
+                if found[".name"] == kernel:
+                    return found
+    raise ValueError(f"no metadata of {kernel}")
+
+
+def kernel_arguments(args, kernel, grid, threads):
+    """The kernel's argument segment: ours, and those that the compiler has added (code object version 5)."""
+    segment = bytearray(kernel[".kernarg_segment_size"])
+    segment[: len(args)] = args
+    hidden = {"hidden_block_count_x": grid[0], "hidden_block_count_y": grid[1], "hidden_block_count_z": 1,
+              "hidden_group_size_x": threads, "hidden_group_size_y": 1, "hidden_group_size_z": 1, "hidden_grid_dims": 2}
+    for argument in kernel[".args"]:
+        if value := hidden.get(argument[".value_kind"]):
+            struct.pack_into("<I" if argument[".size"] == 4 else "<H", segment, argument[".offset"], value)
+    return segment
+
+
+def user_registers(properties, dispatch, arguments, private_bytes):
+    """What a wave's first scalar registers hold (LLVM's AMDGPU usage, "Initial Kernel Execution State")."""
+    values = []
+    for bit, words in enumerate(
+        ([0, 0, 0, 0], split(dispatch), [0, 0], split(arguments), [0, 0], [0, 0], [private_bytes])
+    ):
+        if properties >> bit & 1:
+            values += words
+    return values
+
+
+def split(address):
+    return [address & 0xFFFFFFFF, address >> 32]
+
+
+def run_kernel(emulator, launch, launches, code):
+    """Runs it, and returns how it compares: {"same": bool, "error": share of the largest value, "within": bool}."""
+    import numpy
+
+    data = (code / f"{launch['source'].removesuffix('.gpu.cpp')}.{launch['target']}").read_bytes()
+    loaded = load(data)
+    descriptor = dict(symbols(data))[launch["kernel"] + ".kd"]
+    at = loaded + descriptor
+    fields = ctypes.string_at(at, 64)
+    shared, private = struct.unpack_from("<II", fields, 0)
+    entry = at + struct.unpack_from("<q", fields, 16)[0]
+    rsrc2, properties, preload = struct.unpack_from("<IHH", fields, 52)
+    if preload:
+        raise ValueError("the kernel wants arguments preloaded into registers")
+    grid, threads = (launch["x"], launch["y"]), launch["threads"]
+    arguments = kernel_arguments(launch["args"], metadata(data, launch["kernel"]), grid, threads)
+    arguments_at = map_at(0, len(arguments) + 64)
+    ctypes.memmove(arguments_at, bytes(arguments), len(arguments))
+    packet = struct.pack("<HHHHHHIIIII", 0, 2, threads, 1, 1, 0, grid[0] * threads, grid[1], 1, private, shared)
+    packet_at = map_at(0, 64)
+    ctypes.memmove(packet_at, packet, len(packet))
+
+    before = (launches / f"{launch['kernel']}.before").read_bytes()
+    after = (launches / f"{launch['kernel']}.after").read_bytes()
+    map_at(launch["base"], len(before))
+    ctypes.memmove(launch["base"], before, len(before))
+    blocks_of_lds = (shared + launch["dynamic_shared_bytes"] + 511) // 512
+    rsrc2 = rsrc2 & ~(0x1FF << 15) | blocks_of_lds << 15
+    emulator.run_asm(
+        entry, len(data), grid[0], grid[1], 1, threads, 1, 1, arguments_at, rsrc2, private, "cdna",
+        user_registers(properties, packet_at, arguments_at, private),
+    )
+    result = ctypes.string_at(launch["base"], len(before))
+    if result == after:
+        return {"same": True, "error": 0.0, "within": True}
+    covered, worst, within = bytearray(len(before)), 0.0, True
+    for address, size, kind, tolerance in launch["regions"]:
+        begin = address - launch["base"]
+        covered[begin : begin + size] = b"\1" * size
+        wanted, found = after[begin : begin + size], result[begin : begin + size]
+        if wanted == found:
+            continue
+        if kind not in ("f32", "bf16", "f16", "scratch"):
+            return {"same": False, "error": float("inf"), "within": False}
+        wanted, found = numbers(numpy, wanted, kind), numbers(numpy, found, kind)
+        if (numpy.isfinite(wanted) != numpy.isfinite(found)).any():
+            return {"same": False, "error": float("inf"), "within": False}
+        finite = numpy.isfinite(wanted)
+        error = float(numpy.abs(wanted[finite] - found[finite]).max() / max(numpy.abs(wanted[finite]).max(), 1e-30))
+        worst, within = max(worst, error), within and error <= tolerance
+    if any(a != b for a, b, known in zip(result, after, covered) if not known):
+        return {"same": False, "error": float("inf"), "within": False}  # beyond what was allocated
+    return {"same": False, "error": worst, "within": within}
+
+
+def numbers(numpy, data, kind):
+    if kind == "bf16":
+        return (numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16).view(numpy.float32).astype(float)
+    kind_of_number = numpy.float16 if kind == "f16" else numpy.float32
+    size = numpy.dtype(kind_of_number).itemsize
+    return numpy.frombuffer(data[: len(data) // size * size], kind_of_number).astype(float)
+
+
+def worker(options):
+    """Reads launches, a JSON line each, and answers with lines. A process of its own, since wrong addresses end it."""
+    os.environ.setdefault("CC", "clang-19")
+    os.environ.setdefault("CACHEDB", str(Path(tempfile.gettempdir()) / "ingot-emulator-cache.db"))
+    sys.path.insert(0, str(options.tinygrad))
+    from test.mockgpu.amd import emu
+
+    emu._get_ftz_lib = lambda: (None, 0)  # our kernels keep subnormal numbers, as their descriptors say
+    for line in sys.stdin:
+        launch = json.loads(line)
+        launch["args"] = bytes.fromhex(launch["args"])
+        try:
+            answer = run_kernel(emu, launch, options.launches, options.code)
+        except Exception as error:  # whatever the emulator does not know
+            answer = {"cannot": " ".join(str(error).split())[-200:]}
+        libc = ctypes.CDLL(None)
+        libc.munmap(ctypes.c_void_p(launch["base"]), ctypes.c_size_t(1 << 30))
+        print(json.dumps(answer), flush=True)
+
+
+class Worker:
+    """A worker process that is started anew after it has died or taken too long."""
+
+    def __init__(self, options):
+        self.options, self.process = options, None
+
+    def run(self, launch):
+        if self.process is None or self.process.poll() is not None:
+            command = [sys.executable, __file__, "--worker", "--tinygrad", str(self.options.tinygrad)]
+            command += ["--launches", str(self.options.launches), "--code", str(self.options.code)]
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        timer = threading.Timer(self.options.seconds, self.process.kill)
+        timer.start()
+        try:
+            self.process.stdin.write(json.dumps(launch) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        in_time = timer.is_alive()
+        timer.cancel()
+        if line:
+            return json.loads(line)
+        self.process.wait()
+        why = "the emulator ended without a result" if in_time else f"no result within {self.options.seconds:.0f} s"
+        return {"cannot": why}
+
+
+def read_launches(folder):
+    for line in (folder / "launches.tsv").read_text(encoding="utf-8").splitlines():
+        kernel, source, ops, op, case, x, y, threads, dynamic, base, args, regions = line.split("\t")
+        split_regions = [region.split(":") for region in regions.split(",")]
+        yield {
+            "kernel": kernel, "source": source, "ops": ops, "case": f"{op}: {case}", "x": int(x), "y": int(y),
+            "threads": int(threads), "dynamic_shared_bytes": int(dynamic), "base": int(base), "args": args,
+            "regions": [(int(at), int(size), kind, float(share)) for at, size, kind, share in split_regions],
+        }  # fmt: skip
+
+
+def limit_of(path, kernel):
+    """What the emulator does otherwise than a device with the code of this kernel; None when nothing is known."""
+    command = ["llvm-objdump-22", "-d", f"--disassemble-symbols={kernel}", str(path)]
+    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if re.search(r"v_mfma_\S+ [av]\[[\d:]+\], (?:a\[|[av]\[[\d:]+\], a\[)", code):
+        return "the emulator's v_mfma reads factors from vector registers alone, not from accumulation registers"
+    if any(int(offset) % 4 for offset in re.findall(r"(?:global|flat)_\w+_dword\w* .*\boffset:(-?\d+)", code)):
+        return "the emulator rounds the addresses of 4 bytes and more down to 4 bytes"
+    return None
+
+
+def verdict(answer, path, kernel):
+    """(state, detail) of the table."""
+    if "cannot" in answer:
+        return "not emulated", answer["cannot"]
+    if answer["same"]:
+        return "agrees", "same bits"
+    if answer["within"]:
+        return "agrees", f"error {answer['error']:.2g}"
+    reason = limit_of(path, kernel)
+    return ("not emulated", reason) if reason else ("DIFFERS", f"error {answer['error']:.2g}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tinygrad", type=Path, required=True, help="a working tree of tinygrad's repository")
+    parser.add_argument("--launches", type=Path, default=ROOT / "build/launches", help="what record_launches wrote")
+    parser.add_argument("--code", type=Path, default=ROOT / "build/release/src/backend/gpu/device", help="code objects")
+    parser.add_argument("--targets", nargs="+", default=TARGETS, choices=TARGETS)
+    parser.add_argument("--kernels", default="", help="a regular expression")
+    parser.add_argument("--seconds", type=float, default=120, help="for one kernel")
+    parser.add_argument("--update", action="store_true", help="write the table")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return worker(options)
+    chosen = [launch for launch in read_launches(options.launches) if re.search(options.kernels, launch["kernel"])]
+    with concurrent.futures.ThreadPoolExecutor(len(options.targets)) as pool:
+        parts = list(pool.map(lambda target: run_target(options, target, chosen), options.targets))
+    rows = {key: row for part in parts for key, row in part.items()}
+    if options.update:
+        update(rows, options)
+    table, _ = device_code.read_table(device_code.TABLE.read_text(encoding="utf-8"))
+    launched = {launch["kernel"] for launch in chosen}
+    missing = sorted({key[1] for key in table if re.search(options.kernels, key[1])} - launched)
+    print(f"no case of the op table launches: {' '.join(missing)}" if missing else "the op table launches every kernel")
+    states = [row[2] for row in rows.values()]
+    print(", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))))
+    return 1 if "DIFFERS" in states or not rows else 0
+
+
+def run_target(options, target, launches):
+    """The table's rows of one target, by a worker of its own."""
+    rows, process = {}, Worker(options)
+    for launch in launches:
+        started = time.monotonic()
+        answer = process.run({**launch, "target": target})
+        path = options.code / f"{launch['source'].removesuffix('.gpu.cpp')}.{target}"
+        state, detail = verdict(answer, path, launch["kernel"])
+        rows[launch["source"], launch["kernel"], target] = (launch["ops"], launch["case"], state, detail)
+        print(f"{launch['kernel']} {target}: {state}, {detail} ({time.monotonic() - started:.1f} s)", flush=True)
+    return rows
+
+
+def update(rows, options):
+    """Replaces the table's rows of what was run; rows of kernels that are no more go when all were asked for."""
+    kept = {}
+    for line in TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []:
+        if line[0] != "#" and not line.startswith("source\t"):
+            source, kernel, target, *rest = line.split("\t")
+            if options.kernels or target not in options.targets:
+                kept[source, kernel, target] = rest
+    kept.update(rows)
+    lines = [
+        "# AMD kernels' machine code in tinygrad's emulator and in the simulation of 64 lanes; by tools/emulate_amd.py.",
+        "\t".join(("source", "kernel", "target", "ops", "case", "state", "detail")),
+    ]
+    lines += ["\t".join((*key, *row)) for key, row in sorted(kept.items())]
+    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
