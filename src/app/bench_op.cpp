@@ -1,5 +1,6 @@
 // ingot bench op: every op against its double-precision reference, then its speed.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "app/bench/op_table.h"
@@ -99,11 +100,16 @@ class BenchOp : public Command {
     Json failed = Json::array();
     Json declined = Json::array();
     int64_t passed = 0;
+    std::map<std::string, bool> right;  // by op that has run
     for (const bench::OpCase& each : bench::op_cases()) {
       if (each.timing_only || !wanted(each.op)) continue;
       const bench::Verdict verdict = compare(context, each);
       const bool wrong = verdict.outcome == bench::Outcome::failed;
       if (wrong && !check_) throw_error(ErrorKind::internal, "{}, {}: {}", each.op, each.name, verdict.text);
+      if (verdict.outcome != bench::Outcome::declined) {
+        bool& all = right.try_emplace(each.op, true).first->second;
+        all = all && !wrong;
+      }
       if (verdict.outcome == bench::Outcome::passed) {
         ++passed;
         continue;
@@ -115,8 +121,13 @@ class BenchOp : public Command {
       output.print(fmt::format("{} cases passed, {} declined, {} failed on {} ({})\n", passed, declined.size(),
                                failed.size(), context.device.name(), context.device.arch()));
     }
+    Json ops = Json::array();
+    for (const auto& [op, all] : right) {
+      if (all) ops.push_back(op);
+    }
     return {{"device", context.device.name()},
             {"arch", context.device.arch()},
+            {"ops", ops},  // every case that ran is right
             {"passed", passed},
             {"declined", declined},
             {"failed", failed}};
