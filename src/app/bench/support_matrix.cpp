@@ -147,6 +147,7 @@ picks one. Types are those that the op's tests cover. Rows of `sim` are the GPUs
 - simulated: every test run has the op's cases on simulated GPUs with 32 and with 64 lanes, under three schedules;
 - emulated: one launch of the kernel's machine code in tinygrad's emulator leaves the memory that the simulation leaves
   (`tools/emulated_kernels.tsv` has errors, and why the emulator cannot take a kernel; by hand, `tools/emulate_amd.py`);
+  kernels that are not in that table yet are not counted here;
 - run on a device: architectures with date and commit, from `bench/reports/device_runs.tsv`.
 
 | op | kernels | compiled | simulated | emulated | run on a device |
