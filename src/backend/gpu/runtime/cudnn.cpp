@@ -86,8 +86,8 @@ class Cudnn : public AttentionLibrary {
     constexpr int workspace = 1003;
     Descriptor pack(functions_, cudnn::variant_pack);
     pack.set_integers(unique_ids, uids);
-    pack.set(data_pointers, cudnn::pointer_type, static_cast<int64_t>(data.size()), data.data());
-    pack.set(workspace, cudnn::pointer_type, 1, &workspace_);
+    pack.set_pointers(data_pointers, cudnn::pointer_type, data);
+    pack.set_pointers(workspace, cudnn::pointer_type, {workspace_});
     pack.finalize("a call's data");
     functions_.check(functions_.SetStream(handle_, stream), "a stream");
     functions_.check(functions_.Execute(handle_, with.plan.front().get(), pack.get()), "attention");
@@ -122,8 +122,8 @@ class Cudnn : public AttentionLibrary {
     const Descriptor* rows_from = nullptr;  // where sequences begin, in units of `multiplier` elements
     int64_t multiplier = 1;
   };
-  Descriptor tensor(int64_t uid, cudnn::Data type, std::vector<int64_t> dimensions, std::vector<int64_t> strides,
-                    TensorMore more) const {
+  Descriptor tensor(int64_t uid, cudnn::Data type, const std::vector<int64_t>& dimensions,
+                    const std::vector<int64_t>& strides, TensorMore more) const {
     Descriptor made(functions_, cudnn::tensor);
     made.set_integers(900, {type == cudnn::bf16 ? 16 : 4}).set_choice(901, cudnn::data_type_type, type);
     made.set_integers(902, dimensions).set_integers(903, strides).set_integers(906, {uid});
@@ -197,7 +197,7 @@ class Cudnn : public AttentionLibrary {
     const Descriptor& operation = keep(std::move(attention));
     Descriptor graph(functions_, cudnn::graph);
     graph.set_descriptor(801, operation);
-    if (handle_ != nullptr) graph.set(800, cudnn::handle_type, 1, &handle_);
+    if (handle_ != nullptr) graph.set_pointers(800, cudnn::handle_type, {handle_});
     graph.finalize("the graph");
     return {std::move(parts), std::move(graph)};
   }
@@ -277,7 +277,7 @@ class Cudnn : public AttentionLibrary {
     }
     if (handle_ == nullptr) return;
     Descriptor ready(functions_, cudnn::plan);
-    ready.set(400, cudnn::handle_type, 1, &handle_).set_descriptor(401, config);
+    ready.set_pointers(400, cudnn::handle_type, {handle_}).set_descriptor(401, config);
     ready.finalize("a plan");
     made.plan.push_back(std::move(ready));
     for (std::vector<Descriptor>* parts : {&knobs, &graph.parts}) {

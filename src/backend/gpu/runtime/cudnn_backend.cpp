@@ -35,10 +35,14 @@ Descriptor& Descriptor::set_flag(int attribute) {
   return set(attribute, boolean_type, 1, &yes);
 }
 
+Descriptor& Descriptor::set_pointers(int attribute, Type type, const std::vector<void*>& values) {
+  return set(attribute, type, static_cast<int64_t>(values.size()), static_cast<const void*>(values.data()));
+}
+
 Descriptor& Descriptor::set_descriptors(int attribute, const std::vector<const Descriptor*>& values) {
   std::vector<void*> raw;
   for (const Descriptor* value : values) raw.push_back(value->get());
-  return set(attribute, descriptor_type, static_cast<int64_t>(raw.size()), raw.data());
+  return set_pointers(attribute, descriptor_type, raw);
 }
 
 void Descriptor::finalize(const char* what) { functions_->check(functions_->Finalize(descriptor_), what); }
@@ -66,7 +70,7 @@ std::vector<Descriptor> Descriptor::descriptors(int attribute, Kind kind, size_t
   }
   int64_t returned = 0;
   functions_->check(functions_->GetAttribute(descriptor_, attribute, descriptor_type, static_cast<int64_t>(most),
-                                             &returned, raw.data()),
+                                             &returned, static_cast<void*>(raw.data())),
                     "an attribute");
   while (static_cast<int64_t>(made.size()) > returned) made.pop_back();
   return made;

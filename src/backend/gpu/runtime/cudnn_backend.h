@@ -92,6 +92,7 @@ class Descriptor {
   Descriptor& set_integers(int attribute, const std::vector<int64_t>& values);
   Descriptor& set_choice(int attribute, Type type, int value);
   Descriptor& set_flag(int attribute);
+  Descriptor& set_pointers(int attribute, Type type, const std::vector<void*>& values);
   Descriptor& set_descriptors(int attribute, const std::vector<const Descriptor*>& values);
   Descriptor& set_descriptor(int attribute, const Descriptor& value) { return set_descriptors(attribute, {&value}); }
   // Ends its making; ErrorKind::unavailable when the library does not support what it describes.

@@ -41,7 +41,7 @@ struct Node {
   template <class T>
   std::vector<T> all(int attribute) const {
     const std::vector<std::byte>& bytes = attributes.at(attribute);
-    std::vector<T> values(bytes.size() / sizeof(T));
+    std::vector<T> values(bytes.size() / sizeof(T));  // NOLINT(bugprone-sizeof-expression): of pointers, too
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
