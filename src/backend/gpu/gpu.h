@@ -59,6 +59,9 @@ struct alignas(16) Bytes16 {
 //   MmaLongA, MmaLongB          32 columns of an operand: 32 / mma_k tiles, `at`
 //   mma_long_a(piece),          from registers: piece(row, p) returns 16 bytes, columns 8 p to 8 p + 7 of row `row` of a
 //     mma_long_b(piece)           (column of b), p < 4. Which columns come together is the target's choice, alike for a and b
+//   MmaDeepA, MmaDeepB          mma_deep columns of an operand, 16 or 32: as many as a load from shared memory brings at best
+//   mma_load_deep_a(at),        as mma_load_a and mma_load_b, which columns come together being the target's choice
+//     mma_load_deep_b(at)
 //   mma_row(i), mma_column(i)   where sums.at[i] belongs
 //   mma_lane_rows               rows that a lane has parts of: 1 or 2; mma_lane_row(i), which of them sums.at[i] is in
 //   mma_neighbours              1, 2 or 4: so many sums, from at[multiple of it] on, are neighbours in a row

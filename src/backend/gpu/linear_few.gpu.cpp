@@ -14,11 +14,12 @@ struct FewArgs {
   void* y;             // [tokens, out]
   const void* x;       // [tokens, in], rows aligned to 16 bytes
   const void* weight;  // [out, in], aligned to 16 bytes
-  int64_t out, in;
-  int64_t row_bytes;  // of the weight
-  int tokens;         // 1 to 16
-  int splits;         // warps that share 16 rows: 1, 2, 4 or 8, at most the block's warps
-  bool y_f32;         // else bf16
+  int64_t out;
+  int in;
+  int row_bytes;  // of the weight
+  int tokens;     // 1 to 16
+  int splits;     // warps that share 16 rows: 1, 2, 4 or 8, at most the block's warps
+  bool y_f32;     // else bf16
   bool accumulate;
 };
 
@@ -78,7 +79,7 @@ struct Rooms {
 };
 
 // Where a row's span begins in the weight. There are rows past the last one, which repeat it.
-GPU_FN int64_t row_begin(const FewArgs& a, int64_t row, int64_t column_byte) {
+GPU_FN int64_t row_begin(const FewArgs& a, int64_t row, int column_byte) {
   return (row < a.out ? row : a.out - 1) * a.row_bytes + column_byte;
 }
 
@@ -93,10 +94,10 @@ GPU_FN Bytes16 load_last(const uint8_t* from, int64_t left) {
 }
 
 template <Stored S>
-GPU_FN Span<S> fetch(const FewArgs& a, int64_t first_row, int64_t span) {
+GPU_FN Span<S> fetch(const FewArgs& a, int64_t first_row, int span) {
   const auto* weight = static_cast<const uint8_t*>(a.weight);
-  const int64_t column_byte = span * Span<S>::bytes;
-  const int64_t bytes = a.row_bytes - column_byte < Span<S>::bytes ? a.row_bytes - column_byte : Span<S>::bytes;
+  const int column_byte = span * Span<S>::bytes;
+  const int bytes = a.row_bytes - column_byte < Span<S>::bytes ? a.row_bytes - column_byte : Span<S>::bytes;
   const int64_t total = a.out * a.row_bytes;
   Span<S> fetched;
   GPU_UNROLL
@@ -127,15 +128,15 @@ GPU_FN void keep(uint8_t* room, const Span<S>& fetched) {
 struct Work {
   const uint8_t* room;
   int64_t first_row;
-  int64_t column;  // the span's first
-  int64_t left;    // columns from there on
+  int column;  // the span's first
+  int left;    // columns from there on
 };
 
 template <Stored S>
 GPU_FN const uint8_t* row_of(const FewArgs& a, const Work& work, int row) {
   const uint8_t* at = work.room + row * Span<S>::stride;
   if constexpr (Span<S>::aligned == 16) return at;
-  const int64_t column_byte = work.column / unit_elements<S> * unit_bytes<S>;
+  const int column_byte = work.column / unit_elements<S> * unit_bytes<S>;
   return at + static_cast<int>(row_begin(a, work.first_row + row, column_byte) & 15);
 }
 
@@ -169,7 +170,7 @@ struct Sums<Bf16> {
   template <Stored S>
   GPU_FN void add(const FewArgs& a, const Work& work) {
     const auto* x = static_cast<const Bf16*>(a.x);
-    const int end = work.left < Span<S>::elements ? static_cast<int>(work.left) : Span<S>::elements;
+    const int end = work.left < Span<S>::elements ? work.left : Span<S>::elements;
     for (int chunk = 0; chunk < end; chunk += 32) {
       const MmaLongA weights = mma_long_a([&](int row, int piece) {
         const int element = chunk + piece * 8;
@@ -178,7 +179,8 @@ struct Sums<Bf16> {
       const MmaLongB tokens = mma_long_b([&](int token, int piece) {
         const int element = chunk + piece * 8;
         const bool there = token < a.tokens && element < work.left;
-        return there ? load_pack<Bf16, 8>(x + token * a.in + work.column + element) : Pack<Bf16, 8>{};
+        return there ? load_pack<Bf16, 8>(x + static_cast<int64_t>(token) * a.in + work.column + element)
+                     : Pack<Bf16, 8>{};
       });
       GPU_UNROLL
       for (int t = 0; t < 32 / mma_k; ++t) mma(at, weights.at[t], tokens.at[t]);
@@ -198,14 +200,14 @@ struct Sums<float> {
   template <Stored S>
   GPU_FN void add(const FewArgs& a, const Work& work) {
     const uint8_t* row = row_of<S>(a, work, lane_index() % tile);
-    const float* x = static_cast<const float*>(a.x) + work.column;
-    for (int element = lane_index() / tile * 8; element < Span<S>::elements; element += warp_width / tile * 8) {
-      if (element >= work.left) break;
+    const int end = work.left < Span<S>::elements ? work.left : Span<S>::elements;
+    for (int element = lane_index() / tile * 8; element < end; element += warp_width / tile * 8) {
       const Floats<8> weights = weights_at<S>(row, element);
+      const float* x = static_cast<const float*>(a.x) + work.column + element;
       GPU_UNROLL
       for (int t = 0; t < tile; ++t) {
         if (t < a.tokens) {
-          const Floats<8> token = load_floats<8>(x + t * a.in + element);
+          const Floats<8> token = load_floats<8>(x + static_cast<uint32_t>(t * a.in));
           GPU_UNROLL
           for (int i = 0; i < 8; ++i) at[t] = fma(weights.at[i], token.at[i], at[t]);
         }
@@ -228,18 +230,18 @@ GPU_FN void multiply_few(const FewArgs& a) {
   const int groups = warps / a.splits;  // of 16 rows
   const int64_t first_group = static_cast<int64_t>(block_index()) * groups;
   const int64_t first_row = (first_group + warp_index() / a.splits) * tile;
-  const int64_t spans = (a.in + Span<S>::elements - 1) / Span<S>::elements;
+  const int spans = (a.in + Span<S>::elements - 1) / Span<S>::elements;
   uint8_t* room = rooms.of_warp[warp_index()];
 
   Sums<X> sums;
-  int64_t span = warp_index() % a.splits;
+  int span = warp_index() % a.splits;
   Span<S> next = {};
   if (span < spans) next = fetch<S>(a, first_row, span);
   for (; span < spans; span += a.splits) {
     keep<S>(room, next);
     if (span + a.splits < spans) next = fetch<S>(a, first_row, span + a.splits);
     warp_barrier();
-    const int64_t column = span * Span<S>::elements;
+    const int column = span * Span<S>::elements;
     sums.template add<S>(a, {room, first_row, column, a.in - column});
     warp_barrier();
   }
@@ -307,6 +309,7 @@ std::string decline(const ops::Context& context, const Tensor&, const Tensor& x,
   if (attributes.any_rows) return "sums in an order of its own";
   if (x.shape[0] > tuning_of(device_of(context)).few_tokens) return "serves few tokens";
   if (weight.in % 8 != 0 || !aligned(x.data) || !aligned(weight.data)) return "rows are not whole packs of 16 bytes";
+  if (weight.in >= int64_t{1} << 27) return "rows too long to count in 32 bits";
   return "";
 }
 
@@ -329,8 +332,8 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& 
                  .x = x.data,
                  .weight = weight.data,
                  .out = weight.out,
-                 .in = weight.in,
-                 .row_bytes = static_cast<int64_t>(row_bytes(weight.storage, weight.in)),
+                 .in = static_cast<int>(weight.in),
+                 .row_bytes = static_cast<int>(row_bytes(weight.storage, weight.in)),
                  .tokens = static_cast<int>(x.shape[0]),
                  .splits = splits,
                  .y_f32 = y.dtype == DType::f32,

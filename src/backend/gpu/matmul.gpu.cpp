@@ -29,13 +29,13 @@ struct TileArgs {
 // NT: a is stored [m, k] and b [n, k]; NN: b is stored [k, n]; TN: and a [k, m].
 GPU_KERNEL(gemm_nt_64, TileArgs, 256)
 GPU_KERNEL(gemm_nt_128, TileArgs, 256)
-GPU_KERNEL(gemm_nt_256, TileArgs, 256)
+GPU_KERNEL(gemm_nt_large, TileArgs, 256)
 GPU_KERNEL(gemm_nn_64, TileArgs, 256)
 GPU_KERNEL(gemm_nn_128, TileArgs, 256)
-GPU_KERNEL(gemm_nn_256, TileArgs, 256)
+GPU_KERNEL(gemm_nn_large, TileArgs, 256)
 GPU_KERNEL(gemm_tn_64, TileArgs, 256)
 GPU_KERNEL(gemm_tn_128, TileArgs, 256)
-GPU_KERNEL(gemm_tn_256, TileArgs, 256)
+GPU_KERNEL(gemm_tn_large, TileArgs, 256)
 GPU_KERNEL(gemm_nt_stored_64, TileArgs, 256)  // b is a weight of any storage
 GPU_KERNEL(gemm_nt_stored_128, TileArgs, 256)
 
@@ -55,6 +55,8 @@ namespace {
 constexpr int threads = 256;
 constexpr int depth = tile_depth;
 constexpr int stages = async_groups + 1;
+// Columns of the large tiles: where copies wait in registers there is room for no more than 128.
+constexpr int large_columns = async_groups > 1 ? 256 : 128;
 
 // Where an element is in a stage of an operand. Rows are 64 bytes, half of the banks: with the turn by row / 2
 // eight rows fill them all.
@@ -222,6 +224,27 @@ GPU_FN void put(const TileArgs& a, int64_t row, int64_t column, Floats<count> su
   }
 }
 
+// 16 rows, or columns, of a stage from `first` and k on.
+template <int rows, bool turned>
+GPU_FN MmaDeepA load_rows(const Bf16* stage, int first, int k) {
+  static_assert(!turned || mma_deep == mma_k);
+  if constexpr (turned) {
+    return {{mma_load_a_transposed([=](int i, int row) { return stage + place_across<rows>(k + i, first + row); })}};
+  } else {
+    return mma_load_deep_a([=](int row, int i) { return stage + place_along(first + row, k + i); });
+  }
+}
+template <int columns, bool turned>
+GPU_FN MmaDeepB load_columns(const Bf16* stage, int first, int k) {
+  static_assert(!turned || mma_deep == mma_k);
+  if constexpr (turned) {
+    return {{mma_load_b_transposed(
+        [=](int i, int column) { return stage + place_across<columns>(k + i, first + column); })}};
+  } else {
+    return mma_load_deep_b([=](int column, int i) { return stage + place_along(first + column, k + i); });
+  }
+}
+
 template <int rows, int columns, class A, class B>
 GPU_FN void multiply(const TileArgs& a, A from_a, B from_b, int64_t first_row, int64_t first_column) {
   // Warps stand 2 x 4 (32 lanes) or 2 x 2 (64 lanes) over the tile.
@@ -261,30 +284,18 @@ GPU_FN void multiply(const TileArgs& a, A from_a, B from_b, int64_t first_row, i
     const Bf16* const a_stage = a_of(step);
     const Bf16* const b_stage = b_of(step);
     GPU_UNROLL
-    for (int k0 = 0; k0 < depth; k0 += mma_k) {
-      MmaB b[tiles_n];
+    for (int k = 0; k < depth; k += mma_deep) {
+      MmaDeepB b[tiles_n];
       GPU_UNROLL
-      for (int j = 0; j < tiles_n; ++j) {
-        const int first = warp_column + j * 16;
-        if constexpr (B::turned) {
-          b[j] = mma_load_b_transposed(
-              [=](int k, int column) { return b_stage + place_across<columns>(k0 + k, first + column); });
-        } else {
-          b[j] = mma_load_b([=](int column, int k) { return b_stage + place_along(first + column, k0 + k); });
-        }
-      }
+      for (int j = 0; j < tiles_n; ++j) b[j] = load_columns<columns, B::turned>(b_stage, warp_column + j * 16, k);
       GPU_UNROLL
       for (int i = 0; i < tiles_m; ++i) {
-        const int first = warp_row + i * 16;
-        MmaA part;
-        if constexpr (A::turned) {
-          part =
-              mma_load_a_transposed([=](int k, int row) { return a_stage + place_across<rows>(k0 + k, first + row); });
-        } else {
-          part = mma_load_a([=](int row, int k) { return a_stage + place_along(first + row, k0 + k); });
-        }
+        const MmaDeepA part = load_rows<rows, A::turned>(a_stage, warp_row + i * 16, k);
         GPU_UNROLL
-        for (int j = 0; j < tiles_n; ++j) mma(sums[i][j], part, b[j]);
+        for (int j = 0; j < tiles_n; ++j) {
+          GPU_UNROLL
+          for (int t = 0; t < mma_deep / mma_k; ++t) mma(sums[i][j], part.at[t], b[j].at[t]);
+        }
       }
     }
     finish(step + stages - 1);
@@ -347,13 +358,13 @@ GPU_FN void multiply_stored(const TileArgs& a) {
 
 GPU_KERNEL_BODY(gemm_nt_64, TileArgs) { multiply_copied<64, 64, false, false>(a); }
 GPU_KERNEL_BODY(gemm_nt_128, TileArgs) { multiply_copied<128, 128, false, false>(a); }
-GPU_KERNEL_BODY(gemm_nt_256, TileArgs) { multiply_copied<128, 256, false, false>(a); }
+GPU_KERNEL_BODY(gemm_nt_large, TileArgs) { multiply_copied<128, large_columns, false, false>(a); }
 GPU_KERNEL_BODY(gemm_nn_64, TileArgs) { multiply_copied<64, 64, false, true>(a); }
 GPU_KERNEL_BODY(gemm_nn_128, TileArgs) { multiply_copied<128, 128, false, true>(a); }
-GPU_KERNEL_BODY(gemm_nn_256, TileArgs) { multiply_copied<128, 256, false, true>(a); }
+GPU_KERNEL_BODY(gemm_nn_large, TileArgs) { multiply_copied<128, large_columns, false, true>(a); }
 GPU_KERNEL_BODY(gemm_tn_64, TileArgs) { multiply_copied<64, 64, true, true>(a); }
 GPU_KERNEL_BODY(gemm_tn_128, TileArgs) { multiply_copied<128, 128, true, true>(a); }
-GPU_KERNEL_BODY(gemm_tn_256, TileArgs) { multiply_copied<128, 256, true, true>(a); }
+GPU_KERNEL_BODY(gemm_tn_large, TileArgs) { multiply_copied<128, large_columns, true, true>(a); }
 GPU_KERNEL_BODY(gemm_nt_stored_64, TileArgs) { multiply_stored<64, 64>(a); }
 GPU_KERNEL_BODY(gemm_nt_stored_128, TileArgs) { multiply_stored<128, 128>(a); }
 
@@ -376,11 +387,11 @@ bool in_packs(const void* data, int64_t ld, int64_t inner) { return aligned(data
 
 // Kernels of one form, by tile.
 struct Form {
-  const Kernel<TileArgs>*tile_64, *tile_128, *tile_256;
+  const Kernel<TileArgs>*tile_64, *tile_128, *large;
 };
-constexpr Form nt{&gemm_nt_64, &gemm_nt_128, &gemm_nt_256};
-constexpr Form nn{&gemm_nn_64, &gemm_nn_128, &gemm_nn_256};
-constexpr Form tn{&gemm_tn_64, &gemm_tn_128, &gemm_tn_256};
+constexpr Form nt{&gemm_nt_64, &gemm_nt_128, &gemm_nt_large};
+constexpr Form nn{&gemm_nn_64, &gemm_nn_128, &gemm_nn_large};
+constexpr Form tn{&gemm_tn_64, &gemm_tn_128, &gemm_tn_large};
 constexpr Form nt_stored{&gemm_nt_stored_64, &gemm_nt_stored_128, nullptr};
 
 void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
@@ -394,7 +405,9 @@ void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
     launch(context, kernel, {blocks(rows, columns)}, args,
            stage_bytes(rows, columns) * static_cast<size_t>(tuning.gemm_stages));
   };
-  if (form.tile_256 != nullptr && blocks(128, 256) >= tuning.large_tile_blocks) return start(*form.tile_256, 128, 256);
+  if (form.large != nullptr && blocks(128, tuning.large_columns) >= tuning.large_tile_blocks) {
+    return start(*form.large, 128, tuning.large_columns);
+  }
   if (args.m > 64 && blocks(128, 128) >= tuning.tile_blocks) return start(*form.tile_128, 128, 128);
   start(*form.tile_64, 64, 64);
 }

@@ -130,19 +130,23 @@ GPU_FN void multiply_on_matrix_cores(const GemmArgs& a) {
       next_b = fetch_b(k0 + depth);
     }
     GPU_UNROLL
-    for (int k = 0; k < depth; k += mma_k) {
-      MmaB b[tiles_n];
+    for (int inner = 0; inner < depth; inner += mma_deep) {
+      MmaDeepB b[tiles_n];
       GPU_UNROLL
       for (int j = 0; j < tiles_n; ++j) {
-        b[j] = mma_load_b(shared.b + (warp_column + j * 16) * stride + k, stride);
+        const Bf16* from = shared.b + (warp_column + j * 16) * stride + inner;
+        b[j] = mma_load_deep_b([=](int column, int k) { return from + column * stride + k; });
       }
       GPU_UNROLL
       for (int i = 0; i < tiles_m; ++i) {
         if (i * 16 >= left_m) break;
-        const MmaA part = mma_load_a(shared.a + (warp_row + i * 16) * stride + k, stride);
+        const Bf16* from = shared.a + (warp_row + i * 16) * stride + inner;
+        const MmaDeepA part = mma_load_deep_a([=](int row, int k) { return from + row * stride + k; });
         GPU_UNROLL
         for (int j = 0; j < tiles_n; ++j) {
-          if (j * 16 < left_n) mma(sums[i][j], part, b[j]);
+          if (j * 16 >= left_n) continue;
+          GPU_UNROLL
+          for (int t = 0; t < mma_deep / mma_k; ++t) mma(sums[i][j], part.at[t], b[j].at[t]);
         }
       }
     }

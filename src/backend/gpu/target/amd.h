@@ -281,6 +281,35 @@ GPU_FN MmaLongB mma_long_b(Piece piece) {
   mma_pieces(b.at, piece);
   return b;
 }
+#if defined(__GFX9__)  // 16 bytes a lane at a time: of CDNA 2 and 3 for two instructions
+inline constexpr int mma_deep = 32;
+using MmaDeepA = MmaLongA;
+using MmaDeepB = MmaLongB;
+template <class At>
+GPU_FN MmaDeepA mma_load_deep_a(At at) {
+  return mma_long_a([=](int row, int p) { return *reinterpret_cast<const Bytes16*>(at(row, 8 * p)); });
+}
+template <class At>
+GPU_FN MmaDeepB mma_load_deep_b(At at) {
+  return mma_long_b([=](int column, int p) { return *reinterpret_cast<const Bytes16*>(at(column, 8 * p)); });
+}
+#else
+inline constexpr int mma_deep = 16;
+struct MmaDeepA {
+  MmaA at[1];
+};
+struct MmaDeepB {
+  MmaB at[1];
+};
+template <class At>
+GPU_FN MmaDeepA mma_load_deep_a(At at) {
+  return {{mma_load_a(at)}};
+}
+template <class At>
+GPU_FN MmaDeepB mma_load_deep_b(At at) {
+  return {{mma_load_b(at)}};
+}
+#endif
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
 #if defined(__gfx950__)
   c.at = __builtin_amdgcn_mfma_f32_16x16x32_bf16(b.at, a.at, c.at, 0, 0, 0);

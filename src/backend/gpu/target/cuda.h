@@ -196,6 +196,21 @@ GPU_FN MmaLongB mma_long_b(Piece piece) {
   }
   return b;
 }
+inline constexpr int mma_deep = 16;
+struct MmaDeepA {
+  MmaA at[1];
+};
+struct MmaDeepB {
+  MmaB at[1];
+};
+template <class At>
+GPU_FN MmaDeepA mma_load_deep_a(At at) {
+  return {{mma_load_a(at)}};
+}
+template <class At>
+GPU_FN MmaDeepB mma_load_deep_b(At at) {
+  return {{mma_load_b(at)}};
+}
 GPU_FN void mma_half(float* c, const MmaA& a, uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

@@ -177,23 +177,26 @@ struct MmaA {
 struct MmaB {
   uint16_t at[mma_parts];
 };
-// Element (row, column) of what `at` leads to, of which a device asks the first of 8 columns only.
-template <class At>
+// Element (row, column) of what `at` leads to. Of `asked` columns a device asks the first only: of 8 where it has
+// ldmatrix, else of 4, and every one where it does not transpose.
+template <int asked, class At>
 GPU_FN uint16_t mma_element(At at, int row, int column) {
-  return at(row, column / 8 * 8)[column % 8].bits;
+  return at(row, column / asked * asked)[column % asked].bits;
 }
+inline constexpr int mma_asked = warp_width == 32 ? 8 : 4;
+inline constexpr int mma_asked_transposed = warp_width == 32 ? 8 : 1;
 template <class At>
 GPU_FN MmaA mma_load_a(At at) {
   const int lane = thread_index() % warp_width;
   MmaA a;
-  for (int i = 0; i < mma_parts; ++i) a.at[i] = mma_element(at, mma_a_row(lane, i), mma_a_k(lane, i));
+  for (int i = 0; i < mma_parts; ++i) a.at[i] = mma_element<mma_asked>(at, mma_a_row(lane, i), mma_a_k(lane, i));
   return a;
 }
 template <class At>
 GPU_FN MmaB mma_load_b(At at) {
   const int lane = thread_index() % warp_width;
   MmaB b;
-  for (int i = 0; i < mma_parts; ++i) b.at[i] = mma_element(at, mma_b_column(lane, i), mma_b_k(lane, i));
+  for (int i = 0; i < mma_parts; ++i) b.at[i] = mma_element<mma_asked>(at, mma_b_column(lane, i), mma_b_k(lane, i));
   return b;
 }
 inline constexpr bool mma_transposes = warp_width == 32;
@@ -201,14 +204,16 @@ template <class At>
 GPU_FN MmaA mma_load_a_transposed(At at) {
   const int lane = thread_index() % warp_width;
   MmaA a;
-  for (int i = 0; i < mma_parts; ++i) a.at[i] = mma_element(at, mma_a_k(lane, i), mma_a_row(lane, i));
+  for (int i = 0; i < mma_parts; ++i)
+    a.at[i] = mma_element<mma_asked_transposed>(at, mma_a_k(lane, i), mma_a_row(lane, i));
   return a;
 }
 template <class At>
 GPU_FN MmaB mma_load_b_transposed(At at) {
   const int lane = thread_index() % warp_width;
   MmaB b;
-  for (int i = 0; i < mma_parts; ++i) b.at[i] = mma_element(at, mma_b_k(lane, i), mma_b_column(lane, i));
+  for (int i = 0; i < mma_parts; ++i)
+    b.at[i] = mma_element<mma_asked_transposed>(at, mma_b_k(lane, i), mma_b_column(lane, i));
   return b;
 }
 template <class T>
@@ -232,6 +237,21 @@ struct MmaLongB {
   MmaB at[2];
 };
 #if INGOT_GPU_SIM == 32
+inline constexpr int mma_deep = 16;
+struct MmaDeepA {
+  MmaA at[1];
+};
+struct MmaDeepB {
+  MmaB at[1];
+};
+template <class At>
+GPU_FN MmaDeepA mma_load_deep_a(At at) {
+  return {{mma_load_a(at)}};
+}
+template <class At>
+GPU_FN MmaDeepB mma_load_deep_b(At at) {
+  return {{mma_load_b(at)}};
+}
 template <class Piece>
 GPU_FN MmaLongA mma_long_a(Piece piece) {
   const int lane = thread_index() % warp_width;
@@ -260,6 +280,17 @@ GPU_FN MmaLongA mma_long_a(Piece piece) {
 template <class Piece>
 GPU_FN MmaLongB mma_long_b(Piece piece) {
   return __builtin_bit_cast(MmaLongB, piece(thread_index() % 16, thread_index() % 64 / 16));
+}
+inline constexpr int mma_deep = 32;
+using MmaDeepA = MmaLongA;
+using MmaDeepB = MmaLongB;
+template <class At>
+GPU_FN MmaDeepA mma_load_deep_a(At at) {
+  return mma_long_a([=](int row, int p) { return *reinterpret_cast<const Bytes16*>(at(row, 8 * p)); });
+}
+template <class At>
+GPU_FN MmaDeepB mma_load_deep_b(At at) {
+  return mma_long_b([=](int column, int p) { return *reinterpret_cast<const Bytes16*>(at(column, 8 * p)); });
 }
 #endif
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
