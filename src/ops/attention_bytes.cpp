@@ -1,5 +1,7 @@
 #include "ops/attention_bytes.h"
 
+#include <algorithm>
+
 namespace ingot::ops {
 
 size_t attention_thread_bytes(int64_t head_dim) {
@@ -9,9 +11,15 @@ size_t attention_thread_bytes(int64_t head_dim) {
   return static_cast<size_t>(8 * 64 * padded + 2 * 96 * 64 + 1024) * sizeof(float);
 }
 
-size_t attention_bytes(int64_t tokens, int64_t /*longest*/, int64_t heads, int64_t head_dim, int threads) {
+size_t attention_units_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim) {
+  const int64_t rows = tokens * heads * ((longest + attention_unit_keys - 1) / attention_unit_keys);
+  return static_cast<size_t>(rows * head_dim * 4 + 63) / 64 * 64 + static_cast<size_t>(rows * 8 + 63) / 64 * 64;
+}
+
+size_t attention_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads) {
   const size_t row_sums = (static_cast<size_t>(tokens * heads) * sizeof(float) + 63) / 64 * 64;
-  return row_sums + static_cast<size_t>(threads) * attention_thread_bytes(head_dim);
+  const size_t units = std::min(attention_units_bytes(tokens, longest, heads, head_dim), size_t{16} << 20);
+  return std::max(row_sums + static_cast<size_t>(threads) * attention_thread_bytes(head_dim), units);
 }
 
 }  // namespace ingot::ops

@@ -10,6 +10,12 @@ namespace ingot::ops {
 // with `threads` threads and sequences of at most `longest` tokens.
 size_t attention_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads);
 
+// A GPU that decodes takes the keys of a sequence in units of so many places.
+inline constexpr int64_t attention_unit_keys = 128;
+// What it needs to have a block for each unit: for each, a row of sums and two numbers a token and head. Where scratch
+// has less, a block goes over all units. `attention_bytes` counts it up to 16 MiB: what needs more has many tokens.
+size_t attention_units_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim);
+
 // The part of it that each CPU thread has for itself: operand panels, a block of scores and sums.
 size_t attention_thread_bytes(int64_t head_dim);
 

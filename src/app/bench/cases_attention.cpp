@@ -334,14 +334,16 @@ std::vector<OpCase> attention_cases() {
   std::vector<OpCase> cases;
   const std::vector<int64_t> mixed{1, 5, 64, 0, 65, 130};
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const auto& [lengths, heads] : std::vector<std::pair<std::vector<int64_t>, Heads>>{{mixed, {3, 1, 16}},
-                                                                                            {{7, 66}, {4, 2, 20}},
-                                                                                            {{70}, {2, 2, 64}},
-                                                                                            {{3, 50}, {8, 1, 80}},
-                                                                                            {{67}, {2, 1, 128}},
-                                                                                            {{9, 4}, {20, 1, 8}},
-                                                                                            {{5}, {1, 1, 256}},
-                                                                                            {{6}, {2, 2, 3}}}) {
+    for (const auto& [lengths, heads] :
+         std::vector<std::pair<std::vector<int64_t>, Heads>>{{mixed, {3, 1, 16}},
+                                                             {{7, 66}, {4, 2, 20}},
+                                                             {{70}, {2, 2, 64}},
+                                                             {{3, 50}, {8, 1, 80}},
+                                                             {{67}, {2, 1, 128}},
+                                                             {{9, 4}, {20, 1, 8}},
+                                                             {{5}, {1, 1, 256}},
+                                                             {{34, 20}, {2, 1, 256, 30, 3.0F}},
+                                                             {{6}, {2, 2, 3}}}) {
       cases.push_back(forward_case(dtype, lengths, heads, heads.d != 80));
       cases.push_back(backward_case(dtype, lengths, heads, sum_of(lengths) < 20));
     }
@@ -349,6 +351,8 @@ std::vector<OpCase> attention_cases() {
     cases.push_back(paged_case(dtype, {1, 1, 1}, {1, 40, 130}, 16, {6, 2, 16}));
     cases.push_back(paged_case(dtype, {5, 1, 70, 0}, {5, 33, 100, 7}, 5, {3, 1, 20}));
     cases.push_back(paged_case(dtype, {2}, {65}, 64, {4, 4, 64}));
+    cases.push_back(paged_case(dtype, {1, 1}, {140, 20}, 16, {4, 1, 256}));
+    cases.push_back(paged_case(dtype, {3, 20}, {200, 20}, 16, {4, 2, 128, 100, 3.0F}));
     // Window, softcap and slopes, alone and together; windows below, at and above a block of keys.
     for (const Heads heads : {Heads{3, 1, 20, 5},
                               {4, 2, 16, 64},

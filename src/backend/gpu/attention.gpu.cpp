@@ -2,23 +2,6 @@
 // and the paged cache. What the tiles of attention_mma.gpu.cpp do not take comes here.
 #include "backend/gpu/attention_args.h"
 
-namespace ingot::gpu {
-
-struct PagedAttentionArgs {
-  void* out;
-  const void* q;
-  const void* k;  // [pages, page, kv_heads d]
-  const void* v;
-  const int32_t* query_offsets;  // [sequences + 1]
-  const int32_t* lengths;        // [sequences]
-  const int32_t* tables;         // [sequences, most_pages]
-  int64_t tokens, most_pages, page;
-  int32_t sequences, heads, kv_heads, d;
-  ScoreArgs score;
-};
-
-}  // namespace ingot::gpu
-
 GPU_KERNEL_TYPES(attention, PackedAttentionArgs, 256)
 GPU_KERNEL_TYPES(attention_dq, PackedAttentionArgs, 256)
 GPU_KERNEL_TYPES(attention_dkv, PackedAttentionArgs, 256)
@@ -286,21 +269,7 @@ std::string decline_backward(const Context&, const Tensor&, const Tensor&, const
 void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
                const ops::PagedLayout& layout, ops::AttentionAttributes attributes) {
   launch(context, of_type(paged_attention, q.dtype), {blocks_of(q.shape[0], warps_of(context)), attributes.heads},
-         {.out = out.data,
-          .q = q.data,
-          .k = pages.k.data,
-          .v = pages.v.data,
-          .query_offsets = layout.query_offsets.as<int32_t>(),
-          .lengths = layout.lengths.as<int32_t>(),
-          .tables = layout.tables.as<int32_t>(),
-          .tokens = q.shape[0],
-          .most_pages = layout.tables.shape[1],
-          .page = pages.k.shape[1],
-          .sequences = static_cast<int32_t>(layout.lengths.shape[0]),
-          .heads = static_cast<int32_t>(attributes.heads),
-          .kv_heads = static_cast<int32_t>(attributes.kv_heads),
-          .d = static_cast<int32_t>(attributes.head_dim),
-          .score = score_args(attributes)});
+         paged_args(out, q, pages, layout, attributes));
 }
 std::string decline_paged(const Context&, const Tensor&, const Tensor&, const ops::KvPages&, const ops::PagedLayout&,
                           ops::AttentionAttributes attributes) {

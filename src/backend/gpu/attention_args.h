@@ -4,6 +4,9 @@
 #include "backend/gpu/functions.h"
 
 #if !GPU_KERNEL_PASS
+#include <fmt/format.h>
+
+#include "backend/gpu/launch.h"
 #include "ops/attention.h"
 #endif
 
@@ -31,6 +34,19 @@ struct PackedAttentionArgs {
   void* dk;
   void* dv;
   int64_t tokens;
+  int32_t sequences, heads, kv_heads, d;
+  ScoreArgs score;
+};
+
+struct PagedAttentionArgs {
+  void* out;
+  const void* q;
+  const void* k;  // [pages, page, kv_heads d]
+  const void* v;
+  const int32_t* query_offsets;  // [sequences + 1]
+  const int32_t* lengths;        // [sequences]
+  const int32_t* tables;         // [sequences, most_pages]
+  int64_t tokens, most_pages, page;
   int32_t sequences, heads, kv_heads, d;
   ScoreArgs score;
 };
@@ -81,6 +97,15 @@ inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
   return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
 }
 
+// Why the kernels on matrix tiles do not take it, or nothing.
+inline std::string decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors) {
+  if (tensors.begin()->dtype != DType::bf16) return "takes bf16 only";
+  if (a.head_dim > 256) return fmt::format("heads of {} elements; at most 256", a.head_dim);
+  if (a.head_dim % 8 != 0) return fmt::format("heads of {} elements; a multiple of 8", a.head_dim);
+  if (!(a.scale > 0)) return fmt::format("a scale of {}; above 0", a.scale);
+  return in_packs(8, tensors) ? std::string() : "tensors that are not aligned to 16 bytes";
+}
+
 inline PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                                        const Tensor& v, const Tensor& offsets, const ops::AttentionAttributes& a) {
   return {.out = out.data,
@@ -91,6 +116,25 @@ inline PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, con
           .offsets = offsets.as<int32_t>(),
           .tokens = q.shape[0],
           .sequences = static_cast<int32_t>(offsets.shape[0] - 1),
+          .heads = static_cast<int32_t>(a.heads),
+          .kv_heads = static_cast<int32_t>(a.kv_heads),
+          .d = static_cast<int32_t>(a.head_dim),
+          .score = score_args(a)};
+}
+
+inline PagedAttentionArgs paged_args(const Tensor& out, const Tensor& q, const ops::KvPages& pages,
+                                     const ops::PagedLayout& layout, const ops::AttentionAttributes& a) {
+  return {.out = out.data,
+          .q = q.data,
+          .k = pages.k.data,
+          .v = pages.v.data,
+          .query_offsets = layout.query_offsets.as<int32_t>(),
+          .lengths = layout.lengths.as<int32_t>(),
+          .tables = layout.tables.as<int32_t>(),
+          .tokens = q.shape[0],
+          .most_pages = layout.tables.shape[1],
+          .page = pages.k.shape[1],
+          .sequences = static_cast<int32_t>(layout.lengths.shape[0]),
           .heads = static_cast<int32_t>(a.heads),
           .kv_heads = static_cast<int32_t>(a.kv_heads),
           .d = static_cast<int32_t>(a.head_dim),

@@ -1,8 +1,12 @@
-// Flash attention on the matrix cores (Dao 2023, arXiv 2307.08691) for bf16 and packed sequences: a block has 64
-// queries of one head (64 keys in the gradient of keys and values) and goes over the keys (queries) tile by tile. Tiles
-// start at the sequence's own first token and sums run in order, so results are deterministic and know nothing of the
-// neighbours in the pack.
-#include "backend/gpu/attention_args.h"
+// Flash attention on the matrix cores (Dao 2023, arXiv 2307.08691) for bf16 and packed sequences. A warp has 16 or 32
+// queries of a head (keys, in the gradient of keys and values) and its block goes over the keys (queries) tile by tile,
+// the next tile under way while this one is multiplied. Scores become operands of the second product in registers.
+// Tiles start at the sequence's own first token and sums run in order, so results are deterministic and know nothing of
+// the neighbours in the pack.
+//
+// bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes below. No block takes more than
+// 64 KiB of shared memory, which all devices have.
+#include "backend/gpu/attention_tiles.h"
 
 namespace ingot::gpu {
 
@@ -11,464 +15,526 @@ struct FlashArgs {
   float* delta;  // [heads, tokens]: <dout, out>, made by the first kernel of the backward pass
 };
 
+// A kernel's shape for heads of up to `d` elements (64, 128 or 256), by lanes a warp. `wide`: an operand takes 8
+// registers of a lane (RDNA 3), so that fewer rows fit.
+struct FlashShape {
+  int warps;
+  int tiles;  // of 16 rows, a warp
+  int inner;  // rows of the tiles that the block goes over
+
+  GPU_FN constexpr int rows() const { return 16 * warps * tiles; }
+  // Two stages of two tiles; with 32 lanes also `kept` matrices of the block's own rows.
+  GPU_FN constexpr size_t shared_bytes(int d, int lanes, int kept) const {
+    return static_cast<size_t>((4 * inner + (lanes == 32 ? kept * rows() : 0)) * d * 2);
+  }
+};
+GPU_FN constexpr FlashShape forward_shape(int d, int lanes, bool wide) {
+  return d == 256 ? FlashShape{4, 1, lanes == 64 ? 32 : 16} : FlashShape{4, wide && d == 128 ? 1 : 2, 32};
+}
+GPU_FN constexpr FlashShape dq_shape(int d, int lanes) {
+  return d == 64    ? FlashShape{4, 2, 32}
+         : d == 128 ? FlashShape{4, lanes / 32, 32}
+                    : FlashShape{2, 1, lanes == 64 ? 32 : 16};
+}
+GPU_FN constexpr FlashShape dkv_shape(int d, int lanes) {
+  return d == 256 ? FlashShape{2, 1, lanes == 64 ? 32 : 16} : FlashShape{4, lanes / 32, 32};
+}
+
 }  // namespace ingot::gpu
 
 // The suffix is the most elements of a head.
-GPU_KERNEL(flash_64, PackedAttentionArgs, 128)
-GPU_KERNEL(flash_128, PackedAttentionArgs, 128)
-GPU_KERNEL(flash_256, PackedAttentionArgs, 128)
+GPU_KERNEL_PAIRED(flash_64, PackedAttentionArgs, 4)
+GPU_KERNEL_PAIRED(flash_128, PackedAttentionArgs, 4)
+GPU_KERNEL_WARPS(flash_256, PackedAttentionArgs, 4)
 GPU_KERNEL(flash_delta, FlashArgs, 128)
-GPU_KERNEL(flash_dq_64, FlashArgs, 128)
-GPU_KERNEL(flash_dq_128, FlashArgs, 128)
-GPU_KERNEL(flash_dkv_64, FlashArgs, 128)
-GPU_KERNEL(flash_dkv_128, FlashArgs, 128)
+GPU_KERNEL_PAIRED(flash_dq_64, FlashArgs, 4)
+GPU_KERNEL_WARPS(flash_dq_128, FlashArgs, 4)
+GPU_KERNEL_WARPS(flash_dq_256, FlashArgs, 2)
+GPU_KERNEL_PAIRED(flash_dkv_64, FlashArgs, 4)
+GPU_KERNEL_WARPS(flash_dkv_128, FlashArgs, 4)
+GPU_KERNEL_WARPS(flash_dk_256, FlashArgs, 2)
+GPU_KERNEL_WARPS(flash_dv_256, FlashArgs, 2)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-constexpr int threads = 128;
-constexpr int warps = threads / warp_width;
-constexpr int tile = 64;                       // queries, or keys, of a block
-constexpr int warp_tiles = tile / 16 / warps;  // 16-row tiles of a warp
-constexpr float log2_e = 1.44269504F;
-constexpr float ln_2 = 0.693147181F;
-
-GPU_FN float infinity() { return bits_of<float>(0x7f800000); }
-
-// Row strides in shared memory: 16 bytes more than the rows, so that neighbouring rows lie in other banks.
-template <int columns>
-constexpr int stride_of = columns + 8;
-
-// Which 64 tokens of which sequence block b has. Sequence s gets the blocks from offsets[s] / 64 + s on: enough of
-// them.
+// Which tokens of which sequence a block has. Sequence s gets the blocks from offsets[s] / rows + s on: enough of them.
 struct Place {
-  int64_t start;   // of the sequence, in the pack
-  int64_t length;  // of the sequence
-  int64_t first;   // of the block, in the sequence; not below `length`: the block has nothing to do
+  int64_t start;  // of the sequence, in the pack
+  int length;     // of the sequence
+  int first;      // of the block, in the sequence; not below `length`: the block has nothing to do
 };
-GPU_FN Place place_of(const PackedAttentionArgs& a) {
-  const int64_t block = block_index();
+GPU_FN Place place_of(const PackedAttentionArgs& a, int rows, int block) {
   int low = 0;
   int high = a.sequences - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
-    if (a.offsets[middle] / tile + middle <= block) {
+    if (a.offsets[middle] / rows + middle <= block) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
-  const int64_t start = a.offsets[low];
-  return {start, a.offsets[low + 1] - start, (block - (start / tile + low)) * tile};
+  const int start = a.offsets[low];
+  return {start, a.offsets[low + 1] - start, (block - (start / rows + low)) * rows};
 }
+// Later queries see more keys: their blocks start first.
+GPU_FN int longest_first() { return grid_blocks() - 1 - block_index(); }
 
-// Rows [first, first + rows) of a matrix into shared memory; zeros from row `end` and from column d on.
-template <int rows, int columns>
-GPU_FN void copy_rows(Bf16* to, const Bf16* from, int64_t row_stride, int64_t first, int64_t end, int d) {
-  for (int p = thread_index(); p < rows * columns / 8; p += threads) {
-    const int row = p / (columns / 8);
-    const int column = p % (columns / 8) * 8;
-    Pack<Bf16, 8> pack = {};
-    if (first + row < end && column < d) pack = load_pack<Bf16, 8>(from + (first + row) * row_stride + column);
-    store_pack<Bf16, 8>(to + row * stride_of<columns> + column, pack);
-  }
-}
-
-// The same, transposed: [columns][rows].
-template <int rows, int columns>
-GPU_FN void copy_transposed(Bf16* to, const Bf16* from, int64_t row_stride, int64_t first, int64_t end, int d) {
-  for (int p = thread_index(); p < rows * columns / 8; p += threads) {
-    const int row = p % rows;
-    const int column = p / rows * 8;
-    Pack<Bf16, 8> pack = {};
-    if (first + row < end && column < d) pack = load_pack<Bf16, 8>(from + (first + row) * row_stride + column);
-    for (int i = 0; i < 8; ++i) to[(column + i) * stride_of<rows> + row] = pack.at[i];
-  }
-}
-
-// 16 rows of a, as a lane holds them.
-template <int columns>
-struct RowTile {
-  MmaA at[columns / mma_k];
-};
-template <int columns>
-GPU_FN RowTile<columns> load_rows(const Bf16* from) {
-  RowTile<columns> rows;
-  GPU_UNROLL
-  for (int k = 0; k < columns / mma_k; ++k) rows.at[k] = mma_load_a(from + k * mma_k, stride_of<columns>);
-  return rows;
-}
-// The block's 64 rows of a matrix, through shared memory `room` (64 rows of D) into the registers of their warps.
-template <int D>
-GPU_FN void stage(RowTile<D> (&rows)[warp_tiles], Bf16* room, const Bf16* from, int64_t row_stride, const Place& place,
-                  int d) {
-  block_barrier();  // what was in `room` has been read
-  copy_rows<tile, D>(room, from, row_stride, place.first, place.length, d);
-  block_barrier();
-  GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
-    rows[r] = load_rows<D>(room + (warp_index() * warp_tiles + r) * 16 * stride_of<D>);
-  }
-}
-
-// Where a sequence's rows of one head begin, and how far apart they are.
+// A sequence's rows of one head.
 struct HeadRows {
   int64_t start, stride;
+  int end, d;
+  GPU_FN Source source(const void* matrix) const { return {static_cast<const Bf16*>(matrix) + start, stride, end, d}; }
+  GPU_FN Bf16* row(void* matrix, int row) const { return static_cast<Bf16*>(matrix) + start + row * stride; }
 };
 GPU_FN HeadRows head_rows(const PackedAttentionArgs& a, const Place& place, int heads, int head) {
   const int64_t stride = static_cast<int64_t>(heads) * a.d;
-  return {place.start * stride + static_cast<int64_t>(head) * a.d, stride};
+  return {place.start * stride + static_cast<int64_t>(head) * a.d, stride, place.length, a.d};
 }
 
-// sums += rows b^T for 16 rows of b in shared memory.
-template <int columns>
-GPU_FN void multiply(MmaSums& sums, const RowTile<columns>& rows, const Bf16* b) {
-  GPU_UNROLL
-  for (int k = 0; k < columns / mma_k; ++k) mma(sums, rows.at[k], mma_load_b(b + k * mma_k, stride_of<columns>));
-}
+// Two stages of two tiles of `inner` rows, of which one is multiplied while the other fills.
+template <int D, int inner, int threads>
+struct Stages {
+  Bf16* room;
+  TileCopy<inner, D, threads> left_copy, right_copy;
 
-template <int columns>
-struct Output {
-  MmaSums at[columns / 16] = {};
+  GPU_FN Tile<D> left(int stage) const { return {room + stage * 2 * inner * D}; }
+  GPU_FN Tile<D> right(int stage) const { return {room + (stage * 2 + 1) * inner * D}; }
+  GPU_FN void begin(int stage, const Source& from_left, const Source& from_right, int first) {
+    left_copy.begin(left(stage), from_left, first);
+    right_copy.begin(right(stage), from_right, first);
+  }
+  // Afterwards all of the stage is there, and nobody reads the other one.
+  GPU_FN void end() {
+    left_copy.copies.end();
+    right_copy.copies.end();
+    block_barrier();
+  }
 };
-// sums += rows b^T for all rows of b: [columns][inner] in shared memory.
-template <int columns, int inner>
-GPU_FN void multiply_all(Output<columns>& sums, const RowTile<inner>& rows, const Bf16* b) {
+
+// The warp's part of the block's own rows, through `room` (the block's rows of D).
+template <int D, int tiles, int warps, bool in_registers>
+GPU_FN Rows<D, tiles, in_registers> own_rows(Bf16* room, const Source& from, int first) {
+  TileCopy<16 * tiles * warps, D, warps * warp_width> copy = {};
+  copy.begin({room}, from, first);
+  copy.copies.end();
+  block_barrier();
+  const Rows<D, tiles, in_registers> rows(Tile<D>{room}.from_row(warp_index() * tiles * 16));
+  if constexpr (in_registers) block_barrier();  // `room` may be used again
+  return rows;
+}
+// Kept in registers are at most this many 4-byte registers of a lane.
+template <int D, int tiles, int matrices, int most>
+constexpr bool keeps = static_cast<int>(sizeof(MmaA)) / 4 * (D / mma_k) * tiles * matrices <= most;
+
+GPU_FN MmaA operand_of(const MmaSums* sums) {
+  MmaSums part[operand_tiles];
   GPU_UNROLL
-  for (int n = 0; n < columns / 16; ++n) multiply<inner>(sums.at[n], rows, b + n * 16 * stride_of<inner>);
+  for (int j = 0; j < operand_tiles; ++j) part[j] = sums[j];
+  return mma_operand(part);
 }
 
-// Rows first + 16 r + ... of the block's 64, r counting its tiles over the warps.
-template <int columns>
-GPU_FN void put(Bf16* to, int64_t row_stride, int64_t first, int64_t end, int d, const Output<columns>& sums,
-                const float (&factors)[mma_lane_rows]) {
-  GPU_UNROLL
-  for (int n = 0; n < columns / 16; ++n) {
+// Softmax of 16 queries as far as they have seen keys.
+struct Softmax {
+  float top[mma_lane_rows];    // of what becomes of products (Exponents)
+  float total[mma_lane_rows];  // the lane's part of the sum of weights over it
+  GPU_FN Softmax() {
     GPU_UNROLL
-    for (int i = 0; i < MmaSums::count; ++i) {
-      const int64_t row = first + mma_row(i);
-      const int column = n * 16 + mma_column(i);
-      if (row < end && column < d) {
-        to[row * row_stride + column] = from_float<Bf16>(sums.at[n].at[i] * factors[mma_lane_row(i)]);
+    for (int m = 0; m < mma_lane_rows; ++m) {
+      top[m] = -infinity();
+      total[m] = 0;
+    }
+  }
+
+  // Scores become weights; what was summed before is to be multiplied by `share`.
+  template <int count>
+  GPU_FN void add(MmaSums (&scores)[count], float factor, float (&share)[mma_lane_rows]) {
+    float base[mma_lane_rows];
+    GPU_UNROLL
+    for (int m = 0; m < mma_lane_rows; ++m) {
+      float most = top[m];
+      GPU_UNROLL
+      for (int n = 0; n < count; ++n) {
+        GPU_UNROLL
+        for (int i = 0; i < MmaSums::count; ++i) {
+          if (mma_lane_row(i) == m) most = scores[n].at[i] > most ? scores[n].at[i] : most;
+        }
+      }
+      most = row_max(most);
+      base[m] = most > -infinity() ? most * factor : 0.0F;  // nothing seen so far: every weight is 0
+      share[m] = power_of_two(fma(top[m], factor, -base[m]));
+      top[m] = most;
+      total[m] *= share[m];
+    }
+    GPU_UNROLL
+    for (int n = 0; n < count; ++n) {
+      GPU_UNROLL
+      for (int i = 0; i < MmaSums::count; ++i) {
+        const int m = mma_lane_row(i);
+        scores[n].at[i] = power_of_two(fma(scores[n].at[i], factor, -base[m]));
+        total[m] += scores[n].at[i];
       }
     }
   }
-}
+};
 
-GPU_FN bool sees(const ScoreArgs& a, int64_t query, int64_t key, int64_t length) {
-  return key <= query && query < length && (a.window <= 0 || key > query - a.window);
-}
-
-GPU_FN float over_row_lanes_sum(float value) {
-  GPU_UNROLL
-  for (int mask = mma_row_mask; mask < mma_row_mask_end; mask *= 2) value += shuffle_xor(value, mask);
-  return value;
-}
-GPU_FN float over_row_lanes_max(float value) {
-  GPU_UNROLL
-  for (int mask = mma_row_mask; mask < mma_row_mask_end; mask *= 2) {
-    const float other = shuffle_xor(value, mask);
-    value = other > value ? other : value;
-  }
-  return value;
-}
-
-template <int D, int keys>
+template <int D>
 GPU_FN void forward(const PackedAttentionArgs& a) {
-  auto* const k_tile = dynamic_shared<Bf16>();         // [keys][D]
-  Bf16* const v_tile = k_tile + keys * stride_of<D>;   // [D][keys]
-  Bf16* const weights = v_tile + D * stride_of<keys>;  // [64][keys]
-  const Place place = place_of(a);
+  constexpr FlashShape shape = forward_shape(D, warp_width, sizeof(MmaA) == 32);
+  constexpr int tiles = shape.tiles;
+  constexpr int block_rows = shape.rows();
+  constexpr int keys = shape.inner;
+  constexpr bool in_registers = warp_width == 64 || keeps<D, tiles, 1, 32>;
+  const Place place = place_of(a, block_rows, longest_first());
   if (place.first >= place.length) return;
   const int head = block_index_y();
-  const auto [q_start, q_stride] = head_rows(a, place, a.heads, head);
-  const auto [kv_start, kv_stride] = head_rows(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
+  const HeadRows q_rows = head_rows(a, place, a.heads, head);
+  const HeadRows kv_rows = head_rows(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
+  const Source k = kv_rows.source(a.k);
+  const Source v = kv_rows.source(a.v);
 
-  RowTile<D> q[warp_tiles];
-  stage<D>(q, k_tile, static_cast<const Bf16*>(a.q) + q_start, q_stride, place, a.d);
-  Output<D> out[warp_tiles];
-  float top[warp_tiles][mma_lane_rows];
-  float total[warp_tiles][mma_lane_rows] = {};
-  GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
-    for (float& each : top[r]) each = -infinity();
-  }
+  Stages<D, keys, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
+  const auto q = own_rows<D, tiles, shape.warps, in_registers>(
+      dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * keys * D), q_rows.source(a.q), place.first);
+  MmaSums out[tiles][D / 16] = {};
+  Softmax softmax[tiles];
 
-  const int64_t last = place.first + tile < place.length ? place.first + tile : place.length;
-  for (int64_t k0 = first_key(a.score, place.first) / keys * keys; k0 < last; k0 += keys) {
-    block_barrier();
-    copy_rows<keys, D>(k_tile, static_cast<const Bf16*>(a.k) + kv_start, kv_stride, k0, place.length, a.d);
-    copy_transposed<keys, D>(v_tile, static_cast<const Bf16*>(a.v) + kv_start, kv_stride, k0, place.length, a.d);
-    block_barrier();
+  const Exponents exponents(a.score);
+  const float slope = slope_of(a.score, head);
+  const int window = window_of(a.score);
+  const int first = place.first + warp_index() * tiles * 16;  // of the warp's queries
+  const int last_key = (place.first + block_rows < place.length ? place.first + block_rows : place.length) - 1;
+  int k0 = static_cast<int>(first_key(a.score, place.first)) / keys * keys;
+  stages.begin(0, k, v, k0);
+  for (int stage = 0; k0 <= last_key; k0 += keys, stage ^= 1) {
+    stages.end();
+    if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
+    if (none_sees(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window)) continue;
+    const bool whole = all_see(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window);
+    MmaSums scores[tiles][keys / 16] = {};
+    multiply(scores, q, stages.left(stage), 0);
+    bool changed = false;
+    float share[tiles][mma_lane_rows];
     GPU_UNROLL
-    for (int r = 0; r < warp_tiles; ++r) {
-      const int row = (warp_index() * warp_tiles + r) * 16;
-      MmaSums scores[keys / 16] = {};
-      float most[mma_lane_rows];
-      for (float& each : most) each = -infinity();
-      GPU_UNROLL
-      for (int n = 0; n < keys / 16; ++n) {
-        multiply<D>(scores[n], q[r], k_tile + n * 16 * stride_of<D>);
+    for (int r = 0; r < tiles; ++r) {
+      if (!exponents.plain) {
         GPU_UNROLL
-        for (int i = 0; i < MmaSums::count; ++i) {
-          const int64_t query = place.first + row + mma_row(i);
-          const int64_t key = k0 + n * 16 + mma_column(i);
-          const float score = sees(a.score, query, key, place.length)
-                                  ? score_of(a.score, scores[n].at[i], head, key - query).value * log2_e
-                                  : -infinity();
-          scores[n].at[i] = score;
-          float& largest = most[mma_lane_row(i)];
-          largest = score > largest ? score : largest;
+        for (int n = 0; n < keys / 16; ++n) {
+          GPU_UNROLL
+          for (int i = 0; i < MmaSums::count; ++i) {
+            const int distance = k0 + n * 16 + mma_column(i) - (first + r * 16 + mma_row(i));
+            scores[r][n].at[i] = exponents.bent(scores[r][n].at[i], slope, distance).value;
+          }
         }
       }
-      float share[mma_lane_rows];
-      float base[mma_lane_rows];
-      GPU_UNROLL
-      for (int m = 0; m < mma_lane_rows; ++m) {
-        const float largest = over_row_lanes_max(most[m]);
-        const float new_top = largest > top[r][m] ? largest : top[r][m];
-        base[m] = new_top > -infinity() ? new_top : 0.0F;  // nothing seen so far: every weight is 0
-        share[m] = power_of_two(top[r][m] - base[m]);
-        top[r][m] = new_top;
-        total[r][m] *= share[m];
-      }
-      GPU_UNROLL
-      for (int n = 0; n < keys / 16; ++n) {
+      if (!whole) {
         GPU_UNROLL
-        for (int i = 0; i < MmaSums::count; ++i) {
-          const float weight = power_of_two(scores[n].at[i] - base[mma_lane_row(i)]);
-          total[r][mma_lane_row(i)] += weight;
-          weights[(row + mma_row(i)) * stride_of<keys> + n * 16 + mma_column(i)] = from_float<Bf16>(weight);
+        for (int n = 0; n < keys / 16; ++n) {
+          GPU_UNROLL
+          for (int i = 0; i < MmaSums::count; ++i) {
+            if (!sees(first + r * 16 + mma_row(i), k0 + n * 16 + mma_column(i), window)) {
+              scores[r][n].at[i] = -infinity();
+            }
+          }
         }
       }
+      softmax[r].add(scores[r], exponents.factor, share[r]);
       GPU_UNROLL
-      for (int n = 0; n < D / 16; ++n) {
+      for (int m = 0; m < mma_lane_rows; ++m) changed = changed || share[r][m] != 1.0F;
+    }
+    if (warp_ballot(changed) != 0) {
+      GPU_UNROLL
+      for (int r = 0; r < tiles; ++r) {
         GPU_UNROLL
-        for (int i = 0; i < MmaSums::count; ++i) out[r].at[n].at[i] *= share[mma_lane_row(i)];
+        for (int n = 0; n < D / 16; ++n) {
+          GPU_UNROLL
+          for (int i = 0; i < MmaSums::count; ++i) out[r][n].at[i] *= share[r][mma_lane_row(i)];
+        }
       }
-      warp_barrier();
-      multiply_all<D, keys>(out[r], load_rows<keys>(weights + row * stride_of<keys>), v_tile);
+    }
+    GPU_UNROLL
+    for (int j = 0; j < keys / mma_k; ++j) {
+      MmaA weights[tiles];
+      GPU_UNROLL
+      for (int r = 0; r < tiles; ++r) weights[r] = operand_of(scores[r] + j * operand_tiles);
+      multiply_transposed<D>(out, weights, stages.right(stage), j * mma_k);
     }
   }
   GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
-    const int64_t row = place.first + (warp_index() * warp_tiles + r) * 16;
+  for (int r = 0; r < tiles; ++r) {
+    const int row = first + r * 16;
     float factors[mma_lane_rows];
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
-      total[r][m] = over_row_lanes_sum(total[r][m]);
-      factors[m] = 1.0F / total[r][m];
+      softmax[r].total[m] = row_sum(softmax[r].total[m]);
+      factors[m] = 1.0F / softmax[r].total[m];
     }
-    put<D>(static_cast<Bf16*>(a.out) + q_start, q_stride, row, place.length, a.d, out[r], factors);
+    put_rows(q_rows.row(a.out, row), q_rows.stride, place.length - row, a.d, out[r], factors);
     if (a.lse == nullptr) continue;
     GPU_UNROLL
     for (int i = 0; i < MmaSums::count; ++i) {
       if (mma_column(i) == 0 && row + mma_row(i) < place.length) {
         const int m = mma_lane_row(i);
-        a.lse[head * a.tokens + place.start + row + mma_row(i)] = fma(top[r][m], ln_2, logarithm(total[r][m]));
+        a.lse[head * a.tokens + place.start + row + mma_row(i)] =
+            fma(softmax[r].top[m] * exponents.factor, ln_2, logarithm(softmax[r].total[m]));
       }
     }
   }
 }
 
-// A warp for a query and head.
+// As many neighbouring lanes for a query and head as its elements make packs of 8, rounded up to a power of two.
 GPU_FN void dots(const FlashArgs& args) {
   const PackedAttentionArgs& a = args.packed;
-  const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
-  if (row >= a.tokens) return;
+  const int lanes = a.d <= 64 ? 8 : a.d <= 128 ? 16 : 32;
+  const int64_t row = (static_cast<int64_t>(block_index()) * 128 + thread_index()) / lanes;
+  const int column = thread_index() % lanes * 8;
   const int head = block_index_y();
-  const int64_t at = (row * a.heads + head) * a.d;
   float sum = 0;
-  for (int i = lane_index(); i < a.d; i += warp_width) {
-    sum =
-        fma(to_float(static_cast<const Bf16*>(a.out)[at + i]), to_float(static_cast<const Bf16*>(a.dout)[at + i]), sum);
+  if (row < a.tokens && column < a.d) {
+    const int64_t at = (row * a.heads + head) * a.d + column;
+    const auto out = load_floats<8>(static_cast<const Bf16*>(a.out) + at);
+    const auto dout = load_floats<8>(static_cast<const Bf16*>(a.dout) + at);
+    for (int i = 0; i < 8; ++i) sum = fma(out.at[i], dout.at[i], sum);
   }
-  sum = warp_sum(sum);
-  if (lane_index() == 0) args.delta[head * a.tokens + row] = sum;
+  for (int mask = 1; mask < lanes; mask *= 2) sum += shuffle_xor(sum, mask);
+  if (column == 0 && row < a.tokens) args.delta[head * a.tokens + row] = sum;
 }
 
-// What becomes of a score and of <dout, v>: the weight and the score's gradient, of <q, k>.
+// What becomes of a product <q, k> and of <dout, v>: the weight, and the gradient of the scaled product.
 struct Gradient {
   float weight, slope;
 };
-GPU_FN Gradient gradient_of(const ScoreArgs& a, float product, float of_value, float lse, float delta, int head,
-                            int64_t distance) {
-  const Score score = score_of(a, product, head, distance);
-  const float weight = power_of_two((score.value - lse) * log2_e);
-  return {weight, weight * (of_value - delta) * score.slope};
+// lse: the logarithm of the sum of exponentials, to base 2.
+template <bool plain>
+GPU_FN Gradient gradient_of(const Exponents& exponents, float product, float of_value, float lse, float delta,
+                            float slope, int distance) {
+  Exponents::Bent score{product, 1.0F};
+  if constexpr (!plain) score = exponents.bent(product, slope, distance);
+  const float weight = power_of_two(fma(score.value, exponents.factor, -lse));
+  return {weight, plain ? weight * (of_value - delta) : weight * (of_value - delta) * score.bend};
+}
+// Calls each<true>() for plain exponents, each<false>() for others.
+template <class Each>
+GPU_FN void by_kind(const Exponents& exponents, Each each) {
+  if (exponents.plain) {
+    each.template operator()<true>();
+  } else {
+    each.template operator()<false>();
+  }
 }
 
-template <int D, int keys>
+template <int D>
 GPU_FN void query_gradient(const FlashArgs& args) {
+  constexpr FlashShape shape = dq_shape(D, warp_width);
+  constexpr int tiles = shape.tiles;
+  constexpr int block_rows = shape.rows();
+  constexpr int keys = shape.inner;
+  constexpr bool in_registers = warp_width == 64 || keeps<D, tiles, 2, 64>;
   const PackedAttentionArgs& a = args.packed;
-  auto* const k_tile = dynamic_shared<Bf16>();           // [keys][D]
-  Bf16* const v_tile = k_tile + keys * stride_of<D>;     // [keys][D]
-  Bf16* const k_columns = v_tile + keys * stride_of<D>;  // [D][keys]
-  Bf16* const slopes = k_columns + D * stride_of<keys>;  // [64][keys]
-  const Place place = place_of(a);
+  const Place place = place_of(a, block_rows, longest_first());
   if (place.first >= place.length) return;
   const int head = block_index_y();
-  const auto [q_start, q_stride] = head_rows(a, place, a.heads, head);
-  const auto [kv_start, kv_stride] = head_rows(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
+  const HeadRows q_rows = head_rows(a, place, a.heads, head);
+  const HeadRows kv_rows = head_rows(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
+  const Source k = kv_rows.source(a.k);
+  const Source v = kv_rows.source(a.v);
 
-  RowTile<D> q[warp_tiles];
-  RowTile<D> dout[warp_tiles];
-  Output<D> dq[warp_tiles];
-  float lse[warp_tiles][mma_lane_rows];
-  float delta[warp_tiles][mma_lane_rows];
-  stage<D>(q, k_tile, static_cast<const Bf16*>(a.q) + q_start, q_stride, place, a.d);
-  stage<D>(dout, k_tile, static_cast<const Bf16*>(a.dout) + q_start, q_stride, place, a.d);
+  Stages<D, keys, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
+  Bf16* const kept = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * keys * D);
+  const auto q = own_rows<D, tiles, shape.warps, in_registers>(kept, q_rows.source(a.q), place.first);
+  const auto dout = own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
+                                                                  q_rows.source(a.dout), place.first);
+  MmaSums dq[tiles][D / 16] = {};
+
+  const Exponents exponents(a.score);
+  const float slope = slope_of(a.score, head);
+  const int window = window_of(a.score);
+  const int first = place.first + warp_index() * tiles * 16;
+  const int last_key = (place.first + block_rows < place.length ? place.first + block_rows : place.length) - 1;
+  float lse[tiles][mma_lane_rows];
+  float delta[tiles][mma_lane_rows];
   GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
+  for (int r = 0; r < tiles; ++r) {
     GPU_UNROLL
     for (int i = 0; i < MmaSums::count; ++i) {
-      const int64_t row = place.first + (warp_index() * warp_tiles + r) * 16 + mma_row(i);
+      const int row = first + r * 16 + mma_row(i);
       const int64_t at = head * a.tokens + place.start + (row < place.length ? row : 0);
-      lse[r][mma_lane_row(i)] = a.lse[at];
+      lse[r][mma_lane_row(i)] = a.lse[at] * log2_e;
       delta[r][mma_lane_row(i)] = args.delta[at];
     }
   }
 
-  const int64_t last = place.first + tile < place.length ? place.first + tile : place.length;
-  for (int64_t k0 = first_key(a.score, place.first) / keys * keys; k0 < last; k0 += keys) {
-    block_barrier();
-    copy_rows<keys, D>(k_tile, static_cast<const Bf16*>(a.k) + kv_start, kv_stride, k0, place.length, a.d);
-    copy_rows<keys, D>(v_tile, static_cast<const Bf16*>(a.v) + kv_start, kv_stride, k0, place.length, a.d);
-    copy_transposed<keys, D>(k_columns, static_cast<const Bf16*>(a.k) + kv_start, kv_stride, k0, place.length, a.d);
-    block_barrier();
+  int k0 = static_cast<int>(first_key(a.score, place.first)) / keys * keys;
+  stages.begin(0, k, v, k0);
+  for (int stage = 0; k0 <= last_key; k0 += keys, stage ^= 1) {
+    stages.end();
+    if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
     GPU_UNROLL
-    for (int r = 0; r < warp_tiles; ++r) {
-      const int row = (warp_index() * warp_tiles + r) * 16;
-      GPU_UNROLL
-      for (int n = 0; n < keys / 16; ++n) {
-        MmaSums products = {};
-        MmaSums of_values = {};
-        multiply<D>(products, q[r], k_tile + n * 16 * stride_of<D>);
-        multiply<D>(of_values, dout[r], v_tile + n * 16 * stride_of<D>);
+    for (int j = 0; j < keys; j += mma_k) {
+      if (none_sees(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window)) continue;
+      const bool whole = all_see(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
+      MmaSums products[tiles][operand_tiles] = {};
+      MmaSums of_values[tiles][operand_tiles] = {};
+      multiply(products, q, stages.left(stage), j);
+      multiply(of_values, dout, stages.right(stage), j);
+      by_kind(exponents, [&]<bool plain>() {
         GPU_UNROLL
-        for (int i = 0; i < MmaSums::count; ++i) {
-          const int64_t query = place.first + row + mma_row(i);
-          const int64_t key = k0 + n * 16 + mma_column(i);
-          const float slope = sees(a.score, query, key, place.length)
-                                  ? gradient_of(a.score, products.at[i], of_values.at[i], lse[r][mma_lane_row(i)],
-                                                delta[r][mma_lane_row(i)], head, key - query)
-                                        .slope
-                                  : 0.0F;
-          slopes[(row + mma_row(i)) * stride_of<keys> + n * 16 + mma_column(i)] = from_float<Bf16>(slope);
+        for (int r = 0; r < tiles; ++r) {
+          GPU_UNROLL
+          for (int n = 0; n < operand_tiles; ++n) {
+            GPU_UNROLL
+            for (int i = 0; i < MmaSums::count; ++i) {
+              const int query = first + r * 16 + mma_row(i);
+              const int key = k0 + j + n * 16 + mma_column(i);
+              const float slope_here =
+                  gradient_of<plain>(exponents, products[r][n].at[i], of_values[r][n].at[i], lse[r][mma_lane_row(i)],
+                                     delta[r][mma_lane_row(i)], slope, key - query)
+                      .slope;
+              products[r][n].at[i] = whole || sees(query, key, window) ? slope_here : 0.0F;
+            }
+          }
         }
-      }
-      warp_barrier();
-      multiply_all<D, keys>(dq[r], load_rows<keys>(slopes + row * stride_of<keys>), k_columns);
+      });
+      MmaA slopes[tiles];
+      GPU_UNROLL
+      for (int r = 0; r < tiles; ++r) slopes[r] = operand_of(products[r]);
+      multiply_transposed<D>(dq, slopes, stages.left(stage), j);
     }
   }
+  float factors[mma_lane_rows];
+  for (float& each : factors) each = a.score.scale;
   GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
-    float ones[mma_lane_rows];
-    for (float& each : ones) each = 1.0F;
-    put<D>(static_cast<Bf16*>(a.dq) + q_start, q_stride, place.first + (warp_index() * warp_tiles + r) * 16,
-           place.length, a.d, dq[r], ones);
+  for (int r = 0; r < tiles; ++r) {
+    const int row = first + r * 16;
+    put_rows(q_rows.row(a.dq, row), q_rows.stride, place.length - row, a.d, dq[r], factors);
   }
 }
 
-template <int D, int queries>
+// dk, dv or both: for the longest heads the sums of one fill a lane's registers.
+template <int D, bool of_keys, bool of_values>
 GPU_FN void key_gradient(const FlashArgs& args) {
+  constexpr FlashShape shape = dkv_shape(D, warp_width);
+  constexpr int tiles = shape.tiles;
+  constexpr int block_rows = shape.rows();
+  constexpr int queries = shape.inner;
+  constexpr bool in_registers = warp_width == 64 || keeps<D, tiles, 2, 32>;
   const PackedAttentionArgs& a = args.packed;
-  auto* const q_tile = dynamic_shared<Bf16>();                    // [queries][D]
-  Bf16* const dout_tile = q_tile + queries * stride_of<D>;        // [queries][D]
-  Bf16* const q_columns = dout_tile + queries * stride_of<D>;     // [D][queries]
-  Bf16* const dout_columns = q_columns + D * stride_of<queries>;  // [D][queries]
-  Bf16* const weights = dout_columns + D * stride_of<queries>;    // [64][queries], then the slopes
-  const Place place = place_of(a);
+  const Place place = place_of(a, block_rows, block_index());
   if (place.first >= place.length) return;
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
-  const auto [kv_start, kv_stride] = head_rows(a, place, a.kv_heads, kv_head);
+  const HeadRows kv_rows = head_rows(a, place, a.kv_heads, kv_head);
 
-  RowTile<D> k[warp_tiles];
-  RowTile<D> v[warp_tiles];
-  Output<D> dk[warp_tiles];
-  Output<D> dv[warp_tiles];
-  stage<D>(k, q_tile, static_cast<const Bf16*>(a.k) + kv_start, kv_stride, place, a.d);
-  stage<D>(v, q_tile, static_cast<const Bf16*>(a.v) + kv_start, kv_stride, place, a.d);
+  Stages<D, queries, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
+  Bf16* const kept = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * queries * D);
+  const auto k = own_rows<D, tiles, shape.warps, in_registers>(kept, kv_rows.source(a.k), place.first);
+  const auto v = own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
+                                                               kv_rows.source(a.v), place.first);
+  MmaSums dk[tiles][D / 16] = {};
+  MmaSums dv[tiles][D / 16] = {};
 
-  int64_t end = place.length;  // of the queries that see one of these keys
-  if (a.score.window > 0 && place.first + tile - 1 + a.score.window < end)
-    end = place.first + tile - 1 + a.score.window;
-  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const auto [q_start, q_stride] = head_rows(a, place, a.heads, head);
-    const auto* q = static_cast<const Bf16*>(a.q) + q_start;
-    const auto* dout = static_cast<const Bf16*>(a.dout) + q_start;
-    const float* lse = a.lse + head * a.tokens + place.start;
-    const float* delta = args.delta + head * a.tokens + place.start;
-    for (int64_t q0 = place.first; q0 < end;
-         q0 += queries) {  // a multiple of `queries`: no query before sees these keys
-      block_barrier();
-      copy_rows<queries, D>(q_tile, q, q_stride, q0, place.length, a.d);
-      copy_rows<queries, D>(dout_tile, dout, q_stride, q0, place.length, a.d);
-      copy_transposed<queries, D>(q_columns, q, q_stride, q0, place.length, a.d);
-      copy_transposed<queries, D>(dout_columns, dout, q_stride, q0, place.length, a.d);
-      block_barrier();
+  const Exponents exponents(a.score);
+  const int window = window_of(a.score);
+  const int first = place.first + warp_index() * tiles * 16;  // of the warp's keys
+  int end = place.length;                                     // of the queries that see one of the block's keys
+  if (window > 0 && place.first + block_rows - 1 + window < end) end = place.first + block_rows - 1 + window;
+  // Goes over the queries of one head after the other. The first is a multiple of `queries`: none before sees the keys.
+  int head = kv_head * group;
+  const int last_head = head + group - 1;
+  int q0 = place.first;
+  const auto begin = [&](int stage, int of_head, int at) {
+    const HeadRows rows = head_rows(a, place, a.heads, of_head);
+    stages.begin(stage, rows.source(a.q), rows.source(a.dout), at);
+  };
+  begin(0, head, q0);
+  for (int stage = 0; head <= last_head; stage ^= 1) {
+    stages.end();
+    const bool next_head = q0 + queries >= end;
+    const int head_after = next_head ? head + 1 : head;
+    const int q0_after = next_head ? place.first : q0 + queries;
+    if (head_after <= last_head) begin(stage ^ 1, head_after, q0_after);
+    const float slope = slope_of(a.score, head);
+    const float* const lse_of = a.lse + head * a.tokens + place.start;
+    const float* const delta_of = args.delta + head * a.tokens + place.start;
+    GPU_UNROLL
+    for (int j = 0; j < queries; j += mma_k) {
+      const int query0 = q0 + j;
+      if (none_sees(query0, query0 + mma_k - 1, first, first + tiles * 16 - 1, window)) continue;
+      const bool whole = all_see(query0, query0 + mma_k - 1, first, first + tiles * 16 - 1, window);
+      float lse[operand_tiles][MmaSums::count];
+      float delta[operand_tiles][MmaSums::count];
       GPU_UNROLL
-      for (int r = 0; r < warp_tiles; ++r) {
-        const int row = (warp_index() * warp_tiles + r) * 16;
-        MmaSums slopes[queries / 16];
+      for (int n = 0; n < operand_tiles; ++n) {
         GPU_UNROLL
-        for (int n = 0; n < queries / 16; ++n) {
-          MmaSums products = {};
-          MmaSums of_values = {};
-          multiply<D>(products, k[r], q_tile + n * 16 * stride_of<D>);
-          multiply<D>(of_values, v[r], dout_tile + n * 16 * stride_of<D>);
-          GPU_UNROLL
-          for (int i = 0; i < MmaSums::count; ++i) {
-            const int64_t key = place.first + row + mma_row(i);
-            const int64_t query = q0 + n * 16 + mma_column(i);
-            Gradient gradient = {};
-            if (sees(a.score, query, key, place.length)) {
-              gradient =
-                  gradient_of(a.score, products.at[i], of_values.at[i], lse[query], delta[query], head, key - query);
-            }
-            slopes[n].at[i] = gradient.slope;
-            weights[(row + mma_row(i)) * stride_of<queries> + n * 16 + mma_column(i)] =
-                from_float<Bf16>(gradient.weight);
-          }
+        for (int i = 0; i < MmaSums::count; ++i) {
+          const int query = query0 + n * 16 + mma_column(i);
+          lse[n][i] = query < place.length ? lse_of[query] : infinity();  // its weights are 0
+          delta[n][i] = query < place.length ? delta_of[query] : 0.0F;
         }
-        warp_barrier();
-        multiply_all<D, queries>(dv[r], load_rows<queries>(weights + row * stride_of<queries>), dout_columns);
-        warp_barrier();
-        GPU_UNROLL
-        for (int n = 0; n < queries / 16; ++n) {
-          GPU_UNROLL
-          for (int i = 0; i < MmaSums::count; ++i) {
-            weights[(row + mma_row(i)) * stride_of<queries> + n * 16 + mma_column(i)] =
-                from_float<Bf16>(slopes[n].at[i]);
-          }
-        }
-        warp_barrier();
-        multiply_all<D, queries>(dk[r], load_rows<queries>(weights + row * stride_of<queries>), q_columns);
       }
+      MmaSums products[tiles][operand_tiles] = {};
+      MmaSums of_value[tiles][operand_tiles] = {};
+      multiply(products, k, stages.left(stage), j);
+      if constexpr (of_keys) multiply(of_value, v, stages.right(stage), j);
+      by_kind(exponents, [&]<bool plain>() {
+        GPU_UNROLL
+        for (int r = 0; r < tiles; ++r) {
+          GPU_UNROLL
+          for (int n = 0; n < operand_tiles; ++n) {
+            GPU_UNROLL
+            for (int i = 0; i < MmaSums::count; ++i) {
+              const int key = first + r * 16 + mma_row(i);
+              const int query = query0 + n * 16 + mma_column(i);
+              const Gradient gradient = gradient_of<plain>(exponents, products[r][n].at[i], of_value[r][n].at[i],
+                                                           lse[n][i] * log2_e, delta[n][i], slope, key - query);
+              const bool seen = whole || sees(query, key, window);
+              products[r][n].at[i] = seen ? gradient.weight : 0.0F;
+              of_value[r][n].at[i] = seen ? gradient.slope : 0.0F;
+            }
+          }
+        }
+      });
+      MmaA weights[tiles];
+      MmaA slopes[tiles];
+      GPU_UNROLL
+      for (int r = 0; r < tiles; ++r) {
+        weights[r] = operand_of(products[r]);
+        slopes[r] = operand_of(of_value[r]);
+      }
+      if constexpr (of_values) multiply_transposed<D>(dv, weights, stages.right(stage), j);
+      if constexpr (of_keys) multiply_transposed<D>(dk, slopes, stages.left(stage), j);
     }
+    head = head_after;
+    q0 = q0_after;
   }
+  float scales[mma_lane_rows];
+  float ones[mma_lane_rows];
+  for (float& each : scales) each = a.score.scale;
+  for (float& each : ones) each = 1.0F;
   GPU_UNROLL
-  for (int r = 0; r < warp_tiles; ++r) {
-    float ones[mma_lane_rows];
-    for (float& each : ones) each = 1.0F;
-    const int64_t row = place.first + (warp_index() * warp_tiles + r) * 16;
-    put<D>(static_cast<Bf16*>(a.dk) + kv_start, kv_stride, row, place.length, a.d, dk[r], ones);
-    put<D>(static_cast<Bf16*>(a.dv) + kv_start, kv_stride, row, place.length, a.d, dv[r], ones);
+  for (int r = 0; r < tiles; ++r) {
+    const int row = first + r * 16;
+    const int left = place.length - row;
+    if constexpr (of_keys) put_rows(kv_rows.row(a.dk, row), kv_rows.stride, left, a.d, dk[r], scales);
+    if constexpr (of_values) put_rows(kv_rows.row(a.dv, row), kv_rows.stride, left, a.d, dv[r], ones);
   }
 }
 
 }  // namespace
 
-GPU_KERNEL_BODY(flash_64, PackedAttentionArgs) { forward<64, 64>(a); }
-GPU_KERNEL_BODY(flash_128, PackedAttentionArgs) { forward<128, 64>(a); }
-GPU_KERNEL_BODY(flash_256, PackedAttentionArgs) { forward<256, 32>(a); }
+GPU_KERNEL_BODY(flash_64, PackedAttentionArgs) { forward<64>(a); }
+GPU_KERNEL_BODY(flash_128, PackedAttentionArgs) { forward<128>(a); }
+GPU_KERNEL_BODY(flash_256, PackedAttentionArgs) { forward<256>(a); }
 GPU_KERNEL_BODY(flash_delta, FlashArgs) { dots(a); }
-GPU_KERNEL_BODY(flash_dq_64, FlashArgs) { query_gradient<64, 64>(a); }
-GPU_KERNEL_BODY(flash_dq_128, FlashArgs) { query_gradient<128, 32>(a); }
-GPU_KERNEL_BODY(flash_dkv_64, FlashArgs) { key_gradient<64, 64>(a); }
-GPU_KERNEL_BODY(flash_dkv_128, FlashArgs) { key_gradient<128, 32>(a); }
+GPU_KERNEL_BODY(flash_dq_64, FlashArgs) { query_gradient<64>(a); }
+GPU_KERNEL_BODY(flash_dq_128, FlashArgs) { query_gradient<128>(a); }
+GPU_KERNEL_BODY(flash_dq_256, FlashArgs) { query_gradient<256>(a); }
+GPU_KERNEL_BODY(flash_dkv_64, FlashArgs) { key_gradient<64, true, true>(a); }
+GPU_KERNEL_BODY(flash_dkv_128, FlashArgs) { key_gradient<128, true, true>(a); }
+GPU_KERNEL_BODY(flash_dk_256, FlashArgs) { key_gradient<256, true, false>(a); }
+GPU_KERNEL_BODY(flash_dv_256, FlashArgs) { key_gradient<256, false, true>(a); }
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -483,35 +549,27 @@ namespace {
 
 using ops::Context;
 
-constexpr int64_t tile = 64;
+int padded_d(int64_t d) { return d <= 64 ? 64 : d <= 128 ? 128 : 256; }
 
-// Bytes of bf16 tiles in shared memory: rows of `columns` and 8 elements of padding.
-size_t tile_bytes(int64_t rows, int64_t columns) { return static_cast<size_t>(rows * (columns + 8) * 2); }
-
-int64_t padded_d(int64_t d) { return d <= 64 ? 64 : d <= 128 ? 128 : 256; }
-
-Grid grid_of(const PackedAttentionArgs& args, int64_t heads) {
-  return {args.sequences > 0 ? args.tokens / tile + args.sequences : 0, heads};
-}
-
-std::string decline(const ops::AttentionAttributes& attributes, int64_t most_d, std::initializer_list<Tensor> tensors) {
-  if (tensors.begin()->dtype != DType::bf16) return "takes bf16 only";
-  if (attributes.head_dim > most_d) return fmt::format("heads of {} elements; at most {}", attributes.head_dim, most_d);
-  if (attributes.head_dim % 8 != 0) return fmt::format("heads of {} elements; a multiple of 8", attributes.head_dim);
-  return in_packs(8, tensors) ? std::string() : "tensors that are not aligned to 16 bytes";
+Grid grid_of(const PackedAttentionArgs& args, const FlashShape& shape, int64_t heads) {
+  return {args.sequences > 0 ? args.tokens / shape.rows() + args.sequences : 0, heads};
 }
 
 void run_forward(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                  const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
   const PackedAttentionArgs args = packed_args(out, lse, q, k, v, offsets, attributes);
-  const int64_t d = padded_d(attributes.head_dim);
-  const int64_t keys = d == 256 ? 32 : 64;
-  const size_t shared = tile_bytes(keys, d) + tile_bytes(d, keys) + tile_bytes(tile, keys);
-  launch(context, d == 64 ? flash_64 : d == 128 ? flash_128 : flash_256, grid_of(args, attributes.heads), args, shared);
+  const int lanes = device_of(context).warp_width();
+  const int d = padded_d(attributes.head_dim);
+  const FlashShape shape = forward_shape(d, lanes, device_of(context).arch().starts_with("gfx11"));
+  launch(context,
+         d == 64    ? flash_64
+         : d == 128 ? flash_128
+                    : flash_256,
+         grid_of(args, shape, attributes.heads), args, shape.shared_bytes(d, lanes, 1));
 }
 std::string decline_forward(const Context&, const Tensor& out, const Tensor&, const Tensor& q, const Tensor& k,
                             const Tensor& v, const Tensor&, ops::AttentionAttributes attributes) {
-  return decline(attributes, 256, {q, k, v, out});
+  return decline_tiles(attributes, {q, k, v, out});
 }
 
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
@@ -524,21 +582,30 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   const Arena::Scope scope(context.scratch);
   args.delta = static_cast<float*>(
       context.scratch.take_bytes(static_cast<size_t>(args.packed.tokens * attributes.heads) * sizeof(float)));
-  const int64_t warps = 128 / device_of(context).warp_width();
-  const bool small = attributes.head_dim <= 64;
-  const int64_t d = small ? 64 : 128;
-  const int64_t inner = small ? 64 : 32;  // keys or queries at a time
-  const size_t rows = tile_bytes(inner, d);
-  const size_t columns = tile_bytes(d, inner);
-  launch(context, flash_delta, {blocks_of(args.packed.tokens, warps), attributes.heads}, args);
-  launch(context, small ? flash_dq_64 : flash_dq_128, grid_of(args.packed, attributes.heads), args,
-         2 * rows + columns + tile_bytes(tile, inner));
-  launch(context, small ? flash_dkv_64 : flash_dkv_128, grid_of(args.packed, attributes.kv_heads), args,
-         2 * rows + 2 * columns + tile_bytes(tile, inner));
+  const int lanes = device_of(context).warp_width();
+  const int d = padded_d(attributes.head_dim);
+  launch(context, flash_delta, {blocks_of(args.packed.tokens, 128 / (d / 8)), attributes.heads}, args);
+  const FlashShape q_shape = dq_shape(d, lanes);
+  launch(context,
+         d == 64    ? flash_dq_64
+         : d == 128 ? flash_dq_128
+                    : flash_dq_256,
+         grid_of(args.packed, q_shape, attributes.heads), args, q_shape.shared_bytes(d, lanes, 2));
+  const FlashShape kv_shape = dkv_shape(d, lanes);
+  const auto launch_kv = [&](const Kernel<FlashArgs>& kernel) {
+    launch(context, kernel, grid_of(args.packed, kv_shape, attributes.kv_heads), args,
+           kv_shape.shared_bytes(d, lanes, 2));
+  };
+  if (d == 256) {
+    launch_kv(flash_dk_256);
+    launch_kv(flash_dv_256);
+  } else {
+    launch_kv(d == 64 ? flash_dkv_64 : flash_dkv_128);
+  }
 }
 std::string decline_backward(const Context&, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                              const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes) {
-  return decline(attributes, 128, {dq, dk, dv, dout, saved.out, saved.q, saved.k, saved.v});
+  return decline_tiles(attributes, {dq, dk, dv, dout, saved.out, saved.q, saved.k, saved.v});
 }
 
 }  // namespace

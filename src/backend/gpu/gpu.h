@@ -26,6 +26,7 @@ struct alignas(16) Bytes16 {
 // clang-format off
 // What a pass must provide, in namespace ingot::gpu::GPU_TARGET:
 //   GPU_FN                      marks functions that kernels call
+//   GPU_UNROLL_COPIES           before a loop over AsyncCopies::begin, which is to be unrolled where copies wait in registers
 //   GPU_UNROLL                  before a loop that must be unrolled, for what it indexes to stay in registers
 //   warp_width                  lanes a warp: constexpr int
 //   thread_index(), block_index(), block_index_y(), grid_blocks(): int
@@ -38,6 +39,7 @@ struct alignas(16) Bytes16 {
 //   atomic_add(address, value)  int32_t, int64_t or uint32_t: returns what was there
 //   fma, square_root (float and double), round_to_even: as IEEE 754 has them
 //   power_of_two(x)             2^x by the device's own instruction: 0 for -infinity, within about 2 ulp; bits differ by target
+//   not_hoisted(int)            the same, but what is computed of it is not kept in registers over a loop where those are few
 //   pack_bf16(low, high): uint32_t   both rounded to nearest, ties to even
 //   AsyncCopies<n>              n copies of 16 bytes from global to shared memory that are under way while the thread does
 //     copies.begin(i, to, from, wanted)   something else: once for each i < n; zeros where not wanted, then `from` is not read
@@ -83,6 +85,10 @@ struct alignas(16) Bytes16 {
 
 #if GPU_KERNEL_PASS
 #define GPU_KERNEL_WARPS(NAME, Args, WARPS) GPU_KERNEL(NAME, Args, (WARPS) * warp_width)
+#if !defined( \
+    GPU_KERNEL_PAIRED)  // as GPU_KERNEL_WARPS, with as many registers as let two blocks of 4 warps run side by side
+#define GPU_KERNEL_PAIRED(NAME, Args, WARPS) GPU_KERNEL_WARPS(NAME, Args, WARPS)
+#endif
 // The same kernel for f32 and bf16 (Bf16 of number.h), from a function template <class T> or, for GPU_KERNEL_PACKS,
 // <class T, int V>: V elements are moved at a time, 1 or as many as 16 bytes hold.
 #define GPU_KERNEL_TYPES(NAME, Args, THREADS) \

@@ -5,6 +5,7 @@
 
 namespace ingot::gpu {
 
+void register_attention_paged(ops::Registry& registry, DeviceKind kind);
 void register_attention_mma(ops::Registry& registry, DeviceKind kind);
 void register_attention(ops::Registry& registry, DeviceKind kind);
 void register_activation(ops::Registry& registry, DeviceKind kind);

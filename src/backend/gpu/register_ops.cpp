@@ -5,6 +5,7 @@ namespace ingot::gpu {
 void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_vendor_attention(registry, kind);
   register_attention_mma(registry, kind);
+  register_attention_paged(registry, kind);
   register_attention(registry, kind);
   register_activation(registry, kind);
   register_adamw(registry, kind);

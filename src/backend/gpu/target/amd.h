@@ -3,6 +3,7 @@
 
 #define GPU_TARGET amd
 #define GPU_UNROLL _Pragma("unroll")
+#define GPU_UNROLL_COPIES GPU_UNROLL
 #define GPU_FN __attribute__((device)) inline __attribute__((always_inline))
 #define GPU_SHARED(Type, name) __attribute__((shared)) Type name
 
@@ -11,6 +12,14 @@
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(THREADS, THREADS), visibility("protected"))) void \
   NAME(const Args a);                                                                                             \
   }
+#if defined(__GFX9__)  // half of a lane's 512 registers: two waves a SIMD
+#define GPU_KERNEL_PAIRED(NAME, Args, WARPS)                                                                 \
+  namespace ingot::gpu::amd {                                                                                \
+  extern "C" __attribute__((global, amdgpu_flat_work_group_size((WARPS) * warp_width, (WARPS) * warp_width), \
+                            amdgpu_waves_per_eu(2), visibility("protected"))) void                           \
+  NAME(const Args a);                                                                                        \
+  }
+#endif
 #define GPU_KERNEL_BODY(NAME, Args) extern "C" __attribute__((global)) void NAME(const Args a)
 
 namespace ingot::gpu::amd {
@@ -73,6 +82,12 @@ GPU_FN double square_root(double x) { return __builtin_sqrt(x); }
 GPU_FN float round_to_even(float x) { return __builtin_rintf(x); }
 GPU_FN float power_of_two(float x) { return __builtin_amdgcn_exp2f(x); }
 
+GPU_FN int not_hoisted(int value) {
+#if !defined(__GFX9__)  // which has 512 registers
+  asm volatile("" : "+v"(value));
+#endif
+  return value;
+}
 #if defined(__gfx950__)
 GPU_FN uint32_t pack_bf16(float low, float high) {
   using Pair = __attribute__((ext_vector_type(2))) __bf16;
@@ -89,7 +104,8 @@ GPU_FN uint32_t pack_bf16(float low, float high) {
 }
 #endif
 
-// Loads that stay in registers until end() writes them to shared memory.
+// Loads that stay in registers until end() writes them to shared memory; on RDNA, which has half as many registers and
+// more waves to wait with, they are written at once.
 inline constexpr int async_groups = 1;
 template <int count>
 struct AsyncCopies {
@@ -101,13 +117,18 @@ struct AsyncCopies {
     place[i] = (Shared*)to;
     value[i] = Value{};
     if (wanted) value[i] = *static_cast<const Value*>(from);
+#if !defined(__GFX9__)
+    *place[i] = value[i];
+#endif
   }
   // What follows stays behind the loads.
   GPU_FN void commit() { __builtin_amdgcn_sched_barrier(0); }
   template <int younger = 0>
   GPU_FN void end() {
+#if defined(__GFX9__)
     GPU_UNROLL
     for (int i = 0; i < count; ++i) *place[i] = value[i];
+#endif
   }
 };
 

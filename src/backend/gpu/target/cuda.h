@@ -3,6 +3,7 @@
 
 #define GPU_TARGET cuda
 #define GPU_UNROLL _Pragma("unroll")
+#define GPU_UNROLL_COPIES _Pragma("unroll 2")  // more of them take registers for addresses
 #define GPU_FN __device__ __forceinline__
 #define GPU_SHARED(Type, name) __shared__ Type name
 
@@ -60,6 +61,10 @@ GPU_FN float power_of_two(float x) {
   return y;
 }
 
+GPU_FN int not_hoisted(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 GPU_FN uint32_t pack_bf16(float low, float high) {
   uint32_t bits;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));

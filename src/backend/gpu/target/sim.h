@@ -18,6 +18,7 @@
 #else
 #define GPU_UNROLL
 #endif
+#define GPU_UNROLL_COPIES
 #define GPU_FN inline
 // A template, so that the members of Type need no constructor and an oversized one does not compile.
 #define GPU_SHARED(Type, name) Type& name = ::ingot::gpu::sim::static_shared<Type>()
@@ -92,6 +93,7 @@ GPU_FN double square_root(double x) { return std::sqrt(x); }
 GPU_FN float round_to_even(float x) { return std::nearbyintf(x); }
 GPU_FN float power_of_two(float x) { return std::exp2(x); }
 
+GPU_FN int not_hoisted(int value) { return value; }
 GPU_FN uint32_t pack_bf16(float low, float high) {
   const auto rounded = [](float value) {
     const auto bits = __builtin_bit_cast(uint32_t, value);

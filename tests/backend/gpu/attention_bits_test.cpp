@@ -1,0 +1,116 @@
+// The bits of a token over the paged cache, on the kernels of matrix tiles: the same whether the prompt came whole or
+// in pieces, alone or beside other sequences, and whether a block goes over all of its keys or each 128 of them have
+// one.
+#include <gtest/gtest.h>
+
+#include "backend/gpu/ops.h"
+#include "backend/gpu/sim/sim_device.h"
+#include "base/half.h"
+#include "base/philox.h"
+#include "ops/attention.h"
+#include "ops/attention_bytes.h"
+#include "ops/registry.h"
+
+namespace ingot {
+namespace {
+
+struct Choice {
+  int width;
+  int64_t head_dim;
+};
+
+class PagedBits : public testing::TestWithParam<Choice> {
+ protected:
+  static constexpr int64_t heads = 6;
+  static constexpr int64_t kv_heads = 2;
+  static constexpr int64_t page = 9;
+  static constexpr int64_t tokens = 140;  // keys of two units
+  static constexpr int64_t pages = (tokens + page - 1) / page;
+  const int64_t d = GetParam().head_dim;
+
+  PagedBits() {
+    gpu::register_ops(registry_, DeviceKind::sim);
+    registry_.restrict_to("paged_attention", "mma");
+    attributes_ = {.heads = heads, .kv_heads = kv_heads, .head_dim = d, .scale = 0.25F};
+    q_ = random({tokens, heads * d}, 1);
+    pages_ = {random({pages, page, kv_heads * d}, 2), random({pages, page, kv_heads * d}, 3)};
+    for (int64_t i = 0; i < pages; ++i) table_.push_back(static_cast<int32_t>(pages - 1 - i));
+  }
+
+  Tensor random(const Shape& shape, uint64_t seed) {
+    buffers_.emplace_back(*device_, static_cast<size_t>(shape.elements()) * 2);
+    const Tensor tensor = buffers_.back().view(DType::bf16, shape);
+    std::vector<uint16_t> values(static_cast<size_t>(shape.elements()));
+    RandomStream stream(seed);
+    for (uint16_t& x : values) x = float_to_bf16(static_cast<float>(stream.normal()));
+    device_->copy_from_host(tensor.data, values.data(), values.size() * 2);
+    return tensor;
+  }
+  Tensor ints(const std::vector<int32_t>& values, const Shape& shape) {
+    buffers_.emplace_back(*device_, values.size() * sizeof(int32_t));
+    const Tensor tensor = buffers_.back().view(DType::i32, shape);
+    device_->copy_from_host(tensor.data, values.data(), values.size() * sizeof(int32_t));
+    return tensor;
+  }
+
+  // Queries [first, last) of the sequence, as the last of `copies` sequences; each has them, with the same keys.
+  std::vector<uint16_t> attend(int64_t first, int64_t last, int copies, bool with_scratch) {
+    const int64_t n = last - first;
+    Arena scratch(*device_, with_scratch ? ops::attention_units_bytes(n * copies, pages * page, heads, d) : 0,
+                  "scratch");
+    ops::Context context{*device_, registry_, scratch, nullptr};
+    std::vector<uint16_t> own(static_cast<size_t>(n * heads * d));
+    device_->copy_to_host(own.data(), q_.slice(first, last).data, own.size() * 2);
+    const Tensor q = random({n * copies, heads * d}, 7);
+    const Tensor out = random({n * copies, heads * d}, 8);
+    std::vector<int32_t> offsets{0};
+    std::vector<int32_t> tables;
+    for (int c = 0; c < copies; ++c) {
+      offsets.push_back(static_cast<int32_t>(n * (c + 1)));
+      tables.insert(tables.end(), table_.begin(), table_.end());
+    }
+    device_->copy_from_host(q.slice(n * (copies - 1), n * copies).data, own.data(), own.size() * 2);
+    const std::vector<int32_t> lengths(static_cast<size_t>(copies), static_cast<int32_t>(last));
+    ops::paged_attention(context, out, q, pages_,
+                         {ints(offsets, {copies + 1}), ints(lengths, {copies}), ints(tables, {copies, pages})},
+                         attributes_);
+    std::vector<uint16_t> bits(static_cast<size_t>(n * heads * d));
+    device_->copy_to_host(bits.data(), out.slice(n * (copies - 1), n * copies).data, bits.size() * 2);
+    return bits;
+  }
+
+  std::unique_ptr<gpu::GpuDevice> device_ = gpu::sim::make_device(GetParam().width, gpu::sim::Schedule::forward);
+  ops::Registry registry_;
+  ops::AttentionAttributes attributes_;
+  std::vector<Buffer> buffers_;
+  Tensor q_;
+  ops::KvPages pages_;
+  std::vector<int32_t> table_;
+};
+
+TEST_P(PagedBits, DependNeitherOnPiecesNorOnTheBatchNorOnTheKernel) {
+  for (const int64_t window : {0, 100}) {
+    attributes_.window = window;
+    attributes_.softcap = window > 0 ? 3.0F : 0.0F;
+    const std::vector<uint16_t> whole = attend(0, tokens, 1, false);
+    const auto part = [&](int64_t first, int64_t last) {
+      return std::vector<uint16_t>(whole.begin() + first * heads * d, whole.begin() + last * heads * d);
+    };
+    EXPECT_TRUE(attend(100, tokens - 1, 1, false) == part(100, tokens - 1)) << "a piece, window " << window;
+    EXPECT_TRUE(attend(130, tokens, 2, false) == part(130, tokens)) << "beside another, window " << window;
+    for (const int64_t at : {int64_t{5}, int64_t{127}, int64_t{128}, tokens - 1}) {
+      EXPECT_TRUE(attend(at, at + 1, 1, false) == part(at, at + 1)) << "token " << at << ", window " << window;
+      EXPECT_TRUE(attend(at, at + 1, 3, true) == part(at, at + 1)) << "by units, token " << at << ", window " << window;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sim, PagedBits,
+                         testing::Values(Choice{32, 64}, Choice{64, 64}, Choice{32, 136}, Choice{64, 80}),
+                         [](const auto& choice) {
+                           return "sim" + std::to_string(choice.param.width) + "_" +
+                                  std::to_string(choice.param.head_dim);
+                         });
+
+}  // namespace
+}  // namespace ingot
