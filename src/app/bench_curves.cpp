@@ -64,7 +64,7 @@ class BenchCurves : public Command {
     }
     output.print_json(json_line({{"first", folders_[0]},
                                  {"steps", first.loss.size()},
-                                 {"precision", recipe.precision == train::Precision::bf16 ? "bf16" : "fp32"},
+                                 {"precision", train::name(recipe.precision)},
                                  {"agrees", agrees},
                                  {"rows", rows}}));
     return agrees ? 0 : exit_code(ErrorKind::internal);

@@ -24,11 +24,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-train::Precision precision_of(const char* option, const std::string& word) {
-  if (word == "bf16") return train::Precision::bf16;
-  if (word == "fp32") return train::Precision::fp32;
+// Of a Precision or a StateType.
+template <class Type>
+Type type_of(const char* option, const std::string& word) {
+  if (word == "bf16") return Type::bf16;
+  if (word == "fp32") return Type::fp32;
   if (word == "fp8") {
-    throw_hint(ErrorKind::unsupported, "bf16 or fp32", "--{} fp8: this version does not compute in fp8", option);
+    throw_hint(ErrorKind::unsupported, "bf16 or fp32; a recipe with precision: fp8 trains in it",
+               "--{} fp8: this bench has no random weights in fp8", option);
   }
   throw_hint(ErrorKind::usage, "bf16 or fp32", "--{} '{}' is not known", option, word);
 }
@@ -106,9 +109,9 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
         sequence_, document, global_, warmup_, steps_);
   }
   train::Recipe recipe;
-  recipe.precision = precision_of("dtype", dtype_);
-  recipe.optimizer.state_dtype = precision_of("state", state_);
-  recipe.optimizer.master = precision_of("master", master_);
+  recipe.precision = type_of<train::Precision>("dtype", dtype_);
+  recipe.optimizer.state_dtype = type_of<train::StateType>("state", state_);
+  recipe.optimizer.master = type_of<train::StateType>("master", master_);
   recipe.recompute = recompute_of(recompute_);
   if (rank_) recipe.adapter = train::AdapterRecipe{.rank = {*rank_}};
   recipe.data.sequence_length = sequence_;

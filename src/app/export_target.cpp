@@ -68,9 +68,9 @@ ExportTarget resolve(const ExportOptions& options, const std::string& stored_dty
     target.storage = *named;
   } else {
     const std::optional<Storage> stored = storage_named(stored_dtype);
-    target.storage = stored && !is_block(*stored) ? *stored : Storage::bf16;
+    target.storage = stored && is_plain(*stored) ? *stored : Storage::bf16;
   }
-  if (target.format == ExportFormat::hf && is_block(target.storage)) {
+  if (target.format == ExportFormat::hf && !is_plain(target.storage)) {
     throw_hint(ErrorKind::usage, "use --to gguf, or fp32, f16 or bf16", "--dtype {} is for GGUF files",
                ingot::name(target.storage));
   }

@@ -224,7 +224,11 @@ checkpoint::LoadOptions RunCommand::load_options(const train::Recipe& r, Runtime
   std::optional<Storage> matrices = checkpoint::storage_of(train::dtype_of(r.precision));
   if (r.weights == "stored") matrices.reset();
   if (r.weights == "int8") matrices = Storage::q8_0;
-  return {.device = *runtime.device, .matrices = matrices, .writable = !r.adapter, .pool = runtime.threads.get()};
+  return {.device = *runtime.device,
+          .matrices = matrices,
+          .fp8 = train::fp8_base(r),
+          .writable = !r.adapter,
+          .pool = runtime.threads.get()};
 }
 
 int RunCommand::run(const Output& output) {
@@ -309,7 +313,6 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.run_dir = folder.path();
   settings.identity = run_identity(plan, data.train.content_hash(), base);
-  const bool bf16 = plan.step.activation == DType::bf16;
   settings.rates = gpu_rates;
   if (on_cpu) {
     settings.measure_rates = [&] {
@@ -330,7 +333,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   observers.add(events);
   observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
-                      runtime.device->name() + " " + runtime.device->arch(), bf16 ? "bf16" : "fp32", settings.rates,
+                      runtime.device->name() + " " + runtime.device->arch(), train::name(r.precision), settings.rates,
                       done > 0, counts(data.train), data.eval ? counts(*data.eval) : train::DataCounts{}});
 
   Sampler sampler(runtime, *model, text, plan, trained->adapter());

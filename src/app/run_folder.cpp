@@ -91,7 +91,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"seed", plan.recipe.seed},
                                      {"global_batch", plan.recipe.batch.global},
                                      {"determinism_unit", plan.recipe.determinism_unit},
-                                     {"precision", plan.step.activation == DType::bf16 ? "bf16" : "fp32"}};
+                                     {"precision", train::name(plan.recipe.precision)}};
   if (plan.lora) {
     identity["adapter"] = {{"rank", plan.lora->rank},
                            {"alpha", plan.lora->alpha},

@@ -110,10 +110,11 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   }
   plan.schedule = {r.schedule.name, r.optimizer.lr, r.schedule.min_lr, r.schedule.warmup_steps, *r.steps};
   plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master)};
-  plan.decoded = r.weights != "auto";
+  plan.decoded = r.weights != "auto" || train::fp8_base(r);
 
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);
+  s.fp8 = r.precision == train::Precision::fp8;
   s.recompute = r.recompute;
   s.sequence_length = r.data.sequence_length;
   s.unit = r.determinism_unit;

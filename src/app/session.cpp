@@ -32,10 +32,10 @@ checkpoint::LoadOptions load_options(const std::string& weights, DType activatio
   } else if (weights == "int8") {
     options.matrices = Storage::q8_0;
   } else if (weights == "fp8") {
-    throw_hint(ErrorKind::unsupported, "auto, stored, bf16, fp16, fp32 or int8",
-               "--weights fp8: this version has no such weights");
+    options.matrices = checkpoint::storage_of(activation);
+    options.fp8 = true;
   } else {
-    throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16, fp32 or int8", "--weights '{}' is not known", weights);
+    throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16, fp32, int8 or fp8", "--weights '{}' is not known", weights);
   }
   return options;
 }
@@ -76,10 +76,9 @@ void ModelOptions::declare(Arguments& arguments) {
       "device", device,
       "auto (the first GPU that works, else the CPU), cpu, cuda:N, hip:N, or a simulated GPU: sim32, sim64");
   arguments.option("dtype", dtype, "what is computed in: bf16 (default) or fp32");
-  arguments.option(
-      "weights", weights,
-      "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16, fp32 or int8 "
-      "(GGUF's q8_0)");
+  arguments.option("weights", weights,
+                   "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16, fp32, int8 "
+                   "(GGUF's q8_0), or fp8 (the blocks' linear layers in e4m3, the rest as --dtype)");
   arguments.option("threads", threads, "CPU threads; all there are without it");
 }
 

@@ -46,7 +46,7 @@ Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& 
                shape_text(shape));
   }
   const std::optional<Storage> storage = storage_from_file(entry.dtype);
-  if (!storage || is_block(*storage)) {
+  if (!storage || !is_plain(*storage)) {
     throw_error(ErrorKind::unsupported, "{}: tensor '{}' has the type {}", file, entry.name, entry.dtype);
   }
   if (const int64_t at = find_non_finite(*storage, entry.bytes.data(),

@@ -11,6 +11,7 @@
 #include "checkpoint/placement.h"
 #include "checkpoint/row_codec.h"
 #include "checkpoint/tensor_store.h"
+#include "spec/fp8.h"
 #include "tensor/arena.h"
 #include "tensor/staging.h"
 
@@ -89,7 +90,8 @@ Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spe
   }
   const bool matrix = p.shape.size() == 2;
   move.from = tensor;
-  move.to = matrix ? options.matrices.value_or(*tensor->storage) : Storage::f32;
+  const std::optional<Storage> wanted = options.fp8 && spec::in_fp8(p) ? Storage::fp8_e4m3 : options.matrices;
+  move.to = matrix ? wanted.value_or(*tensor->storage) : Storage::f32;
   const bool summed = p.role == spec::Role::position_embedding || p.role == spec::Role::router;
   if (summed && options.matrices && is_block(move.to)) move.to = Storage::f32;
   if (matrix && p.shape[1] % block_elements(move.to) != 0) {
@@ -100,7 +102,7 @@ Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spe
   const bool single_rows = !matrix && move.placement.order != RowOrder::same;
   move.rows = matrix || single_rows ? p.shape[0] : 1;
   move.in = single_rows ? 1 : p.shape.back();
-  const size_t unit = is_block(move.to) ? alignof(uint16_t) : block_bytes(move.to);
+  const size_t unit = !is_plain(move.to) ? alignof(uint16_t) : block_bytes(move.to);
   move.mapped = *tensor->storage == move.to && move.placement.plain() && !options.writable &&
                 options.device.host_visible() && reinterpret_cast<uintptr_t>(move.source()) % unit == 0;
   if (move.mapped) move.data = const_cast<std::byte*>(move.source());

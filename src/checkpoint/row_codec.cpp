@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "tensor/block_quant.h"
+#include "tensor/fp8.h"
 
 namespace ingot::checkpoint {
 
@@ -60,6 +61,8 @@ void decode_row(Storage storage, const void* row, int64_t n, float* out) {
     case Storage::f32: std::memcpy(out, row, static_cast<size_t>(n) * sizeof(float)); return;
     case Storage::bf16: decode_16(row, n, out, bf16_to_float); return;
     case Storage::f16: decode_16(row, n, out, f16_to_float); return;
+    case Storage::fp8_e4m3:
+    case Storage::fp8_e5m2: decode_fp8(storage, static_cast<const std::byte*>(row), n, 0, n, out); return;
     default: block_codec(storage).decode(static_cast<const std::byte*>(row), n, out); return;
   }
 }
@@ -69,6 +72,8 @@ void encode_row(Storage storage, const float* values, int64_t n, void* row) {
     case Storage::f32: std::memcpy(row, values, static_cast<size_t>(n) * sizeof(float)); return;
     case Storage::bf16: encode_16(values, n, row, float_to_bf16); return;
     case Storage::f16: encode_16(values, n, row, float_to_f16); return;
+    case Storage::fp8_e4m3:
+    case Storage::fp8_e5m2: encode_fp8(storage, values, n, static_cast<std::byte*>(row)); return;
     default: break;
   }
   const BlockCodec& codec = block_codec(storage);
@@ -81,6 +86,9 @@ int64_t find_non_finite(Storage storage, const void* row, int64_t n) {
     case Storage::f32: return find_exponent<uint32_t>(row, n, 0x7f800000U);
     case Storage::bf16: return find_exponent<uint16_t>(row, n, 0x7f80U);
     case Storage::f16: return find_exponent<uint16_t>(row, n, 0x7c00U);
+    case Storage::fp8_e4m3:
+    case Storage::fp8_e5m2:
+      return find_exponent<uint32_t>(static_cast<const std::byte*>(row) + fp8_scale_offset(n), 1, 0x7f800000U);
     default: break;
   }
   const auto* block = static_cast<const std::byte*>(row);

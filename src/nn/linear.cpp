@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "ops/elementwise.h"
+#include "ops/linear_fp8.h"
+#include "ops/linear_fp8_bytes.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
 
@@ -68,7 +70,8 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   // Outside serving the rows of an expert may be one or two in one micro-batch and more in another.
-  ops::linear(pass.ops, y, x, weight, {.accumulate = accumulate, .any_rows = pass.cache == nullptr});
+  const auto linear = fp8 && pass.fp8 ? ops::linear_fp8 : ops::linear;
+  linear(pass.ops, y, x, weight, {.accumulate = accumulate, .any_rows = pass.cache == nullptr});
   if (bias) ops::add_bias(pass.ops, y, bias);
   for (const AdapterSegment& segment : pass.adapters) {
     const LoraWeights* layer = layer_of(segment, parameter);
@@ -83,7 +86,8 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
 }
 
 void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const {
-  if (dx) ops::linear_backward_input(pass.ops, dx, dy, weight, {.accumulate = accumulate});
+  const auto backward_input = fp8 && pass.fp8 ? ops::linear_fp8_backward_input : ops::linear_backward_input;
+  if (dx) backward_input(pass.ops, dx, dy, weight, {.accumulate = accumulate});
   matrix_gradient(pass, weight_trainable, dy, x, 0);
   if (bias_trainable >= 0) {
     GradientSink& sink = pass.training->sink;
@@ -125,8 +129,10 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
   }
 }
 
-size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape) {
-  const size_t base = ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
+size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8) {
+  // In a pass in fp8 weights of another type than the activations are fp8 already.
+  const size_t base = shape.fp8 && may_fp8 ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded)
+                                           : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
   const int64_t rank = shape.adapter_rank;
   const size_t adapter = rank > 0 ? 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in) : 0;
   return std::max(base, adapter);

@@ -14,6 +14,8 @@ struct Linear {
   int weight_trainable = -1;  // place among the trained parameters, -1 when frozen
   int bias_trainable = -1;
 
+  bool fp8 = false;  // multiplies in fp8 in a pass that asks for it (ops/linear_fp8.h)
+
   explicit operator bool() const { return static_cast<bool>(weight); }
 
   // y [T, O] = x [T, I] W^T + b, plus each segment's adapter. With `accumulate` added to y.
@@ -23,8 +25,8 @@ struct Linear {
   // bias and adapters into the sink, a unit at a time. x is what forward read.
   void backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const;
 
-  // Scratch bytes of forward and backward over `rows`, the larger, in a pass of this shape.
-  static size_t bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape);
+  // Scratch bytes of forward and backward over `rows`, the larger, in a pass of this shape. `may_fp8`: as `fp8`.
+  static size_t bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8 = true);
 };
 
 }  // namespace ingot::nn

@@ -71,7 +71,7 @@ size_t lm_loss_bytes(const spec::ModelSpec& model, const PassShape& shape, bool 
   size_t logits = wide;
   if (training && model.final_softcap > 0) logits += wide;
   if (training && shape.activation != DType::f32) logits += shape.matrix_bytes(rows, model.vocab);
-  return logits + Linear::bytes(rows, model.vocab, model.hidden, shape);
+  return logits + Linear::bytes(rows, model.vocab, model.hidden, shape, false);
 }
 
 }  // namespace ingot::nn

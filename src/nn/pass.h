@@ -68,6 +68,7 @@ struct Pass {
   std::vector<AdapterSegment> adapters;
   KvCache* cache = nullptr;      // null: attention inside the batch's own sequences
   Training* training = nullptr;  // null: nothing is kept for backward
+  bool fp8 = false;              // the blocks' linear layers multiply in fp8; LoRA's and the rest stay as they are
 };
 
 // What decides how much scratch memory a pass takes, besides the model.
@@ -78,6 +79,7 @@ struct PassShape {
   int64_t adapter_rank = 0;  // largest rank; 0 without adapters
   DType activation = DType::f32;
   bool decoded = false;  // weights are not of the activations' type, so they are decoded as they are used
+  bool fp8 = false;      // as Pass
   int threads = 1;
 
   // What an arena gives a matrix [rows, features] of activations.

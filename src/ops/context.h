@@ -20,7 +20,7 @@ class Watch {
  public:
   virtual ~Watch() = default;
   // The tensors and the plain matrices that the op was called with, in the order of its signature (outputs first);
-  // without absent ones, block-quantised matrices, and those inside structs.
+  // without absent ones, coded matrices (block-quantised, fp8), and those inside structs.
   virtual void ran(const char* op, std::span<const Tensor> tensors) = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "ops/embedding.h"
 
+#include "base/error.h"
 #include "ops/check.h"
 #include "ops/registry.h"
 
@@ -7,6 +8,7 @@ namespace ingot::ops {
 
 void embedding(Context& context, const Tensor& y, const Weight& table, const Tensor& ids) {
   check_place("embedding", "table", context, table);
+  if (is_fp8(table.storage)) throw_error(ErrorKind::unsupported, "embedding: a table in {}", name(table.storage));
   check_rank("embedding", "ids", ids, 1);
   check("embedding", "ids", context, ids, ids.shape, {DType::i32});
   check("embedding", "y", context, y, Shape{ids.shape[0], table.in}, {DType::f32, DType::bf16});

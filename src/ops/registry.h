@@ -77,7 +77,7 @@ void tell_watch(Context& context, const char* op, const Args&... args) {
     if constexpr (std::is_same_v<Arg, Tensor>) {
       if (arg) tensors.push_back(arg);
     } else if constexpr (std::is_same_v<Arg, Weight>) {
-      if (!is_block(arg.storage)) tensors.push_back(arg.tensor());
+      if (arg && is_plain(arg.storage)) tensors.push_back(arg.tensor());
     }
   };
   (add(args), ...);

@@ -1,6 +1,7 @@
 #include "tensor/weight.h"
 
 #include "base/error.h"
+#include "tensor/fp8.h"
 
 namespace ingot {
 
@@ -12,19 +13,22 @@ struct StorageRow {
 };
 
 const StorageRow& row_of(Storage storage) {
-  static constexpr StorageRow rows[] = {{"f32", 1, 4},      {"bf16", 1, 2},    {"f16", 1, 2},    {"q8_0", 32, 34},
-                                        {"q4_0", 32, 18},   {"q4_1", 32, 20},  {"q5_0", 32, 22}, {"q5_1", 32, 24},
-                                        {"q4_k", 256, 144}, {"q6_k", 256, 210}};
+  static constexpr StorageRow rows[] = {{"f32", 1, 4},      {"bf16", 1, 2},     {"f16", 1, 2},      {"q8_0", 32, 34},
+                                        {"q4_0", 32, 18},   {"q4_1", 32, 20},   {"q5_0", 32, 22},   {"q5_1", 32, 24},
+                                        {"q4_k", 256, 144}, {"q6_k", 256, 210}, {"fp8_e4m3", 1, 1}, {"fp8_e5m2", 1, 1}};
   return rows[static_cast<size_t>(storage)];
 }
 }  // namespace
 
 const char* name(Storage storage) { return row_of(storage).name; }
+bool is_plain(Storage storage) { return storage <= Storage::f16; }
+bool is_fp8(Storage storage) { return storage == Storage::fp8_e4m3 || storage == Storage::fp8_e5m2; }
 bool is_block(Storage storage) { return block_elements(storage) > 1; }
 int64_t block_elements(Storage storage) { return row_of(storage).elements; }
 size_t block_bytes(Storage storage) { return row_of(storage).bytes; }
 
 size_t row_bytes(Storage storage, int64_t in) {
+  if (is_fp8(storage)) return fp8_row_bytes(in);
   if (in % block_elements(storage) != 0) {
     throw_error(ErrorKind::unsupported, "a row of {} elements is not whole {} blocks of {}", in, name(storage),
                 block_elements(storage));

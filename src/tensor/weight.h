@@ -10,13 +10,16 @@
 
 namespace ingot {
 
-// The block-quantised types are GGUF's (specs: gguf.md section 2); a row is a whole number of blocks.
-enum class Storage : uint8_t { f32, bf16, f16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q6_k };
+// The block-quantised types are GGUF's (specs: gguf.md section 2); a row is a whole number of blocks. A row of fp8_e4m3
+// or fp8_e5m2 is of any length and has one scale (tensor/fp8.h).
+enum class Storage : uint8_t { f32, bf16, f16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q6_k, fp8_e4m3, fp8_e5m2 };
 
 const char* name(Storage storage);  // "f32", "q8_0", ...
-bool is_block(Storage storage);
-int64_t block_elements(Storage storage);  // elements a block; 1 for plain types
-size_t block_bytes(Storage storage);      // bytes a block; bytes an element for plain types
+bool is_plain(Storage storage);     // elements by themselves, as Weight::tensor() gives them: f32, bf16, f16
+bool is_fp8(Storage storage);
+bool is_block(Storage storage);           // block-quantised
+int64_t block_elements(Storage storage);  // elements a block; 1 for plain types and fp8
+size_t block_bytes(Storage storage);      // bytes a block; bytes an element for plain types and fp8
 // Bytes of a row of `in` elements; ErrorKind::unsupported when a row is not whole blocks.
 size_t row_bytes(Storage storage, int64_t in);
 
@@ -30,7 +33,7 @@ struct Weight {
   explicit operator bool() const { return data != nullptr; }
   // Rows [begin, end).
   Weight slice(int64_t begin, int64_t end) const;
-  // The plain view of an f32, bf16 or f16 weight as [out, in]; internal error for a block type.
+  // The plain view of an f32, bf16 or f16 weight as [out, in]; internal error for any other.
   Tensor tensor() const;
   std::string text() const;
 };

@@ -11,8 +11,13 @@ struct ingot::EnumNames<ingot::train::InitFrom> {
 };
 template <>
 struct ingot::EnumNames<ingot::train::Precision> {
-  static constexpr std::pair<train::Precision, const char*> names[] = {{train::Precision::fp32, "fp32"},
-                                                                       {train::Precision::bf16, "bf16"}};
+  static constexpr std::pair<train::Precision, const char*> names[] = {
+      {train::Precision::fp32, "fp32"}, {train::Precision::bf16, "bf16"}, {train::Precision::fp8, "fp8"}};
+};
+template <>
+struct ingot::EnumNames<ingot::train::StateType> {
+  static constexpr std::pair<train::StateType, const char*> names[] = {{train::StateType::fp32, "fp32"},
+                                                                       {train::StateType::bf16, "bf16"}};
 };
 template <>
 struct ingot::EnumNames<ingot::train::Order> {
@@ -148,9 +153,11 @@ void describe(Visitor& v, Recipe& r) {
   v.field("epochs", r.epochs, "length in passes over the data", {.max = 1e6, .above = 0});
   v.field("tokens", r.tokens, "length in tokens", {.min = 1, .max = most_tokens});
   v.section("batch", r.batch, "how much is computed at once");
-  v.field("precision", r.precision, "of weights and activations; sums are fp32");
+  v.field("precision", r.precision,
+          "of weights and activations; sums are fp32. fp8: bf16, but the blocks' linear layers multiply in fp8");
   v.field("weights", r.weights,
-          "of a LoRA run's frozen base: auto (as precision), stored (as in the file) or int8 (q8_0)");
+          "of a LoRA run's frozen base: auto (as precision), stored (as in the file), int8 (q8_0) or fp8 (e4m3, the "
+          "blocks' linear layers)");
   v.field("determinism", r.determinism, "fast: bit for bit the same on one device, whatever the micro-batch");
   v.field("determinism_unit", r.determinism_unit, "packed sequences in a unit of work",
           {.min = 1, .max = most_sequences});
@@ -183,16 +190,20 @@ void check(const Recipe& r, const std::string& path) {
     fail("adamw is what there is", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));
   }
   if (r.optimizer.betas.size() != 2) fail("for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
-  if (r.optimizer.master == Precision::bf16 && r.precision == Precision::fp32) {
+  if (r.optimizer.master == StateType::bf16 && r.precision == Precision::fp32) {
     fail("precision: bf16 or optimizer.master: fp32", "optimizer.master bf16 beside weights of precision fp32");
   }
   if (r.schedule.min_lr > r.optimizer.lr) fail("lower it", "schedule.min_lr is above optimizer.lr");
-  if (r.weights != "auto" && r.weights != "stored" && r.weights != "int8") {
-    fail("auto, stored or int8", fmt::format("weights '{}' is not known", r.weights));
+  if (r.weights != "auto" && r.weights != "stored" && r.weights != "int8" && r.weights != "fp8") {
+    fail("auto, stored, int8 or fp8", fmt::format("weights '{}' is not known", r.weights));
   }
   if (r.weights != "auto" && !r.adapter) {
     fail("weights: auto",
          fmt::format("weights: {} keeps the base frozen, but without an adapter the base is trained", r.weights));
+  }
+  if (r.precision == Precision::fp8 && r.weights != "auto" && r.weights != "fp8") {
+    fail("weights: fp8, or precision: bf16",
+         fmt::format("precision: fp8 multiplies fp8 weights, and weights: {} keeps others", r.weights));
   }
   if (r.init == InitFrom::random && r.adapter) {
     fail("init: pretrained", "an adapter on random weights: there would be nothing to adapt");
@@ -212,7 +223,18 @@ void check(const Recipe& r, const std::string& path) {
 
 }  // namespace
 
+const char* name(Precision precision) {
+  for (const auto& [value, name] : EnumNames<Precision>::names) {
+    if (value == precision) return name;
+  }
+  return "?";
+}
+
 DType dtype_of(Precision precision) { return precision == Precision::fp32 ? DType::f32 : DType::bf16; }
+DType dtype_of(StateType type) { return type == StateType::fp32 ? DType::f32 : DType::bf16; }
+bool fp8_base(const Recipe& recipe) {
+  return recipe.adapter && (recipe.weights == "fp8" || recipe.precision == Precision::fp8);
+}
 
 Recipe read_recipe(const std::filesystem::path& path, std::span<const std::string> overrides) {
   ConfigNode node = ConfigNode::from_file(path);

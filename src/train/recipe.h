@@ -16,7 +16,8 @@
 namespace ingot::train {
 
 enum class InitFrom { pretrained, random };
-enum class Precision { fp32, bf16 };
+enum class Precision { fp32, bf16, fp8 };  // fp8: activations bf16, the blocks' linear layers multiply in fp8
+enum class StateType { fp32, bf16 };
 enum class Order { ingot };
 enum class Determinism { fast };
 
@@ -53,8 +54,8 @@ struct OptimizerRecipe {
   double eps = 1e-8;
   double weight_decay = 0;
   double clip_grad_norm = 1;
-  Precision state_dtype = Precision::fp32;
-  Precision master = Precision::fp32;
+  StateType state_dtype = StateType::fp32;
+  StateType master = StateType::fp32;
 };
 
 struct ScheduleRecipe {
@@ -97,8 +98,9 @@ struct Recipe {
   std::optional<int64_t> tokens;
   BatchRecipe batch;
   Precision precision = Precision::bf16;
-  std::string weights =
-      "auto";  // auto: as `precision`; stored: as in the file, int8: q8_0 (of a LoRA run's frozen base)
+  // A LoRA run's frozen base. auto: as `precision`; stored: as in the file; int8: q8_0; fp8: e4m3 in the blocks' linear
+  // layers.
+  std::string weights = "auto";
   Determinism determinism = Determinism::fast;
   int64_t determinism_unit = 1;
   ParallelRecipe parallel;
@@ -111,7 +113,11 @@ struct Recipe {
   int64_t seed = 17;
 };
 
-DType dtype_of(Precision precision);
+const char* name(Precision precision);  // as the recipe writes it
+DType dtype_of(Precision precision);    // of activations
+DType dtype_of(StateType type);
+// The blocks' linear layers of a frozen base are kept in fp8.
+bool fp8_base(const Recipe& recipe);
 
 // Reads a recipe file and applies `overrides` ("optimizer.lr=1e-4"); an override of steps, epochs or tokens clears the
 // other two. Errors: usage, with file, line and key, for anything that does not fit, and for settings that contradict

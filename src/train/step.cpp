@@ -19,6 +19,7 @@ models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank,
   shape.longest = settings.sequence_length;
   shape.adapter_rank = adapter_rank;
   shape.activation = settings.activation;
+  shape.fp8 = settings.fp8;
   shape.decoded = decoded;
   shape.threads = threads;
   return shape;
@@ -83,7 +84,9 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
 nn::Pass Step::pass_over(const MicroBatch& batch) {
   std::vector<nn::AdapterSegment> adapters;
   if (trained_.adapter()) adapters.push_back({0, batch.tokens.tokens(), trained_.adapter()});
-  return {context_, batch.tokens, settings_.activation, std::move(adapters)};
+  nn::Pass pass{context_, batch.tokens, settings_.activation, std::move(adapters)};
+  pass.fp8 = settings_.fp8;
+  return pass;
 }
 
 void Step::decide(double counted) {

@@ -1,6 +1,7 @@
 #include "checkpoint/load.h"
 
 #include "checkpoint/row_codec.h"
+#include "spec/fp8.h"
 #include "tests/checkpoint/fixtures.h"
 
 namespace ingot::checkpoint {
@@ -92,6 +93,27 @@ TEST(Load, WritableWeightsAndHiddenMemoryAreCopied) {
   const LoadedModel moved = load(golden("a"), {.device = hidden, .matrices = Storage::f32});
   EXPECT_GT(hidden.copied, 0U);
   expect_same_values(moved, golden("a"));
+}
+
+TEST(Load, Fp8IsForTheLinearLayersOfBlocks) {
+  HostDevice device;
+  const LoadOptions options{.device = device, .matrices = Storage::bf16, .fp8 = true};
+  const LoadedModel model = load(golden("b"), options);
+  const LoadedModel wide = load(golden("b"), {.device = device, .matrices = Storage::f32});
+  EXPECT_EQ(model.copied_bytes, weight_sizes(open_model(golden("b").string(), ""), options).copied);
+  const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Weight& matrix = model.weights.parameters[i].matrix;
+    if (!matrix) continue;
+    EXPECT_EQ(matrix.storage, spec::in_fp8(table[i]) ? Storage::fp8_e4m3 : Storage::bf16) << table[i].name;
+    if (!is_fp8(matrix.storage)) continue;
+    std::vector<std::byte> row(row_bytes(Storage::fp8_e4m3, matrix.in));
+    for (int64_t r = 0; r < matrix.out; ++r) {
+      const Weight from = wide.weights.parameters[i].matrix.slice(r, r + 1);
+      encode_row(Storage::fp8_e4m3, static_cast<const float*>(from.data), matrix.in, row.data());
+      EXPECT_EQ(std::memcmp(matrix.slice(r, r + 1).data, row.data(), row.size()), 0) << table[i].name << " row " << r;
+    }
+  }
 }
 
 TEST(Load, ShardsAsOneFile) {

@@ -87,30 +87,44 @@ TEST_P(FamilyRecipe, TrainsOnTheShippedData) {
   EXPECT_TRUE(answer["ids"].size() == 8 || answer["finish_reason"] == "stop") << answer;
 }
 
-// Only the frozen base is rounded, so the losses are near those of a bf16 base, and not the same.
-TEST(Int8Base, IsTuned) {
+// Only the frozen base is rounded, or in fp8 what is multiplied too, so the losses are near those in bf16, and not the
+// same.
+TEST(EightBits, TuneAndTrainAsBf16Does) {
   const Program program;
   const std::string runs = "run_dir=" + (program / "runs").string();
   const std::string data = "\nbatch: {global: 1}\ndata: {sequence_length: 128, train: " +
                            (source / "data/examples/chat_heldout.jsonl").string() + "}\n";
-  write(program / "base.yaml",
+  write(program / "pretrain.yaml",
         "name: base\ninit: random\nsteps: 1\nmodel: " + (source / "recipes/models/tiny").string() + data);
-  ASSERT_EQ(program.run({"pretrain", (program / "base.yaml").string(), runs}).code, 0);
-  write(program / "lora.yaml", "adapter: {rank: 4}\nsteps: 2\nmodel: " + (program / "runs/base/model").string() + data);
-  std::vector<double> losses;
-  for (const std::string weights : {"auto", "int8"}) {
-    const Result result =
-        program.run({"finetune", (program / "lora.yaml").string(), "name=" + weights, "weights=" + weights, runs});
-    ASSERT_EQ(result.code, 0) << result.error;
-    std::istringstream events(read(program / "runs" / weights / "events.jsonl"));
+  ASSERT_EQ(program.run({"pretrain", (program / "pretrain.yaml").string(), runs}).code, 0);
+  write(program / "finetune.yaml",
+        "adapter: {rank: 4}\nsteps: 2\nmodel: " + (program / "runs/base/model").string() + data);
+  // The second step's loss of a run with these settings.
+  const auto loss = [&](const std::string& command, const std::string& name, std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {command, (program / (command + ".yaml")).string(), "name=" + name, runs});
+    const Result result = program.run(settings);
+    EXPECT_EQ(result.code, 0) << result.error;
+    std::istringstream events(read(program / "runs" / name / "events.jsonl"));
+    double second = 0;
     for (std::string line; std::getline(events, line);) {
       const Json event = Json::parse(line);
-      if (event["type"] == "step" && event["step"] == 2) losses.push_back(event["loss"]);
+      if (event["type"] == "step" && event["step"] == 2) second = event["loss"];
     }
-  }
-  ASSERT_EQ(losses.size(), 2);
-  EXPECT_NE(losses[0], losses[1]);
-  EXPECT_NEAR(losses[0], losses[1], 0.01 * losses[0]);
+    return second;
+  };
+  const auto expect_near = [](double found, double expected) {
+    EXPECT_NE(found, expected);
+    EXPECT_NEAR(found, expected, 0.01 * expected);
+  };
+  const double tuned = loss("finetune", "tuned", {});
+  expect_near(loss("finetune", "int8", {"weights=int8"}), tuned);
+  const double fp8_base = loss("finetune", "fp8_base", {"weights=fp8"});
+  expect_near(fp8_base, tuned);
+  const double fp8_tuned = loss("finetune", "fp8_tuned", {"precision=fp8"});
+  expect_near(fp8_tuned, tuned);
+  EXPECT_NE(fp8_tuned, fp8_base);
+  expect_near(loss("pretrain", "fp8_trained", {"precision=fp8", "steps=2"}),
+              loss("pretrain", "trained", {"precision=bf16", "steps=2"}));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyRecipe, testing::ValuesIn(families()), [](const auto& info) { return info.param; });

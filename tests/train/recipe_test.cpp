@@ -84,8 +84,8 @@ seed: 99
   EXPECT_EQ(r.optimizer.lr, 3e-5);
   EXPECT_EQ(r.optimizer.betas, (std::vector<double>{0.8, 0.999}));
   EXPECT_EQ(r.optimizer.eps, 1e-12);
-  EXPECT_EQ(r.optimizer.state_dtype, Precision::bf16);
-  EXPECT_EQ(r.optimizer.master, Precision::bf16);
+  EXPECT_EQ(r.optimizer.state_dtype, StateType::bf16);
+  EXPECT_EQ(r.optimizer.master, StateType::bf16);
   EXPECT_EQ(r.schedule.name, ScheduleName::linear);
   EXPECT_EQ(r.schedule.min_lr, 1e-7);
   EXPECT_FALSE(r.steps);
@@ -117,6 +117,9 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"optimizer: {name: sgd}", "sgd"},
                                     {"precision: fp32\noptimizer: {master: bf16}", "master"},
                                     {"weights: stored", "adapter"},
+                                    {"weights: fp8", "adapter"},
+                                    {"adapter: {rank: 4}\nprecision: fp8\nweights: int8", "weights: int8"},
+                                    {"optimizer: {state_dtype: fp8}", "state_dtype"},
                                     {"init: random\nadapter: {rank: 4}", "random"},
                                     {"batch: {global: 3}\ndeterminism_unit: 2", "determinism_unit"},
                                     {"batch: {global: 4, micro: 3}\ndeterminism_unit: 2", "batch.micro"},

@@ -142,8 +142,9 @@ OpCase dequantize_case(DType dtype, Storage storage, int64_t out, int64_t in) {
   return c;
 }
 
-constexpr Storage storages[] = {Storage::f32,  Storage::bf16, Storage::f16,  Storage::q8_0, Storage::q4_0,
-                                Storage::q4_1, Storage::q5_0, Storage::q5_1, Storage::q4_k, Storage::q6_k};
+constexpr Storage storages[] = {Storage::f32,  Storage::bf16, Storage::f16,     Storage::q8_0,
+                                Storage::q4_0, Storage::q4_1, Storage::q5_0,    Storage::q5_1,
+                                Storage::q4_k, Storage::q6_k, Storage::fp8_e4m3};
 
 void add_matmuls(std::vector<OpCase>& cases) {
   constexpr std::pair<DType, DType> types[] = {

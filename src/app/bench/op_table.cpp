@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "base/thread_pool.h"
 #include "tensor/block_quant.h"
+#include "tensor/fp8.h"
 #include "tensor/tolerance.h"
 
 namespace ingot::bench {
@@ -61,9 +62,9 @@ OpCase large(OpCase c, std::initializer_list<size_t> drawn) {
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
-    for (const auto& list : {matmul_cases(), embedding_cases(), cross_entropy_cases(), elementwise_cases(),
-                             adamw_cases(), rms_norm_cases(), layer_norm_cases(), rope_cases(), glu_cases(),
-                             activation_cases(), columns_cases(), moe_cases(), attention_cases()}) {
+    for (const auto& list : {matmul_cases(), linear_fp8_cases(), embedding_cases(), cross_entropy_cases(),
+                             elementwise_cases(), adamw_cases(), rms_norm_cases(), layer_norm_cases(), rope_cases(),
+                             glu_cases(), activation_cases(), columns_cases(), moe_cases(), attention_cases()}) {
       cases.insert(cases.end(), list.begin(), list.end());
     }
     return cases;
@@ -148,18 +149,25 @@ std::vector<std::byte> poison(DType dtype, size_t count) {
   return encode(dtype, std::vector<double>(count, real ? std::numeric_limits<double>::quiet_NaN() : 77.0));
 }
 
-// A weight's rows: plain types from `values`; block types encoded from them where there is an encoder, else random
+// A weight's rows, of a type that is not plain: encoded from them where there is an encoder, else random
 // blocks with scales of ordinary size.
 std::vector<std::byte> encode_weight(Storage storage, const Shape& shape, const std::vector<double>& values,
                                      RandomStream& random) {
-  const BlockCodec& codec = block_codec(storage);
   const size_t row = row_bytes(storage, shape[1]);
   std::vector<std::byte> bytes(row * static_cast<size_t>(shape[0]));
-  if (codec.encode != nullptr) {
-    const std::vector<float> floats(values.begin(), values.end());
+  const std::vector<float> floats(values.begin(), values.end());
+  const auto for_rows = [&](auto encode_row) {
     for (int64_t r = 0; r < shape[0]; ++r) {
-      codec.encode(floats.data() + r * shape[1], shape[1], bytes.data() + static_cast<size_t>(r) * row);
+      encode_row(floats.data() + r * shape[1], bytes.data() + static_cast<size_t>(r) * row);
     }
+  };
+  if (is_fp8(storage)) {
+    for_rows([&](const float* from, std::byte* to) { encode_fp8(storage, from, shape[1], to); });
+    return bytes;
+  }
+  const BlockCodec& codec = block_codec(storage);
+  if (codec.encode != nullptr) {
+    for_rows([&](const float* from, std::byte* to) { codec.encode(from, shape[1], to); });
     return bytes;
   }
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next_u32());
@@ -180,7 +188,13 @@ std::vector<double> decode_weight(Storage storage, const Shape& shape, const std
   std::vector<float> floats(static_cast<size_t>(shape.elements()));
   const size_t row = row_bytes(storage, shape[1]);
   for (int64_t r = 0; r < shape[0]; ++r) {
-    block_codec(storage).decode(bytes.data() + static_cast<size_t>(r) * row, shape[1], floats.data() + r * shape[1]);
+    const std::byte* from = bytes.data() + static_cast<size_t>(r) * row;
+    float* to = floats.data() + r * shape[1];
+    if (is_fp8(storage)) {
+      decode_fp8(storage, from, shape[1], 0, shape[1], to);
+    } else {
+      block_codec(storage).decode(from, shape[1], to);
+    }
   }
   return {floats.begin(), floats.end()};
 }
@@ -190,7 +204,7 @@ DType plain_dtype(Storage storage) {
     case Storage::f32: return DType::f32;
     case Storage::bf16: return DType::bf16;
     case Storage::f16: return DType::f16;
-    default: throw_error(ErrorKind::internal, "{} is a block type", name(storage));
+    default: throw_error(ErrorKind::internal, "{} is not plain", name(storage));
   }
 }
 
@@ -237,7 +251,7 @@ class Setting {
     if (operand.role != Role::output) operand.fill(wanted, random);
     std::vector<std::byte> bytes;
     DType dtype = operand.dtype;
-    if (operand.storage && is_block(*operand.storage)) {
+    if (operand.storage && !is_plain(*operand.storage)) {
       bytes = encode_weight(*operand.storage, operand.shape, wanted, random);
       values_[i] = decode_weight(*operand.storage, operand.shape, bytes);
     } else {

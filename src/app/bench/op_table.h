@@ -107,6 +107,7 @@ std::vector<OpCase> columns_cases();
 std::vector<OpCase> moe_cases();
 std::vector<OpCase> attention_cases();
 std::vector<OpCase> matmul_cases();
+std::vector<OpCase> linear_fp8_cases();
 
 enum class Outcome { passed, failed, declined };
 struct Verdict {

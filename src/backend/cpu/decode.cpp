@@ -1,6 +1,7 @@
 #include "backend/cpu/decode.h"
 
 #include "tensor/block_quant.h"
+#include "tensor/fp8.h"
 
 namespace ingot::cpu {
 namespace {
@@ -17,12 +18,16 @@ void decode_row_to(const Weight& weight, int64_t row, Out* out, FromFloat from_f
     case Storage::f16: return from_f16(out, reinterpret_cast<const F16*>(data), 1.0F, n);
     default: break;
   }
-  const BlockCodec& codec = block_codec(weight.storage);
+  const BlockCodec* codec = is_fp8(weight.storage) ? nullptr : &block_codec(weight.storage);
   constexpr int64_t most = 1024;  // a multiple of every block length
   float values[most];
   for (int64_t begin = 0; begin < n; begin += most) {
     const int64_t count = std::min(most, n - begin);
-    codec.decode(data + row_bytes(weight.storage, begin), count, values);
+    if (codec != nullptr) {
+      codec->decode(data + row_bytes(weight.storage, begin), count, values);
+    } else {
+      decode_fp8(weight.storage, data, n, begin, count, values);
+    }
     from_float(out + begin, values, 1.0F, count);
   }
 }

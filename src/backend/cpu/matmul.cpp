@@ -9,7 +9,6 @@
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/gemm.h"
 #include "ops/matmul_bytes.h"
-#include "tensor/block_quant.h"
 
 namespace ingot::cpu {
 namespace {
@@ -203,15 +202,12 @@ void run_dequantize(Context& context, const Tensor& out, const Weight& weight) {
 void reference_dequantize(Context&, const Tensor& out, const Weight& weight) {
   std::vector<float> row(static_cast<size_t>(weight.in));
   for (int64_t r = 0; r < weight.out; ++r) {
-    if (is_block(weight.storage)) {
-      block_codec(weight.storage)
-          .decode(static_cast<const std::byte*>(weight.slice(r, r + 1).data), weight.in, row.data());
-    }
+    if (!is_plain(weight.storage)) decode_row(plain::elementwise_kernels, weight, r, row.data(), DType::f32);
     for (int64_t i = 0; i < weight.in; ++i) {
       const int64_t place = r * weight.in + i;
       set_element(out, place,
-                  is_block(weight.storage) ? static_cast<double>(row[static_cast<size_t>(i)])
-                                           : element(weight.tensor(), place));
+                  is_plain(weight.storage) ? element(weight.tensor(), place)
+                                           : static_cast<double>(row[static_cast<size_t>(i)]));
     }
   }
 }

@@ -6,6 +6,7 @@
 namespace ingot::cpu {
 
 void register_matmul(ops::Registry& registry, Levels levels);
+void register_linear_fp8(ops::Registry& registry);
 void register_embedding(ops::Registry& registry, Levels levels);
 void register_cross_entropy(ops::Registry& registry, Levels levels);
 void register_adamw(ops::Registry& registry, Levels levels);

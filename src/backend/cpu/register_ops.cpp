@@ -4,6 +4,7 @@ namespace ingot::cpu {
 
 void register_ops(ops::Registry& registry, Levels levels) {
   register_matmul(registry, levels);
+  register_linear_fp8(registry);
   register_embedding(registry, levels);
   register_cross_entropy(registry, levels);
   register_adamw(registry, levels);

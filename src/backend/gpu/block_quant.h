@@ -5,7 +5,8 @@
 
 namespace ingot::gpu {
 
-enum class Stored : int32_t { f32, bf16, f16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q6_k };  // the values of Storage
+// The values of Storage, fp8 aside (fp8.h).
+enum class Stored : int32_t { f32, bf16, f16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q6_k };
 
 }  // namespace ingot::gpu
 
@@ -188,6 +189,7 @@ GPU_FN Floats<V> decode(Stored stored, const void* data, int64_t at) {
 #else
 
 #include "backend/gpu/launch.h"
+#include "base/error.h"
 #include "tensor/weight.h"
 
 namespace ingot::gpu {
@@ -202,7 +204,10 @@ static_assert(static_cast<int>(Stored::f32) == static_cast<int>(Storage::f32) &&
               static_cast<int>(Stored::q5_1) == static_cast<int>(Storage::q5_1) &&
               static_cast<int>(Stored::q4_k) == static_cast<int>(Storage::q4_k) &&
               static_cast<int>(Stored::q6_k) == static_cast<int>(Storage::q6_k));
-inline Stored stored_as(const Weight& weight) { return static_cast<Stored>(weight.storage); }
+inline Stored stored_as(const Weight& weight) {
+  if (is_fp8(weight.storage)) throw_error(ErrorKind::internal, "{} weights are decoded by rows", name(weight.storage));
+  return static_cast<Stored>(weight.storage);
+}
 
 // The kernel that decodes rows of `weight` to rows of `out`.
 template <class Args>

@@ -43,9 +43,15 @@ void run(ops::Context& context, const Tensor& out, const Weight& weight) {
   launch_elements(context, dequantize, {out, plain}, {out.data, weight.data, stored_as(weight), out.elements()});
 }
 
+std::string not_fp8(const ops::Context&, const Tensor&, const Weight& weight) {
+  return is_fp8(weight.storage) ? "rows of fp8 are not blocks" : "";
+}
+
 }  // namespace
 
-void register_dequantize(ops::Registry& registry, DeviceKind kind) { registry.add<ops::Dequantize>(kind, "simt", run); }
+void register_dequantize(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Dequantize>(kind, "simt", run, not_fp8);
+}
 
 }  // namespace ingot::gpu
 #endif

@@ -307,6 +307,7 @@ bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 =
 std::string decline(const ops::Context& context, const Tensor&, const Tensor& x, const Weight& weight,
                     ops::LinearAttributes attributes) {
   if (attributes.any_rows) return "sums in an order of its own";
+  if (is_fp8(weight.storage)) return "does not read rows of fp8";
   if (x.shape[0] > tuning_of(device_of(context)).few_tokens) return "serves few tokens";
   if (weight.in % 8 != 0 || !aligned(x.data) || !aligned(weight.data)) return "rows are not whole packs of 16 bytes";
   if (weight.in >= int64_t{1} << 27) return "rows too long to count in 32 bits";

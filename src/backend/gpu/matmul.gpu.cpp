@@ -440,8 +440,8 @@ void multiply(ops::Context& context, const MatrixProduct& p) {
 void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                       ops::LinearAttributes attributes) {
   const MatrixProduct whole = linear_product(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate);
-  const bool by_tiles = !in_place(weight, x.dtype) && x.dtype == DType::bf16 && aligned(weight.data) &&
-                        in_packs(x.data, weight.in, weight.in) && weight.in > 0 &&
+  const bool by_tiles = !in_place(weight, x.dtype) && !is_fp8(weight.storage) && x.dtype == DType::bf16 &&
+                        aligned(weight.data) && in_packs(x.data, weight.in, weight.in) && weight.in > 0 &&
                         x.shape[0] <= tuning_of(device_of(context)).decoding_tile_tokens;
   if (!by_tiles) return run_linear<multiply>(context, y, x, weight, attributes);
   TileArgs args = tile_args(whole);

@@ -11,6 +11,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_adamw(registry, kind);
   register_columns(registry, kind);
   register_cross_entropy(registry, kind);
+  register_quantize_fp8(registry, kind);  // before the decoding of everything else
   register_dequantize(registry, kind);
   register_dropout(registry, kind);
   register_elementwise(registry, kind);
@@ -18,6 +19,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_glu(registry, kind);
   register_kv_store(registry, kind);
   register_layer_norm(registry, kind);
+  register_linear_fp8(registry, kind);
   register_linear_few(registry, kind);  // few tokens read the weight as it is stored; before what decodes it first
   register_vendor_matmul(registry, kind);
   register_matmul(registry, kind);

@@ -1,6 +1,7 @@
 #include "models/decoder/binder.h"
 
 #include "base/error.h"
+#include "spec/fp8.h"
 
 namespace ingot::models {
 
@@ -11,6 +12,7 @@ Binder::Binder(const spec::ModelSpec& model, const WeightSet& weights) : model_(
   }
   for (size_t i = 0; i < table.size(); ++i) {
     const spec::ParamSpec& p = table[i];
+    fp8_.push_back(spec::in_fp8(p));
     if (!index_.emplace(std::tuple(p.role, p.layer, p.expert, p.bias), i).second) {
       throw_error(ErrorKind::internal, "{} has the place of another parameter of {}", p.name, model.family);
     }
@@ -35,6 +37,7 @@ nn::Linear Binder::linear(spec::Role role, Place at) const {
   if (!has(role, at)) return layer;
   layer.parameter = index(role, at);
   layer.weight = weights_.parameters[layer.parameter].matrix;
+  layer.fp8 = fp8_[layer.parameter];
   if (index_.contains({role, at.layer, at.expert, true})) {
     layer.bias_parameter = index(role, at, true);
     layer.bias = weights_.parameters[layer.bias_parameter].vector;

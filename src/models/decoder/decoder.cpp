@@ -216,7 +216,7 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
   const size_t stream = shape.matrix_bytes(shape.tokens, spec.hidden);
   const size_t block = std::max(nn::Block::forward_bytes(spec, shape), nn::Embedding::bytes(spec, shape));
   const size_t backward = nn::Block::backward_bytes(spec, shape);
-  const size_t head = nn::Linear::bytes(shape.logit_rows, spec.vocab, spec.hidden, shape);
+  const size_t head = nn::Linear::bytes(shape.logit_rows, spec.vocab, spec.hidden, shape, false);
   const auto loss = [&](bool training) { return nn::lm_loss_bytes(spec, shape, training); };
   PassBytes bytes;
   bytes.forward =

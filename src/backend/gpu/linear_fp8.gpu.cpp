@@ -1,0 +1,240 @@
+// Products of fp8 rows (fp8.h) by tiles of 128 x 128 on the matrix cores, where they have fp8. Rows are whole packs of
+// 16 codes, so nothing is read by single ones. Sums run over k in order, as those of matmul.gpu.cpp.
+#include <type_traits>
+
+#include "backend/gpu/fp8.h"
+#include "backend/gpu/mma8.h"
+
+namespace ingot::gpu {
+
+// y [m, n] (+)= a [m, k] b [n, k]^T, or dx [m, n] (+)= a [m, k] b [k, n]. Both fp8.
+struct LinearFp8Args {
+  void* result;
+  const void* a;
+  const void* b;
+  int64_t m, n, k;
+  bool f32;  // the result; else bf16
+  bool accumulate;
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL(linear_fp8, LinearFp8Args, 256)
+GPU_KERNEL(linear_fp8_backward_input, LinearFp8Args, 256)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace fp8_product {  // not an unnamed one: targets without the instructions use nothing of it
+
+inline constexpr int tile = 128;   // rows of a and columns of the result that a block multiplies
+inline constexpr int depth = 64;   // of k at a time
+inline constexpr int stride = 80;  // bytes between rows in shared memory: neighbours lie in other banks
+inline constexpr int threads = 256;
+inline constexpr int steps = depth / mma8_k;
+
+struct Tiles {
+  alignas(16) uint8_t a[tile * stride];  // [row][k]
+  alignas(16) uint8_t b[tile * stride];  // [column][k]
+};
+
+// A 128 x 64 piece of fp8 rows, from row `first` and code `k0` on; zeros outside of [rows, k].
+struct Rows {
+  static constexpr int packs = tile * depth / 16 / threads;
+  using Codes = Pack<uint32_t, 4>;
+  Codes at[packs];
+
+  GPU_FN static int row(int p) { return (thread_index() + p * threads) / (depth / 16); }
+  GPU_FN static int column(int p) { return (thread_index() + p * threads) % (depth / 16) * 16; }
+
+  GPU_FN void fetch(const void* from, int64_t first, int64_t rows, int64_t k0, int64_t k) {
+    for (int p = 0; p < packs; ++p) {
+      const int64_t line = first + row(p);
+      const int64_t code = k0 + column(p);
+      const auto* address = static_cast<const uint8_t*>(from) + line * fp8_row_bytes(k) + code;
+      at[p] = line < rows && code < k ? load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(address)) : Codes{};
+    }
+  }
+  GPU_FN void keep(uint8_t* shared) const {
+    for (int p = 0; p < packs; ++p) {
+      store_pack<uint32_t, 4>(reinterpret_cast<uint32_t*>(shared + row(p) * stride + column(p)), at[p]);
+    }
+  }
+};
+
+// The same of rows that lie along k: 64 rows of 128 codes, turned round in squares of 4 x 4.
+struct Columns {
+  static constexpr int squares = tile * depth / 16 / threads;
+  uint32_t at[squares][4];  // [k] of 4 neighbouring columns
+
+  GPU_FN static int column(int s) { return (thread_index() + s * threads) % (tile / 4) * 4; }
+  GPU_FN static int line(int s) { return (thread_index() + s * threads) / (tile / 4) * 4; }
+
+  GPU_FN void fetch(const void* from, int64_t first, int64_t n, int64_t k0, int64_t k) {
+    for (int s = 0; s < squares; ++s) {
+      const int64_t code = first + column(s);
+      for (int i = 0; i < 4; ++i) {
+        const int64_t row = k0 + line(s) + i;
+        const auto* address = static_cast<const uint8_t*>(from) + row * fp8_row_bytes(n) + code;
+        at[s][i] = row < k && code < n ? *reinterpret_cast<const uint32_t*>(address) : 0U;
+      }
+    }
+  }
+  GPU_FN void keep(uint8_t* shared) const {
+    for (int s = 0; s < squares; ++s) {
+      GPU_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        uint32_t word = 0;
+        GPU_UNROLL
+        for (int i = 0; i < 4; ++i) word |= (at[s][i] >> (8 * c) & 0xffU) << (8 * i);
+        *reinterpret_cast<uint32_t*>(shared + (column(s) + c) * stride + line(s)) = word;
+      }
+    }
+  }
+};
+
+// Warps stand 2 x 4 (32 lanes) or 2 x 2 (64 lanes) over the block's tile.
+inline constexpr int warp_columns = threads / warp_width / 2;
+inline constexpr int tiles_m = tile / 2 / 16;
+inline constexpr int tiles_n = tile / warp_columns / 16;
+
+// `backward`: a is e5m2, and rows of b lie along k, their scales in a already.
+template <bool backward>
+GPU_FN void multiply(const LinearFp8Args& a) {
+  GPU_SHARED(Tiles, shared);
+  const int64_t first_row = static_cast<int64_t>(block_index()) * tile;
+  const int64_t first_column = static_cast<int64_t>(block_index_y()) * tile;
+  const int warp_row = warp_index() / warp_columns * (tile / 2);
+  const int warp_column = warp_index() % warp_columns * (tile / warp_columns);
+  // Of the warp's tiles, those that hold something of the result.
+  const int64_t left_m = a.m - first_row - warp_row;
+  const int64_t left_n = a.n - first_column - warp_column;
+  MmaSums sums[tiles_m][tiles_n] = {};
+
+  Rows next_a;
+  std::conditional_t<backward, Columns, Rows> next_b;
+  next_a.fetch(a.a, first_row, a.m, 0, a.k);
+  next_b.fetch(a.b, first_column, a.n, 0, a.k);
+  for (int64_t k0 = 0; k0 < a.k; k0 += depth) {
+    block_barrier();  // the tiles before have been multiplied
+    next_a.keep(shared.a);
+    next_b.keep(shared.b);
+    block_barrier();
+    if (k0 + depth < a.k) {
+      next_a.fetch(a.a, first_row, a.m, k0 + depth, a.k);
+      next_b.fetch(a.b, first_column, a.n, k0 + depth, a.k);
+    }
+    Mma8B b[tiles_n][steps];
+    GPU_UNROLL
+    for (int j = 0; j < tiles_n; ++j) {
+      GPU_UNROLL
+      for (int s = 0; s < steps; ++s) {
+        b[j][s] = mma8_load_b(shared.b + (warp_column + j * 16) * stride + s * mma8_k, stride);
+      }
+    }
+    GPU_UNROLL
+    for (int i = 0; i < tiles_m; ++i) {
+      if (i * 16 >= left_m) break;
+      Mma8A part[steps];
+      GPU_UNROLL
+      for (int s = 0; s < steps; ++s) {
+        part[s] = mma8_load_a(shared.a + (warp_row + i * 16) * stride + s * mma8_k, stride);
+      }
+      GPU_UNROLL
+      for (int j = 0; j < tiles_n; ++j) {
+        if (j * 16 >= left_n) continue;
+        GPU_UNROLL
+        for (int s = 0; s < steps; ++s) mma8<backward>(sums[i][j], part[s], b[j][s]);
+      }
+    }
+  }
+  GPU_UNROLL
+  for (int i = 0; i < tiles_m; ++i) {
+    GPU_UNROLL
+    for (int j = 0; j < tiles_n; ++j) {
+      GPU_UNROLL
+      for (int e = 0; e < MmaSums::count; ++e) {
+        const int64_t row = first_row + warp_row + i * 16 + mma_row(e);
+        const int64_t column = first_column + warp_column + j * 16 + mma_column(e);
+        if (row >= a.m || column >= a.n) continue;
+        float value = sums[i][j].at[e] * mma8_factor * fp8_row_scale(a.a, a.k, row);
+        if constexpr (!backward) value *= fp8_row_scale(a.b, a.k, column);
+        const int64_t at = row * a.n + column;
+        if (a.f32) {
+          float* result = static_cast<float*>(a.result) + at;
+          *result = a.accumulate ? *result + value : value;
+        } else {
+          Bf16* result = static_cast<Bf16*>(a.result) + at;
+          *result = from_float<Bf16>(a.accumulate ? to_float(*result) + value : value);
+        }
+      }
+    }
+  }
+}
+}  // namespace fp8_product
+
+// Targets without the instructions have kernels of the same names that nothing launches.
+GPU_KERNEL_BODY(linear_fp8, LinearFp8Args) {
+  if constexpr (mma8_there) fp8_product::multiply<false>(a);
+}
+GPU_KERNEL_BODY(linear_fp8_backward_input, LinearFp8Args) {
+  if constexpr (mma8_there) fp8_product::multiply<true>(a);
+}
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/launch.h"
+#include "backend/gpu/ops.h"
+#include "ops/linear_fp8.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+void run(Context& context, const Kernel<LinearFp8Args>& kernel, const Tensor& result, const Weight& a, const Weight& b,
+         bool accumulate) {
+  const LinearFp8Args args{.result = result.data,
+                           .a = a.data,
+                           .b = b.data,
+                           .m = result.shape[0],
+                           .n = result.shape[1],
+                           .k = a.in,
+                           .f32 = result.dtype == DType::f32,
+                           .accumulate = accumulate};
+  launch(context, kernel, {blocks_of(args.m, 128), blocks_of(args.n, 128)}, args);
+}
+
+void forward(Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+             ops::LinearAttributes attributes) {
+  run(context, linear_fp8, y, x, weight, attributes.accumulate);
+}
+
+void backward_input(Context& context, const Tensor& dx, const Weight& dy, const Weight& weight,
+                    ops::LinearAttributes attributes) {
+  run(context, linear_fp8_backward_input, dx, dy, weight, attributes.accumulate);
+}
+
+// CDNA 3 and 4, and NVIDIA's of compute capability 12, for which the driver compiles the PTX. nvcc 13.0 makes mma.sync
+// of 8-bit floats into conversions and 16-bit products on sm_90 and sm_100 (seen in the machine code: HMMA, F2FP), so
+// that there the decoded bf16 products, which run through the better of the matrix products, are as good. sm_89 would
+// be given sm_80's code. The simulation has both kinds of tiles.
+std::string no_products(const Context& context, const Tensor&, const Weight&, const Weight&, ops::LinearAttributes) {
+  const std::string arch = context.device.arch();
+  const bool there =
+      arch == "gfx942" || arch == "gfx950" || arch.starts_with("sm_12") || context.device.kind() == DeviceKind::sim;
+  return there ? "" : arch + " has no matrix products of fp8 by mma.sync or MFMA";
+}
+
+}  // namespace
+
+void register_linear_fp8(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::ProductFp8>(kind, "tiles", forward, no_products);
+  registry.add<ops::ProductFp8>(kind, "decoded", ops::linear_fp8_decoded);
+  registry.add<ops::InputProductFp8>(kind, "tiles", backward_input, no_products);
+  registry.add<ops::InputProductFp8>(kind, "decoded", ops::linear_fp8_backward_input_decoded);
+}
+
+}  // namespace ingot::gpu
+#endif

@@ -1,0 +1,102 @@
+#include "ops/linear_fp8.h"
+
+#include "ops/check.h"
+#include "ops/registry.h"
+
+namespace ingot::ops {
+namespace {
+
+constexpr std::initializer_list<DType> real_types = {DType::f32, DType::bf16};
+
+// An fp8 matrix [rows, width] in scratch.
+Weight take_fp8(Context& context, Storage storage, int64_t rows, int64_t width) {
+  void* data = context.scratch.take_bytes(static_cast<size_t>(rows) * row_bytes(storage, width));
+  return {storage, data, rows, width, &context.device};
+}
+
+Weight in_e4m3(Context& context, const Weight& weight) {
+  if (weight.storage == Storage::fp8_e4m3) return weight;
+  const Weight rounded = take_fp8(context, Storage::fp8_e4m3, weight.out, weight.in);
+  quantize_fp8(context, rounded, weight.tensor(), {});
+  return rounded;
+}
+
+// `result` [T, result_width] is computed from `given` [T, given_width].
+void check_linear(const char* op, const Context& context, const Tensor& result, const char* result_name,
+                  int64_t result_width, const Tensor& given, const char* given_name, int64_t given_width,
+                  const Weight& weight) {
+  check_place(op, "weight", context, weight);
+  const Storage storage = weight.storage;
+  if (storage != Storage::fp8_e4m3 && storage != Storage::f32 && storage != Storage::bf16) {
+    throw_error(ErrorKind::internal, "{}: the weight is {}, it should be fp8_e4m3, f32 or bf16", op, weight.text());
+  }
+  check_rank(op, given_name, given, 2);
+  check(op, given_name, context, given, Shape{given.shape[0], given_width}, real_types);
+  check_shape(op, result_name, result, Shape{given.shape[0], result_width});
+  check_dtype(op, result_name, result, {given.dtype, DType::f32});
+  check_place(op, result_name, context, result);
+}
+
+void check_rows(const char* op, const Context& context, const Weight& q, const Tensor& x, const Weight& by) {
+  check_place(op, "q", context, q);
+  check(op, "x", context, x, Shape{q.out, q.in}, real_types);
+  if (!is_fp8(q.storage)) throw_error(ErrorKind::internal, "{}: q is {}, it should be fp8", op, q.text());
+  if (!by) return;
+  check_place(op, "by", context, by);
+  if (!is_fp8(by.storage) || by.out != q.in) {
+    throw_error(ErrorKind::internal, "{}: by is {}, it should be fp8 of {} rows", op, by.text(), q.in);
+  }
+}
+
+Tensor decoded(Context& context, const Weight& q, const Weight& by) {
+  const Tensor x = context.scratch.take(DType::bf16, Shape{q.out, q.in});  // exact, whatever the activations are
+  dequantize_fp8(context, x, q, by);
+  return x;
+}
+
+}  // namespace
+
+void quantize_fp8(Context& context, const Weight& q, const Tensor& x, const Weight& by) {
+  check_rows("quantize_fp8", context, q, x, by);
+  if (x.elements() != 0) dispatch<QuantizeFp8>(context, q, x, by);
+}
+
+void dequantize_fp8(Context& context, const Tensor& x, const Weight& q, const Weight& by) {
+  check_rows("dequantize_fp8", context, q, x, by);
+  if (x.elements() != 0) dispatch<DequantizeFp8>(context, x, q, by);
+}
+
+void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes) {
+  check_linear("linear_fp8", context, y, "y", weight.out, x, "x", weight.in, weight);
+  if (y.elements() == 0) return;
+  const Arena::Scope scope(context.scratch);
+  const Weight w = in_e4m3(context, weight);
+  const Weight q = take_fp8(context, Storage::fp8_e4m3, x.shape[0], weight.in);
+  quantize_fp8(context, q, x, {});
+  dispatch<ProductFp8>(context, y, q, w, attributes);
+}
+
+void linear_fp8_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
+                               LinearAttributes attributes) {
+  check_linear("linear_fp8_backward_input", context, dx, "dx", weight.in, dy, "dy", weight.out, weight);
+  if (dx.elements() == 0) return;
+  const Arena::Scope scope(context.scratch);
+  const Weight w = in_e4m3(context, weight);
+  const Weight q = take_fp8(context, Storage::fp8_e5m2, dy.shape[0], weight.out);
+  quantize_fp8(context, q, dy, w);
+  dispatch<InputProductFp8>(context, dx, q, w, attributes);
+}
+
+void linear_fp8_decoded(Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+                        LinearAttributes attributes) {
+  const Arena::Scope scope(context.scratch);
+  linear(context, y, decoded(context, x, {}), weight, attributes);
+}
+
+void linear_fp8_backward_input_decoded(Context& context, const Tensor& dx, const Weight& dy, const Weight& weight,
+                                       LinearAttributes attributes) {
+  const Arena::Scope scope(context.scratch);
+  linear_backward_input(context, dx, decoded(context, dy, weight), weight, attributes);
+}
+
+}  // namespace ingot::ops
