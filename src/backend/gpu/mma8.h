@@ -147,7 +147,7 @@ GPU_FN void mma8(MmaSums& c, const Mma8A& a, const Mma8B& b) {
 }
 
 #else
-// v_mfma_f32_16x16x32_fp8_fp8 and _bf8_fp8 of CDNA 3 and 4: lane l has row or column l % 16, k 8 (l / 16) and on.
+// v_mfma_f32_16x16x32_fp8_fp8 and _fp8_bf8 of CDNA 3 and 4: lane l has row or column l % 16, k 8 (l / 16) and on.
 // CDNA 3's codes are FNUZ, each half of what they are elsewhere.
 inline constexpr int mma8_k = 32;
 struct Mma8A {
@@ -172,9 +172,9 @@ inline constexpr float mma8_factor = 1;
 template <bool a_is_e5m2>
 GPU_FN void mma8(MmaSums& c, const Mma8A& a, const Mma8B& b) {
   if constexpr (a_is_e5m2) {
-    c.at = __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8(a.at, b.at, c.at, 0, 0, 0);
+    c.at = __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(b.at, a.at, c.at, 0, 0, 0);
   } else {
-    c.at = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a.at, b.at, c.at, 0, 0, 0);
+    c.at = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(b.at, a.at, c.at, 0, 0, 0);
   }
 }
 #else
