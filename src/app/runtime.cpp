@@ -64,7 +64,7 @@ void use_cpu(Runtime& runtime) {
   runtime.model = cpu_name();
 }
 
-// The first GPU that works, else the CPU; says which and why.
+// The first GPU that works, and says which; else the CPU, and says why if there is a GPU.
 void open_any(Runtime& runtime) {
   std::vector<gpu::FoundDriver> drivers;
   drivers.push_back(gpu::find_cuda_driver());
@@ -72,7 +72,7 @@ void open_any(Runtime& runtime) {
   gpu::FirstGpu first = gpu::first_gpu(std::move(drivers), gpu_settings());
   const Log log(LogLevel::info);
   if (!first.device) {
-    log.info("device auto: cpu, for want of a GPU: {}", first.missing);
+    if (first.any) log.warning("device auto: cpu, for no GPU of this machine serves: {}", first.missing);
     return use_cpu(runtime);
   }
   log.info("device auto: {}, the first GPU that works ({}, {})", first.device->name(), first.model,

@@ -88,6 +88,8 @@ OpCase decide_case(int64_t n, ops::DecisionAttributes attributes, double halted,
     if (attributes.max_norm > 0 && norm + 1e-6 > attributes.max_norm) v[0][1] *= attributes.max_norm / (norm + 1e-6);
     if (!std::isfinite(v[2][0])) v[0][2] = 1;
   };
+  c.flops = static_cast<double>(n);
+  c.bytes = 8.0 * static_cast<double>(n);
   return c;
 }
 
@@ -136,6 +138,8 @@ std::vector<OpCase> adamw_cases() {
   }
   cases.push_back(decide_case(1, {}, 0, std::numeric_limits<double>::infinity()));
   cases.push_back(decide_case(1, {}, 0, std::numeric_limits<double>::quiet_NaN()));
+  cases.push_back(decide_case(300, {.counted = 3, .max_norm = 0.5}, 0, 1));
+  cases.back().timing_only = true;
   cases.push_back(sum_squares_case(int64_t{1} << 23));
   cases.back().timing_only = true;
   cases.push_back(large(sum_squares_case(int64_t{1} << 28)));

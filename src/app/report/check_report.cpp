@@ -91,7 +91,8 @@ class Page {
                          fmt::join(devices, ", "), first, last, fmt::join(commits, ", "));
     for (const Json* piece : results("torch-")) {
       std::vector<std::string> versions;
-      for (const auto& [name, version] : piece->at("result").value("versions", Json::object()).items()) {
+      const Json named = piece->at("result").value("versions", Json::object());
+      for (const auto& [name, version] : named.items()) {
         versions.push_back(name + " " + (version.is_string() ? version.get<std::string>() : "?"));
       }
       if (versions.empty()) continue;

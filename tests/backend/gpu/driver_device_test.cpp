@@ -250,10 +250,17 @@ TEST_F(FirstGpuTest, SaysWhyThereIsNone) {
   EXPECT_EQ(none.device, nullptr);
   EXPECT_EQ(none.missing,
             "cuda:0 gives wrong results: 3 x 1 is 1; cuda:1 gives wrong results: 3 x 1 is 1; no permission");
+  EXPECT_TRUE(none.any);
   EXPECT_EQ(first(false, false).missing, "no libcuda.so.1; no libamdhip64.so.7");
+  EXPECT_FALSE(first(false, false).any);
   books_[0].devices = 0;
   EXPECT_EQ(first(true, false).missing, "1 (libfake.so) finds no device; no libamdhip64.so.7");
-  EXPECT_EQ(first_gpu({}, {.code = {}}).missing, "this build has no code for GPUs");
+  books_[0].devices = 1;
+  std::vector<FoundDriver> drivers(1);
+  drivers[0].driver = std::make_unique<FakeDriver>(books_[0], DeviceKind::cuda, elementwise);
+  const FirstGpu without_code = first_gpu(std::move(drivers), {.code = {}});
+  EXPECT_TRUE(without_code.any);
+  EXPECT_EQ(without_code.missing, "this build has no code for GPUs");
 }
 
 TEST(FindDriver, SaysWhyThereIsNone) {

@@ -34,10 +34,6 @@ std::string what_fails(GpuDevice& device) {
 
 FirstGpu first_gpu(std::vector<FoundDriver> drivers, const DriverDeviceSettings& settings) {
   FirstGpu first;
-  if (settings.code.empty()) {
-    first.missing = "this build has no code for GPUs";
-    return first;
-  }
   const auto miss = [&](const std::string& reason) {
     first.missing += fmt::format("{}{}", first.missing.empty() ? "" : "; ", reason);
   };
@@ -50,6 +46,11 @@ FirstGpu first_gpu(std::vector<FoundDriver> drivers, const DriverDeviceSettings&
     try {
       const int count = driver->num_devices();
       if (count == 0) miss(fmt::format("{} ({}) finds no device", driver->version(), driver->library()));
+      first.any |= count > 0;
+      if (count > 0 && settings.code.empty()) {
+        miss("this build has no code for GPUs");
+        continue;
+      }
       for (int index = 0; index < count; ++index) {
         try {
           std::unique_ptr<GpuDevice> device = make_device(driver, index, settings);

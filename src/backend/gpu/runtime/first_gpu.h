@@ -12,6 +12,7 @@ namespace ingot::gpu {
 struct FirstGpu {
   std::unique_ptr<GpuDevice> device;  // null when none works
   std::string model;                  // "NVIDIA H200"
+  bool any = false;                   // there are devices, whether or not they work
   std::string missing;                // why those before it do not serve, or none does
 };
 
