@@ -89,7 +89,8 @@ class Devices : public Command {
       output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
     }
     Json libraries = Json::array();
-    for (const gpu::LibraryFacts& facts : {gpu::cublaslt_facts(), gpu::cudnn_facts(), gpu::hipblaslt_facts()}) {
+    for (const gpu::LibraryFacts& facts :
+         {gpu::facts_of_cublaslt(), gpu::facts_of_cudnn(), gpu::facts_of_hipblaslt()}) {
       libraries.push_back(
           {{"name", facts.name}, {"path", facts.path}, {"version", facts.version}, {"reason", facts.reason}});
       if (facts.path.empty()) {

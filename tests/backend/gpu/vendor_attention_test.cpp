@@ -61,12 +61,12 @@ TEST_F(VendorAttention, SaysWhyItDeclines) {
   EXPECT_NE(library->decline(call_of(256)).find("no engine for heads of 256 elements"), std::string::npos);
   const Variable variable("INGOT_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9");
   EXPECT_NE(open_cudnn(workspace_.data())->decline(call_of(128)).find("/nowhere/libcudnn.so.9"), std::string::npos);
-  EXPECT_NE(cudnn_facts().reason.find("/nowhere/libcudnn.so.9"), std::string::npos);
+  EXPECT_NE(facts_of_cudnn().reason.find("/nowhere/libcudnn.so.9"), std::string::npos);
 }
 
 TEST_F(VendorAttention, FactsNameTheFileAndItsVersion) {
   const Variable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
-  const LibraryFacts facts = cudnn_facts();
+  const LibraryFacts facts = facts_of_cudnn();
   EXPECT_EQ(facts.path, INGOT_FAKE_CUDNN);
   EXPECT_EQ(facts.version, "9.28.3");
   EXPECT_EQ(facts.reason, "");
@@ -83,7 +83,7 @@ constexpr const char* h200 = R"({"deviceName": "NVIDIA H200", "cudaDeviceId": 0,
 
 // tools/cudnn_graphs.sh runs this with the real library and without a driver.
 TEST(CudnnGraphs, AreAcceptedForHopperByTheLibraryThatIsThere) {
-  const LibraryFacts facts = cudnn_facts();
+  const LibraryFacts facts = facts_of_cudnn();
   const Library driver({"libcuda.so.1"}, {});  // the library's engines are linked to it
   const auto library = open_cudnn_for(h200);
   for (const int64_t d : {64, 80, 128, 256}) {

@@ -28,9 +28,9 @@ struct Vendor {
 };
 
 const Vendor vendors[] = {{DeviceKind::cuda, "cublaslt", "INGOT_CUBLASLT_LIBRARY", INGOT_FAKE_CUBLASLT, "13.2.3",
-                           open_cublaslt, cublaslt_facts},
+                           open_cublaslt, facts_of_cublaslt},
                           {DeviceKind::hip, "hipblaslt", "INGOT_HIPBLASLT_LIBRARY", INGOT_FAKE_HIPBLASLT, "1.2.3",
-                           open_hipblaslt, hipblaslt_facts}};
+                           open_hipblaslt, facts_of_hipblaslt}};
 
 class VendorMatmul : public testing::TestWithParam<Vendor> {
  protected:

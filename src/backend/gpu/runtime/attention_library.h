@@ -43,6 +43,6 @@ std::unique_ptr<AttentionLibrary> open_cudnn(void* workspace);
 std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json);
 
 // What `ingot devices` says. INGOT_CUDNN_LIBRARY names a file in place of those that are looked for.
-LibraryFacts cudnn_facts();
+LibraryFacts facts_of_cudnn();
 
 }  // namespace ingot::gpu

@@ -69,7 +69,7 @@ LibraryNames names() { return {"INGOT_CUBLASLT_LIBRARY", {"libcublasLt.so.13", "
 
 std::unique_ptr<MatmulLibrary> open_cublaslt() { return open_blas_lt<CublasLt>(names()); }
 
-LibraryFacts cublaslt_facts() {
+LibraryFacts facts_of_cublaslt() {
   LibraryFacts facts;
   facts.name = CublasLt::name;
   facts.reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {

@@ -323,7 +323,7 @@ std::unique_ptr<AttentionLibrary> open(void* workspace, const std::string& devic
 std::unique_ptr<AttentionLibrary> open_cudnn(void* workspace) { return open(workspace, {}); }
 std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json) { return open(nullptr, device_json); }
 
-LibraryFacts cudnn_facts() {
+LibraryFacts facts_of_cudnn() {
   LibraryFacts facts;
   facts.name = "cuDNN";
   facts.reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {

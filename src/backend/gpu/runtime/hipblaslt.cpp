@@ -53,7 +53,7 @@ LibraryNames names() {
 
 std::unique_ptr<MatmulLibrary> open_hipblaslt() { return open_blas_lt<HipblasLt>(names()); }
 
-LibraryFacts hipblaslt_facts() {
+LibraryFacts facts_of_hipblaslt() {
   LibraryFacts facts;
   facts.name = HipblasLt::name;
   facts.reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {

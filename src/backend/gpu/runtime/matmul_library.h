@@ -25,7 +25,7 @@ std::unique_ptr<MatmulLibrary> open_hipblaslt();
 
 // What `ingot devices` says. INGOT_CUBLASLT_LIBRARY and INGOT_HIPBLASLT_LIBRARY name a file in place of those that are
 // looked for.
-LibraryFacts cublaslt_facts();
-LibraryFacts hipblaslt_facts();
+LibraryFacts facts_of_cublaslt();
+LibraryFacts facts_of_hipblaslt();
 
 }  // namespace ingot::gpu
