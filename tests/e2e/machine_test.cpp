@@ -83,7 +83,8 @@ TEST(Devices, TheExecutableNeedsNoVendorsLibrary) {
   while (const size_t bytes = fread(part, 1, sizeof part, pipe)) needed.append(part, bytes);
   ASSERT_EQ(pclose(pipe), 0);
   EXPECT_NE(needed.find("libc.so"), std::string::npos) << needed;
-  for (const char* vendor : {"libcuda", "libcublas", "libcudnn", "libnvrtc", "libnccl", "libamdhip", "libhip", "librccl"}) {
+  for (const char* vendor :
+       {"libcuda", "libcublas", "libcudnn", "libnvrtc", "libnccl", "libamdhip", "libhip", "librccl"}) {
     EXPECT_EQ(needed.find(vendor), std::string::npos) << needed;
   }
 }
