@@ -68,7 +68,8 @@ TEST(Devices, Fields) {
   std::vector<std::string> libraries;
   for (const Json& library : report.at("libraries")) {
     libraries.push_back(library.at("name"));
-    EXPECT_NE(library.at("path") == "", library.at("reason") == "") << library;
+    const std::string path = library.at("path"), reason = library.at("reason");
+    EXPECT_NE(path.empty(), reason.empty()) << library;
   }
   EXPECT_EQ(libraries, (std::vector<std::string>{"cuBLASLt", "cuDNN", "hipBLASLt"}));
   program.refuses({"devices", "--seconds", "0"}, 2, "--seconds");
