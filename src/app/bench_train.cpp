@@ -113,7 +113,7 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
   recipe.optimizer.state_dtype = type_of<train::StateType>("state", state_);
   recipe.optimizer.master = type_of<train::StateType>("master", master_);
   recipe.recompute = recompute_of(recompute_);
-  if (rank_) recipe.adapter = train::AdapterRecipe{.rank = {*rank_}};
+  if (rank_) recipe.adapter = train::AdapterRecipe{.rank = {rank_}};
   recipe.data.sequence_length = sequence_;
   recipe.batch.global = global_;
   recipe.batch.micro.value = micro_;
