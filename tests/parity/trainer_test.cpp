@@ -80,7 +80,8 @@ class TrainerTest : public testing::Test {
     settings.run_dir = files_.path() / name;
     settings.identity = "{}";
     Diary diary;
-    train::Trainer trainer(step, *model, weights, trained, {}, *data_, &*eval_, settings, diary);
+    const std::optional<spec::LoraSpec> no_adapter;
+    train::Trainer trainer(step, *model, weights, trained, no_adapter, *data_, &*eval_, settings, diary);
     int64_t next = trainer.resume() + 1;
     const auto stop = [&] { return before(next++, trained.tensors().front().weight); };
     trainer.run(stop, [](int64_t) {});

@@ -25,7 +25,8 @@ struct FlashShape {
   GPU_FN constexpr int rows() const { return 16 * warps * tiles; }
   // Two stages of two tiles; with 32 lanes also `kept` matrices of the block's own rows.
   GPU_FN constexpr size_t shared_bytes(int d, int lanes, int kept) const {
-    return static_cast<size_t>((4 * inner + (lanes == 32 ? kept * rows() : 0)) * d * 2);
+    const int kept_rows = lanes == 32 ? kept * rows() : 0;
+    return sizeof(uint16_t) * static_cast<size_t>(4 * inner + kept_rows) * static_cast<size_t>(d);
   }
 };
 GPU_FN constexpr FlashShape forward_shape(int d, int lanes, bool wide) {

@@ -30,11 +30,11 @@ constexpr Tuning simulated[] = {
 };
 
 template <size_t count>
-const Tuning& find(const Tuning (&table)[count], const std::string& architecture, const Tuning& otherwise) {
+const Tuning& find(const Tuning (&table)[count], const std::string& architecture, size_t otherwise) {
   for (const Tuning& row : table) {
     if (architecture.starts_with(row.architecture)) return row;
   }
-  return otherwise;
+  return table[otherwise];
 }
 
 }  // namespace
@@ -42,9 +42,9 @@ const Tuning& find(const Tuning (&table)[count], const std::string& architecture
 const Tuning& tuning_of(const GpuDevice& device) {
   const std::string architecture = device.arch();
   switch (device.kind()) {
-    case DeviceKind::cuda: return find(cuda, architecture, cuda[2]);
-    case DeviceKind::hip: return find(hip, architecture, device.warp_width() == 32 ? hip[3] : hip[1]);
-    default: return find(simulated, architecture, simulated[0]);
+    case DeviceKind::cuda: return find(cuda, architecture, 2);
+    case DeviceKind::hip: return find(hip, architecture, device.warp_width() == 32 ? 3 : 1);
+    default: return find(simulated, architecture, 0);
   }
 }
 

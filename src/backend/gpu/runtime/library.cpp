@@ -13,7 +13,8 @@ Library::Library(const std::vector<std::string>& names, const std::vector<std::s
     for (const std::string& name : names) places.push_back(fmt::format("{}/{}", folder, name));
   }
   for (const std::string& place : places) {
-    handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    // Vendors' libraries keep threads and memory of their own until the process ends, and do not bear unloading.
+    handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle_ != nullptr) {
       path_ = place;
       return;

@@ -42,7 +42,7 @@ struct Node {
   std::vector<T> all(int attribute) const {
     const std::vector<std::byte>& bytes = attributes.at(attribute);
     std::vector<T> values(bytes.size() / sizeof(T));  // NOLINT(bugprone-sizeof-expression): of pointers, too
-    std::memcpy(values.data(), bytes.data(), bytes.size());
+    std::memcpy(static_cast<void*>(values.data()), bytes.data(), bytes.size());
     return values;
   }
   template <class T>
