@@ -172,10 +172,10 @@ class BenchDecode : public Command {
     std::sort(steps.begin(), steps.end());
     if (steps.empty()) throw_error(ErrorKind::internal, "no step decoded a token of every request");
     const double seconds = steps[steps.size() / 2];
-    // Every weight, and the keys and values of half the answer's tokens at the middle of it.
-    const double cached =
-        static_cast<double>(batch_ * (prompt_ + tokens_ / 2) * 2 * model.layers * model.kv_heads * model.head_dim) *
-        static_cast<double>(size_of(activation));
+    // Every weight, and the keys and values of each request as they are at the middle of its answer.
+    const double rows = static_cast<double>(batch_) * (static_cast<double>(prompt_) + static_cast<double>(tokens_) / 2);
+    const double cached = rows * static_cast<double>(2 * model.layers * model.kv_heads * model.head_dim) *
+                          static_cast<double>(size_of(activation));
     const double bytes = read_bytes(model, weights) + cached;
     const uint64_t memory =
         gpu ? runtime.device->memory_bytes() - runtime.device->memory_available() : memory_use().peak;
