@@ -40,9 +40,7 @@ struct LtResult {
 template <class Algorithm>
 struct LtFunctions {
   LtFunctions(const Library& library, const std::string& prefix) {
-    const auto bind = [&](auto*& function, const char* name) {
-      function = library.function<std::remove_reference_t<decltype(*function)>>((prefix + name).c_str());
-    };
+    const auto bind = [&](auto*& function, const char* name) { library.bind(function, (prefix + name).c_str()); };
     bind(Create, "Create");
     bind(Destroy, "Destroy");
     bind(MatmulDescCreate, "MatmulDescCreate");
@@ -80,11 +78,18 @@ struct LtDestroyer {
 };
 using LtOwned = std::unique_ptr<void, LtDestroyer>;
 
-// `Vendor` has: Algorithm; name, prefix; f32, bf16, compute_f32, transposed, not_transposed, transpose_a, transpose_b
-// (attributes of a product) and max_workspace (of a preference); a constructor from Library with
-//   void prefer(preference): sets what is the vendor's own;
+// An attribute of a preference, and what it is set to.
+struct LtPreference {
+  int attribute;
+  uint32_t value;
+};
+
+// `Vendor` has: Algorithm; name, prefix, names(); f32, bf16, compute_f32, transposed, not_transposed, transpose_a,
+// transpose_b (attributes of a product), max_workspace (of a preference) and the vendor's own `preferences`; a
+// constructor from Library with
 //   bool whole_sums(algorithm): whether it adds every sum in one piece;
-//   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes).
+//   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes);
+//   std::string version(LtFunctions): empty when it takes a device to tell.
 template <class Vendor>
 class BlasLt : public MatmulLibrary {
  public:
@@ -224,9 +229,11 @@ class BlasLt : public MatmulLibrary {
     LtDescriptor preference = nullptr;
     check(lt_.MatmulPreferenceCreate(&preference), "a preference");
     const LtOwned owned(preference, LtDestroyer{lt_.MatmulPreferenceDestroy});
-    const uint64_t none = 0;
-    check(lt_.MatmulPreferenceSetAttribute(preference, Vendor::max_workspace, &none, sizeof none), "a preference");
-    vendor_.prefer(preference);
+    const auto prefer = [&](int attribute, const auto& value) {
+      check(lt_.MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "a preference");
+    };
+    prefer(Vendor::max_workspace, uint64_t{0});
+    for (const LtPreference& own : Vendor::preferences) prefer(own.attribute, own.value);
     const Shape largest = shape(dense(form, large, large));
     std::vector<LtResult<Algorithm>> results(candidates);
     int returned = 0;
@@ -286,12 +293,25 @@ class AbsentMatmulLibrary : public MatmulLibrary {
 };
 
 template <class Vendor>
-std::unique_ptr<MatmulLibrary> open_blas_lt(const LibraryNames& names) {
+std::unique_ptr<MatmulLibrary> open_blas_lt() {
   std::unique_ptr<MatmulLibrary> opened;
-  const std::string reason = try_libraries(
-      names, [&](std::unique_ptr<Library> library) { opened = std::make_unique<BlasLt<Vendor>>(std::move(library)); });
+  const std::string reason = try_libraries(Vendor::names(), [&](std::unique_ptr<Library> library) {
+    opened = std::make_unique<BlasLt<Vendor>>(std::move(library));
+  });
   if (opened == nullptr) opened = std::make_unique<AbsentMatmulLibrary>(reason);
   return opened;
+}
+
+template <class Vendor>
+LibraryFacts facts_of_blas_lt() {
+  LibraryFacts facts;
+  facts.name = Vendor::name;
+  facts.reason = try_libraries(Vendor::names(), [&](std::unique_ptr<Library> library) {
+    const LtFunctions<typename Vendor::Algorithm> lt(*library, Vendor::prefix);
+    facts.version = Vendor(*library).version(lt);
+    facts.path = library->path();
+  });
+  return facts;
 }
 
 }  // namespace ingot::gpu

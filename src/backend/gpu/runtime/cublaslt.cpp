@@ -18,25 +18,23 @@ struct CublasLt {
   static constexpr int transpose_b = 4;    // cublasLtMatmulDescAttributes_t
   static constexpr int max_workspace = 1;  // cublasLtMatmulPreferenceAttributes_t
 
-  explicit CublasLt(const Library& library)
-      : set_preference(
-            library.function<LtStatus(LtDescriptor, int, const void*, size_t)>("cublasLtMatmulPreferenceSetAttribute")),
-        check_algorithm(
-            library.function<LtStatus(LtHandle, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor,
-                                      const Algorithm*, LtResult<Algorithm>*)>("cublasLtMatmulAlgoCheck")),
-        configuration(library.function<LtStatus(const Algorithm*, int, void*, size_t, size_t*)>(
-            "cublasLtMatmulAlgoConfigGetAttribute")) {}
+  // cublasLtMatmulPreferenceAttributes_t: no reduction scheme; the least alignment of a, b, c and d in bytes.
+  static constexpr LtPreference preferences[] = {{3, 0}, {5, 16}, {6, 16}, {7, 16}, {8, 16}};
 
-  void prefer(LtDescriptor preference) const {
-    constexpr int reduction_schemes = 3;                 // cublasLtMatmulPreferenceAttributes_t
-    constexpr int min_alignment_bytes[] = {5, 6, 7, 8};  // of a, b, c and d
-    const auto set = [&](int attribute, uint32_t value) {
-      if (set_preference(preference, attribute, &value, sizeof value) != 0) {
-        throw_error(ErrorKind::unavailable, "{} has no preference {}", name, attribute);
-      }
-    };
-    set(reduction_schemes, 0);
-    for (const int attribute : min_alignment_bytes) set(attribute, 16);
+  static LibraryNames names() {
+    return {"INGOT_CUBLASLT_LIBRARY", {"libcublasLt.so.13", "libcublasLt.so.12"}, nvidia_folders};
+  }
+
+  explicit CublasLt(const Library& library) {
+    library.bind(get_version, "cublasLtGetVersion");
+    library.bind(check_algorithm, "cublasLtMatmulAlgoCheck");
+    library.bind(configuration, "cublasLtMatmulAlgoConfigGetAttribute");
+  }
+
+  // 13.1.0 is 130100, and 12.8.4 is 120804.
+  std::string version(const LtFunctions<Algorithm>&) const {
+    const size_t version = get_version();
+    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   }
 
   bool whole_sums(const Algorithm& algorithm) const {
@@ -57,30 +55,15 @@ struct CublasLt {
     return status == 0;
   }
 
-  LtStatus (*set_preference)(LtDescriptor, int, const void*, size_t);
+  size_t (*get_version)();
   LtStatus (*check_algorithm)(LtHandle, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor,
                               const Algorithm*, LtResult<Algorithm>*);
   LtStatus (*configuration)(const Algorithm*, int, void*, size_t, size_t*);
 };
 
-LibraryNames names() { return {"INGOT_CUBLASLT_LIBRARY", {"libcublasLt.so.13", "libcublasLt.so.12"}, nvidia_folders}; }
-
 }  // namespace
 
-std::unique_ptr<MatmulLibrary> open_cublaslt() { return open_blas_lt<CublasLt>(names()); }
-
-LibraryFacts facts_of_cublaslt() {
-  LibraryFacts facts;
-  facts.name = CublasLt::name;
-  facts.reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {
-    const size_t version = library->function<size_t()>("cublasLtGetVersion")();
-    const LtFunctions<CublasLt::Algorithm> bound(*library, CublasLt::prefix);
-    const CublasLt also_bound(*library);
-    facts.path = library->path();
-    // 13.1.0 is 130100, and 12.8.4 is 120804.
-    facts.version = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-  });
-  return facts;
-}
+std::unique_ptr<MatmulLibrary> open_cublaslt() { return open_blas_lt<CublasLt>(); }
+LibraryFacts facts_of_cublaslt() { return facts_of_blas_lt<CublasLt>(); }
 
 }  // namespace ingot::gpu

@@ -14,18 +14,19 @@ namespace ingot::gpu::cudnn {
 using Status = int;  // 0: done
 
 struct Functions {
-  explicit Functions(const Library& l)
-      : GetVersion(l.function<size_t()>("cudnnGetVersion")),
-        GetLastErrorString(l.function<void(char*, size_t)>("cudnnGetLastErrorString")),
-        Create(l.function<Status(void**)>("cudnnCreate")),
-        Destroy(l.function<Status(void*)>("cudnnDestroy")),
-        SetStream(l.function<Status(void*, void*)>("cudnnSetStream")),
-        CreateDescriptor(l.function<Status(int, void**)>("cudnnBackendCreateDescriptor")),
-        DestroyDescriptor(l.function<Status(void*)>("cudnnBackendDestroyDescriptor")),
-        SetAttribute(l.function<Status(void*, int, int, int64_t, const void*)>("cudnnBackendSetAttribute")),
-        GetAttribute(l.function<Status(void*, int, int, int64_t, int64_t*, void*)>("cudnnBackendGetAttribute")),
-        Finalize(l.function<Status(void*)>("cudnnBackendFinalize")),
-        Execute(l.function<Status(void*, void*, void*)>("cudnnBackendExecute")) {}
+  explicit Functions(const Library& library) {
+    library.bind(GetVersion, "cudnnGetVersion");
+    library.bind(GetLastErrorString, "cudnnGetLastErrorString");
+    library.bind(Create, "cudnnCreate");
+    library.bind(Destroy, "cudnnDestroy");
+    library.bind(SetStream, "cudnnSetStream");
+    library.bind(CreateDescriptor, "cudnnBackendCreateDescriptor");
+    library.bind(DestroyDescriptor, "cudnnBackendDestroyDescriptor");
+    library.bind(SetAttribute, "cudnnBackendSetAttribute");
+    library.bind(GetAttribute, "cudnnBackendGetAttribute");
+    library.bind(Finalize, "cudnnBackendFinalize");
+    library.bind(Execute, "cudnnBackendExecute");
+  }
 
   size_t (*GetVersion)();
   void (*GetLastErrorString)(char*, size_t);

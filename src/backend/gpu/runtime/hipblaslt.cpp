@@ -24,12 +24,28 @@ struct HipblasLt {
       "_ZN13hipblaslt_ext21matmulIsAlgoSupportedEPvP27hipblasLtMatmulDescOpaque_tPKvP29hipblasLtMatrixLayoutOpaque_t"
       "S6_S4_S6_S6_R22_hipblasLtMatmulAlgo_tRm";
 
-  explicit HipblasLt(const Library& library)
-      : is_supported(
-            library.function<LtStatus(LtHandle, LtDescriptor, const void*, LtDescriptor, LtDescriptor, const void*,
-                                      LtDescriptor, LtDescriptor, Algorithm&, size_t&)>(is_supported_name)) {}
+  static constexpr std::array<LtPreference, 0> preferences{};
 
-  void prefer(LtDescriptor) const {}
+  // The names by ROCm's versions 7 and 6.
+  static LibraryNames names() {
+    return {"INGOT_HIPBLASLT_LIBRARY", {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"}, amd_folders};
+  }
+
+  explicit HipblasLt(const Library& library) {
+    library.bind(get_version, "hipblasLtGetVersion");
+    library.bind(is_supported, is_supported_name);
+  }
+
+  std::string version(const LtFunctions<Algorithm>& lt) const {
+    LtHandle handle = nullptr;
+    if (lt.Create(&handle) != 0) return {};  // without a device
+    int version = 0;
+    const LtStatus status = get_version(handle, &version);
+    lt.Destroy(handle);
+    if (status != 0) return {};
+    return fmt::format("{}.{}.{}", version / 100000, version / 100 % 1000, version % 100);
+  }
+
   // The library does not say; without a workspace its kernels have nowhere to put pieces of sums.
   bool whole_sums(const Algorithm&) const { return true; }
 
@@ -40,36 +56,14 @@ struct HipblasLt {
     return is_supported(handle, product, &one, a, b, &one, c, c, copy, workspace_bytes) == 0;
   }
 
+  LtStatus (*get_version)(LtHandle, int*);
   LtStatus (*is_supported)(LtHandle, LtDescriptor, const void*, LtDescriptor, LtDescriptor, const void*, LtDescriptor,
                            LtDescriptor, Algorithm&, size_t&);
 };
 
-// The names by ROCm's versions 7 and 6.
-LibraryNames names() {
-  return {"INGOT_HIPBLASLT_LIBRARY", {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"}, amd_folders};
-}
-
 }  // namespace
 
-std::unique_ptr<MatmulLibrary> open_hipblaslt() { return open_blas_lt<HipblasLt>(names()); }
-
-LibraryFacts facts_of_hipblaslt() {
-  LibraryFacts facts;
-  facts.name = HipblasLt::name;
-  facts.reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {
-    const LtFunctions<HipblasLt::Algorithm> lt(*library, HipblasLt::prefix);
-    const HipblasLt also_bound(*library);
-    const auto get_version = library->function<LtStatus(LtHandle, int*)>("hipblasLtGetVersion");
-    facts.path = library->path();
-    LtHandle handle = nullptr;
-    int version = 0;
-    if (lt.Create(&handle) != 0) return;  // without a device
-    if (get_version(handle, &version) == 0) {
-      facts.version = fmt::format("{}.{}.{}", version / 100000, version / 100 % 1000, version % 100);
-    }
-    lt.Destroy(handle);
-  });
-  return facts;
-}
+std::unique_ptr<MatmulLibrary> open_hipblaslt() { return open_blas_lt<HipblasLt>(); }
+LibraryFacts facts_of_hipblaslt() { return facts_of_blas_lt<HipblasLt>(); }
 
 }  // namespace ingot::gpu

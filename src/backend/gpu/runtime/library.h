@@ -19,10 +19,15 @@ class Library {
   const std::string& path() const { return path_; }
   const std::string& reason() const { return reason_; }
 
-  // The function `name`; ErrorKind::unavailable, naming both, when the library has none.
+  // The function `name`, also as what `bind` sets a pointer to; ErrorKind::unavailable, naming both, when there is
+  // none.
   template <class Function>
   Function* function(const char* name) const {
     return reinterpret_cast<Function*>(address(name));
+  }
+  template <class Function>
+  void bind(Function*& pointer, const char* name) const {
+    pointer = function<Function>(name);
   }
 
  private:

@@ -32,16 +32,21 @@ enum Kind {
 
 std::string last_error;  // what cudnnGetLastErrorString gives
 
+struct Values {
+  size_t count = 0;
+  std::vector<std::byte> bytes;
+};
+
 struct Node {
   int kind = 0;
   bool final = false;
-  std::map<int, std::vector<std::byte>> attributes;
+  std::map<int, Values> attributes;
 
   bool has(int attribute) const { return attributes.count(attribute) > 0; }
   template <class T>
   std::vector<T> all(int attribute) const {
-    const std::vector<std::byte>& bytes = attributes.at(attribute);
-    std::vector<T> values(bytes.size() / sizeof(T));  // NOLINT(bugprone-sizeof-expression): of pointers, too
+    const auto& [count, bytes] = attributes.at(attribute);
+    std::vector<T> values(count);
     std::memcpy(static_cast<void*>(values.data()), bytes.data(), bytes.size());
     return values;
   }
@@ -185,7 +190,8 @@ EXPORT int cudnnBackendDestroyDescriptor(Node* node) {
 EXPORT int cudnnBackendSetAttribute(Node* node, int attribute, int type, int64_t count, const void* values) {
   if (node->final) return refuse(bad_param, "the descriptor is final");
   const auto* bytes = static_cast<const std::byte*>(values);
-  node->attributes[attribute].assign(bytes, bytes + static_cast<size_t>(count) * type_bytes(type));
+  const auto all = static_cast<size_t>(count);
+  node->attributes[attribute] = {all, {bytes, bytes + all * type_bytes(type)}};
   return success;
 }
 EXPORT int cudnnBackendFinalize(Node* node) {

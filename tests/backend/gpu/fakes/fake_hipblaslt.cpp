@@ -18,7 +18,7 @@ bool transposes(const fake::Product& product, int attribute) {
 // The library's own names: one of its functions is C++'s, and is found by them.
 struct hipblasLtMatmulDescOpaque_t : fake::Product {};
 struct hipblasLtMatrixLayoutOpaque_t : fake::Matrix {};
-struct _hipblasLtMatmulAlgo_t {  // NOLINT(bugprone-reserved-identifier)
+struct _hipblasLtMatmulAlgo_t {
   uint8_t data[16];
   size_t max_workspace_bytes;
 };

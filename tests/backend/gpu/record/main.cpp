@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -59,7 +60,7 @@ bool better(const Launch& a, const Launch& b) {
 class RecordingDevice : public gpu::GpuDevice {
  public:
   RecordingDevice() : executor_(64) {
-    void* wanted = reinterpret_cast<void*>(base);  // NOLINT: an address on purpose
+    void* wanted = std::bit_cast<void*>(base);
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     memory_ = static_cast<std::byte*>(mmap(wanted, room, PROT_READ | PROT_WRITE, flags, -1, 0));
     if (memory_ != wanted) throw_error(ErrorKind::resource, "the address {:#x} is not free", base);
@@ -104,7 +105,7 @@ class RecordingDevice : public gpu::GpuDevice {
                case_->op,
                case_->name,
                grid,
-               kernel.threads,
+               kernel.block_threads(warp_width()),
                dynamic_shared_bytes,
                {arguments, arguments + kernel.args_bytes},
                {memory_, memory_ + used_},

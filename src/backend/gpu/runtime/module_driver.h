@@ -1,0 +1,232 @@
+// What CUDA's driver API and HIP's module API have in common, which is nearly everything: functions that differ in
+// their names alone, and the numbers of the statuses and flags that are used. Declared here so that no vendor's header
+// is needed; none of the functions takes a struct whose layout changes between versions.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "backend/gpu/runtime/driver.h"
+#include "backend/gpu/runtime/library.h"
+#include "base/error.h"
+
+namespace ingot::gpu {
+
+class ModuleDriver : public Driver {
+ public:
+  // Before all else: may fail where the library is there, but no device.
+  void start() const { check(api_.Init(0), "starting the driver"); }
+
+  const std::string& library() const override { return library_->path(); }
+  int num_devices() override {
+    int count = 0;
+    check(api_.GetDeviceCount(&count), "counting devices");
+    return count;
+  }
+  std::string device_name(int device) override {
+    char name[256] = {};
+    check(api_.DeviceGetName(name, sizeof name - 1, handle(device)), "a device's name");
+    return name;
+  }
+  size_t memory_bytes(int device) override {
+    size_t bytes = 0;
+    check(api_.DeviceTotalMem(&bytes, handle(device)), "a device's memory");
+    return bytes;
+  }
+
+  size_t free_bytes() override {
+    size_t free = 0;
+    size_t total = 0;
+    check(api_.MemGetInfo(&free, &total), "free memory");
+    return free;
+  }
+  void* allocate(size_t bytes) override {
+    void* data = nullptr;
+    check(api_.MemAlloc(&data, bytes), fmt::format("{} bytes of memory", bytes));
+    check(api_.MemsetD8Async(data, 0, bytes, nullptr), "clearing memory");
+    check(api_.StreamSynchronize(nullptr), "clearing memory");
+    return data;
+  }
+  void release(void* data) noexcept override { api_.MemFree(data); }
+  void* allocate_host(size_t bytes) override {
+    void* data = nullptr;
+    check(api_.MemHostAlloc(&data, bytes, 0), fmt::format("{} bytes of page-locked host memory", bytes));
+    return data;
+  }
+  void release_host(void* data) noexcept override { api_.MemFreeHost(data); }
+
+  StreamHandle make_stream() override {
+    StreamHandle stream = nullptr;
+    check(api_.StreamCreate(&stream, non_blocking), "a stream");
+    return stream;
+  }
+  void release_stream(StreamHandle stream) noexcept override { api_.StreamDestroy(stream); }
+  void synchronize(StreamHandle stream) override { check(api_.StreamSynchronize(stream), "waiting for the device"); }
+  void copy_to_device(void* to, const void* from, size_t bytes, StreamHandle stream) override {
+    check(api_.MemcpyHtoDAsync(to, from, bytes, stream), "a copy to the device");
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) override {
+    check(api_.MemcpyDtoHAsync(to, from, bytes, stream), "a copy from the device");
+  }
+
+  EventHandle make_event() override {
+    EventHandle event = nullptr;
+    check(api_.EventCreate(&event, without_times), "an event");
+    return event;
+  }
+  void release_event(EventHandle event) noexcept override { api_.EventDestroy(event); }
+  void record(EventHandle event, StreamHandle stream) override {
+    check(api_.EventRecord(event, stream), "recording an event");
+  }
+  void hold(StreamHandle stream, EventHandle event) override {
+    check(api_.StreamWaitEvent(stream, event, 0), "a stream's wait for an event");
+  }
+  bool done(EventHandle event) override {
+    const Status status = api_.EventQuery(event);
+    if (status != not_ready) check(status, "an event");
+    return status == success;
+  }
+  void wait(EventHandle event) override { check(api_.EventSynchronize(event), "waiting for the device"); }
+
+  Module load(const void* image) override {
+    Module module = nullptr;
+    const Status status = api_.ModuleLoadData(&module, image);
+    if (status == no_binary_for_gpu || status == invalid_image || status == unsupported_ptx_version) return nullptr;
+    check(status, "loading device code");
+    return module;
+  }
+  Function function(Module module, const char* name) override {
+    Function function = nullptr;
+    check(api_.ModuleGetFunction(&function, module, name), name);
+    return function;
+  }
+  void launch(Function function, Grid grid, int threads, size_t dynamic_shared_bytes, const void* args,
+              StreamHandle stream) override {
+    void* parameters[] = {const_cast<void*>(args)};
+    check(api_.LaunchKernel(function, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), 1,
+                            static_cast<unsigned>(threads), 1, 1, static_cast<unsigned>(dynamic_shared_bytes), stream,
+                            parameters, nullptr),
+          "a launch");
+  }
+
+  void begin_recording(StreamHandle stream) override {
+    check(api_.StreamBeginCapture(stream, recorded_by_thread), "recording launches");
+  }
+  GraphHandle end_recording(StreamHandle stream) override {
+    void* graph = nullptr;
+    check(api_.StreamEndCapture(stream, &graph), "recording launches");
+    GraphHandle ready = nullptr;
+    const Status status = api_.GraphInstantiate(&ready, graph, 0);
+    api_.GraphDestroy(graph);
+    check(status, "making a graph of recorded launches");
+    return ready;
+  }
+  void run(GraphHandle graph, StreamHandle stream) override { check(api_.GraphLaunch(graph, stream), "a graph"); }
+  void release_graph(GraphHandle graph) noexcept override { api_.GraphExecDestroy(graph); }
+
+ protected:
+  using Status = int;  // CUresult, hipError_t
+  static constexpr Status success = 0;
+
+  // CUDA's names without `cu`. An address of the device's (CUdeviceptr, hipDeviceptr_t) is a pointer here: CUDA's is an
+  // integer of its size, which is passed alike.
+  struct Functions {
+    Status (*Init)(unsigned);
+    Status (*GetVersion)(int*);
+    Status (*GetDeviceCount)(int*);
+    Status (*DeviceGet)(int*, int);
+    Status (*DeviceGetName)(char*, int, int);
+    Status (*DeviceTotalMem)(size_t*, int);
+    Status (*MemGetInfo)(size_t*, size_t*);
+    Status (*MemAlloc)(void**, size_t);
+    Status (*MemFree)(void*);
+    Status (*MemHostAlloc)(void**, size_t, unsigned);
+    Status (*MemFreeHost)(void*);
+    Status (*MemsetD8Async)(void*, unsigned char, size_t, void*);
+    Status (*MemcpyHtoDAsync)(void*, const void*, size_t, void*);
+    Status (*MemcpyDtoHAsync)(void*, const void*, size_t, void*);
+    Status (*StreamCreate)(void**, unsigned);
+    Status (*StreamDestroy)(void*);
+    Status (*StreamSynchronize)(void*);
+    Status (*StreamWaitEvent)(void*, void*, unsigned);
+    Status (*StreamBeginCapture)(void*, int);
+    Status (*StreamEndCapture)(void*, void**);
+    Status (*EventCreate)(void**, unsigned);
+    Status (*EventDestroy)(void*);
+    Status (*EventRecord)(void*, void*);
+    Status (*EventQuery)(void*);
+    Status (*EventSynchronize)(void*);
+    Status (*GraphInstantiate)(void**, void*, unsigned long long);
+    Status (*GraphDestroy)(void*);
+    Status (*GraphLaunch)(void*, void*);
+    Status (*GraphExecDestroy)(void*);
+    Status (*ModuleLoadData)(void**, const void*);
+    Status (*ModuleGetFunction)(void**, void*, const char*);
+    Status (*LaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                           void**);
+  };
+
+  // The constructor of the vendor's binds all of `api_`. `name`: as errors begin.
+  ModuleDriver(std::string name, std::unique_ptr<Library> library)
+      : library_(std::move(library)), name_(std::move(name)) {}
+
+  template <class Function>
+  void bind(Function*& function, const char* name) const {
+    library_->bind(function, name);
+  }
+  int version_number(std::string_view what) const {
+    int version = 0;
+    check(api_.GetVersion(&version), what);
+    return version;
+  }
+  int handle(int device) const {
+    int handle = 0;
+    check(api_.DeviceGet(&handle, device), fmt::format("device {}", device));
+    return handle;
+  }
+  virtual const char* error_name(Status status) const = 0;  // null: it has none
+  void check(Status status, std::string_view what) const {
+    if (status == success) return;
+    const char* name = error_name(status);
+    throw_error(status == out_of_memory ? ErrorKind::resource : ErrorKind::unavailable, "{}: {}: {} ({})", name_, what,
+                name != nullptr ? name : "unknown error", status);
+  }
+
+  Functions api_{};
+
+ private:
+  static constexpr Status out_of_memory = 2;
+  static constexpr Status invalid_image = 200;
+  static constexpr Status no_binary_for_gpu = 209;
+  static constexpr Status unsupported_ptx_version = 222;  // CUDA's alone
+  static constexpr Status not_ready = 600;
+  static constexpr unsigned non_blocking = 1;   // CU_STREAM_NON_BLOCKING, hipStreamNonBlocking
+  static constexpr unsigned without_times = 2;  // CU_EVENT_DISABLE_TIMING, hipEventDisableTiming
+  static constexpr int recorded_by_thread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, hipStreamCaptureModeThreadLocal
+
+  std::unique_ptr<Library> library_;
+  std::string name_;
+};
+
+// The driver of the file that the environment's `variable` names, or of the first of `names` that can be opened.
+template <class Found>
+FoundDriver find_driver(const char* variable, std::vector<std::string> names, std::vector<std::string> folders) {
+  if (const char* named = std::getenv(variable); named != nullptr) {
+    names = {named};
+    folders = {};
+  }
+  auto library = std::make_unique<Library>(names, folders);
+  if (!*library) return {nullptr, library->reason()};
+  try {
+    auto driver = std::make_unique<Found>(std::move(library));
+    driver->start();
+    return {std::move(driver), ""};
+  } catch (const Error& error) {
+    return {nullptr, error.message()};
+  }
+}
+
+}  // namespace ingot::gpu
