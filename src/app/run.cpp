@@ -91,6 +91,20 @@ double squared_lengths(const data::Dataset& set) {
   return sum;
 }
 
+// Checkpoints on the way are written beside the steps behind them where the host has room for a copy of the state.
+void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, const Log& log) {
+  if (plan.recipe.checkpoint.every == 0) return;
+  const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
+  const size_t room = own_memory ? available_memory() : available - plan.memory.total();
+  const size_t state = plan.memory.trained.state;
+  if (state <= room) {
+    plan.memory.copy = state;
+  } else {
+    log.info("checkpoints are written between steps: a copy of the state takes {} and {} of memory are left",
+             format_bytes(state), format_bytes(room));
+  }
+}
+
 int64_t longest_prompt(const train::Recipe& r, const checkpoint::TextAssets& text) {
   size_t longest = 0;
   for (const std::string& prompt : r.eval.prompts) {
@@ -259,6 +273,7 @@ int RunCommand::run(const Output& output) {
   const size_t available = runtime.device->memory_available();
   RunPlan plan = plan_run(recipe, model, data.train.statistics(), squared_lengths(data.train),
                           longest_prompt(recipe, text), weights, available, runtime.threads->threads());
+  plan_checkpoints(plan, *runtime.device, available, log);
   if (dry_run_) {
     output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
                              train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
@@ -311,6 +326,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.eval_every = r.eval.every;
   settings.checkpoint_every = r.checkpoint.every;
   settings.checkpoints_kept = r.checkpoint.keep;
+  settings.background_checkpoints = plan.memory.copy > 0;
   settings.run_dir = folder.path();
   settings.identity = run_identity(plan, data.train.content_hash(), base);
   settings.rates = gpu_rates;

@@ -82,8 +82,8 @@ void Console::on_sample(const train::SampleEvent& e) {
 }
 
 void Console::on_checkpoint(const train::CheckpointEvent& e) {
-  log_.info("step {}: checkpoint {} ({}, {})", e.step, e.path.string(), format_bytes(e.bytes),
-            format_duration(e.seconds));
+  log_.info("step {}: checkpoint {} ({}, {}, training paused for {})", e.step, e.path.string(), format_bytes(e.bytes),
+            format_duration(e.seconds), format_duration(e.paused));
 }
 
 void Console::on_warning(const train::WarningEvent& e) { log_.warning("step {}: {}", e.step, e.message); }

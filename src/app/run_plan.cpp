@@ -85,6 +85,9 @@ std::string MemoryPlan::table() const {
   if (mapped)
     text +=
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
+  if (copy)
+    text += fmt::format("  {:<22}{:>12} (host memory, from the first checkpoint on)\n", "checkpoint's copy",
+                        format_bytes(copy));
   return text;
 }
 

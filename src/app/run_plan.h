@@ -18,7 +18,8 @@ struct MemoryPlan {
   size_t mapped = 0;   // weights read in place from the model's files: the system may drop and read them again
   train::TrainedBytes trained;
   train::StepBytes step;
-  size_t samples = 0;    // the engine that continues eval.prompts
+  size_t samples = 0;  // the engine that continues eval.prompts
+  size_t copy = 0;     // host memory beyond the total: of the state, from which checkpoints are written while steps run
   size_t total() const;  // without what is mapped
   std::string table() const;
 };

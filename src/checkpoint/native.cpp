@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/strings.h"
 #include "checkpoint/json_object.h"
 #include "checkpoint/tensor_store.h"
 #include "formats/safetensors_writer.h"
@@ -66,7 +68,7 @@ void retire(const fs::path& checkpoint) {
   remove_folder(doomed);
 }
 
-json write_shards(const fs::path& folder, std::span<const NamedTensor> tensors, Device& device, uint64_t shard_bytes) {
+json write_shards(const fs::path& folder, std::span<const NamedTensor> tensors, Device* device, uint64_t shard_bytes) {
   std::vector<formats::TensorDeclaration> declarations;
   std::map<std::string, const Tensor*> by_name;
   for (const NamedTensor& named : tensors) {
@@ -88,9 +90,16 @@ json write_shards(const fs::path& folder, std::span<const NamedTensor> tensors, 
       index.weight_map[tensor.name] = names.back();
       index.total_size += memory.bytes();
     }
-    // A piece goes to the file while the next comes from the device.
-    download(device, ranges, staging_bytes,
-             [&](size_t place, std::span<const std::byte> bytes) { writer.write(writer.layout()[place].name, bytes); });
+    const auto write = [&](size_t place, std::span<const std::byte> bytes) {
+      writer.write(writer.layout()[place].name, bytes);
+    };
+    if (device != nullptr) {
+      download(*device, ranges, staging_bytes, write);  // a piece goes to the file while the next comes
+    } else {
+      for (size_t place = 0; place < ranges.size(); ++place) {
+        write(place, {static_cast<const std::byte*>(ranges[place].data), ranges[place].bytes});
+      }
+    }
     writer.finish();
   }
   if (count > 1) {
@@ -183,8 +192,35 @@ int64_t remove_leftovers(const fs::path& folder) {
   return static_cast<int64_t>(doomed.size());
 }
 
-void write_checkpoint(const fs::path& folder, int64_t step, std::span<const NamedTensor> tensors,
-                      std::string_view metadata, Device& device, const NativeOptions& options) {
+void Snapshot::take(std::span<const NamedTensor> tensors, Device& device) {
+  tensors_.clear();
+  std::vector<DeviceRange> ranges;
+  std::vector<size_t> offsets;
+  size_t total = 0;
+  for (const NamedTensor& named : tensors) {
+    ranges.push_back({named.tensor.data, named.tensor.bytes()});
+    offsets.push_back(total);
+    total += (named.tensor.bytes() + 63) / 64 * 64;
+  }
+  if (total > bytes_) {
+    memory_.reset();
+    memory_.reset(new (std::nothrow) std::byte[total]);
+    bytes_ = memory_ != nullptr ? total : 0;
+    if (memory_ == nullptr) throw_error(ErrorKind::resource, "no {} of memory for a checkpoint", format_bytes(total));
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors_.push_back(tensors[i]);
+    tensors_.back().tensor.data = memory_.get() + offsets[i];
+  }
+  std::vector<size_t> copied(tensors.size());
+  download(device, ranges, staging_bytes, [&](size_t place, std::span<const std::byte> bytes) {
+    std::copy(bytes.begin(), bytes.end(), memory_.get() + offsets[place] + copied[place]);
+    copied[place] += bytes.size();
+  });
+}
+
+uint64_t write_checkpoint(const fs::path& folder, int64_t step, std::span<const NamedTensor> tensors,
+                          std::string_view metadata, Device* device, const NativeOptions& options) {
   json manifest = {{"format", format_name},
                    {"version", format_version},
                    {"step", step},
@@ -209,11 +245,14 @@ void write_checkpoint(const fs::path& folder, int64_t step, std::span<const Name
     throw;
   }
   sync_folder(folder);
-  if (options.keep < 1) return;
+  uint64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(complete)) bytes += file.file_size();
+  if (options.keep < 1) return bytes;
   std::vector<int64_t> steps = list_checkpoints(folder);
   std::erase_if(steps, [&](int64_t other) { return other >= step; });
   const auto stay = static_cast<size_t>(options.keep - 1);
   for (size_t i = 0; i + stay < steps.size(); ++i) retire(step_folder(folder, steps[i]));
+  return bytes;
 }
 
 NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> step, std::string_view model) {

@@ -23,6 +23,20 @@ struct NamedTensor {
   Tensor tensor;  // on the writer's device
 };
 
+// What tensors were at one moment, in host memory of its own.
+class Snapshot {
+ public:
+  // Returns when all is copied, behind what the device's compute stream was given. Memory of the take() before is used
+  // again. ErrorKind::resource when there is none.
+  void take(std::span<const NamedTensor> tensors, Device& device);
+  std::span<const NamedTensor> tensors() const { return tensors_; }  // in host memory
+
+ private:
+  std::vector<NamedTensor> tensors_;
+  std::unique_ptr<std::byte[]> memory_;
+  size_t bytes_ = 0;
+};
+
 struct NativeOptions {
   int64_t keep = 0;                      // newest checkpoints that stay; 0: all
   uint64_t shard_bytes = 2'000'000'000;  // most bytes a file
@@ -30,11 +44,12 @@ struct NativeOptions {
 };
 
 // Publishes `folder`/step-`step`, replacing one of the same step, then removes what is older than `keep`. `metadata`:
-// the text of a JSON object, kept as it is.
+// the text of a JSON object, kept as it is. Without a device the tensors are in host memory. Returns the bytes of its
+// files.
 // Errors: resource for a full disk, unavailable for one that cannot be written: nothing partial stays and earlier
 // checkpoints are as before; internal for metadata that is no JSON object.
-void write_checkpoint(const std::filesystem::path& folder, int64_t step, std::span<const NamedTensor> tensors,
-                      std::string_view metadata, Device& device, const NativeOptions& options = {});
+uint64_t write_checkpoint(const std::filesystem::path& folder, int64_t step, std::span<const NamedTensor> tensors,
+                          std::string_view metadata, Device* device, const NativeOptions& options = {});
 
 // Steps of the folders step-N, ascending; whether they are whole is not looked at. Empty for a missing folder.
 std::vector<int64_t> list_checkpoints(const std::filesystem::path& folder);

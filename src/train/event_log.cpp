@@ -127,7 +127,8 @@ void EventLog::on_checkpoint(const CheckpointEvent& e) {
                 {"step", e.step},
                 {"path", e.path.string()},
                 {"bytes", e.bytes},
-                {"seconds", e.seconds}});
+                {"seconds", e.seconds},
+                {"paused_s", e.paused}});
 }
 
 void EventLog::on_warning(const WarningEvent& e) {

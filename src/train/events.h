@@ -63,7 +63,8 @@ struct CheckpointEvent {
   int64_t step = 0;
   std::filesystem::path path;
   uint64_t bytes = 0;
-  double seconds = 0;
+  double seconds = 0;  // until it was published
+  double paused = 0;   // of them, in which no step ran for its sake
 };
 
 struct WarningEvent {

@@ -1,9 +1,10 @@
 #include "train/run_checkpoint.h"
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "checkpoint/native.h"
 
 namespace ingot::train {
 
@@ -20,6 +21,16 @@ std::vector<checkpoint::NamedTensor> state_of(const Trained& trained) {
     state.push_back({"moment2." + t.name, t.moment2});
   }
   return state;
+}
+
+std::string metadata_of(const RunProgress& progress, const std::string& identity, const Trained& trained,
+                        const Device& device) {
+  const Json metadata = {{"step", progress.step},
+                         {"tokens", progress.tokens},
+                         {"updates", trained.updates()},
+                         {"arch", device.arch()},
+                         {"identity", Json::parse(identity)}};
+  return metadata.dump();
 }
 
 // Path of the first value in which two JSON trees differ ("model.hidden"); empty when they are equal.
@@ -49,19 +60,10 @@ std::string value_at(const Json& tree, const std::string& path) {
 
 }  // namespace
 
-uint64_t write_run_checkpoint(const std::filesystem::path& folder, RunProgress progress, const std::string& identity,
-                              const Trained& trained, Device& device, int64_t keep) {
-  const Json metadata = {{"step", progress.step},
-                         {"tokens", progress.tokens},
-                         {"updates", trained.updates()},
-                         {"arch", device.arch()},
-                         {"identity", Json::parse(identity)}};
-  checkpoint::write_checkpoint(folder, progress.step, state_of(trained), metadata.dump(), device, {.keep = keep});
-  uint64_t bytes = 0;
-  for (const auto& file : std::filesystem::directory_iterator(folder / fmt::format("step-{}", progress.step))) {
-    bytes += file.file_size();
-  }
-  return bytes;
+uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProgress& progress,
+                              const std::string& identity, const Trained& trained, Device& device, int64_t keep) {
+  return checkpoint::write_checkpoint(folder, progress.step, state_of(trained),
+                                      metadata_of(progress, identity, trained, device), &device, {.keep = keep});
 }
 
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
@@ -84,6 +86,24 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
   checkpoint::restore_tensors(found, state_of(trained), device);
   trained.set_updates(metadata.at("updates").get<int64_t>());
   return RunProgress{found.step, metadata.at("tokens").get<int64_t>(), metadata.at("arch").get<std::string>()};
+}
+
+void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunProgress& progress,
+                                 const std::string& identity, const Trained& trained, Device& device, int64_t keep) {
+  if (begun()) throw_error(ErrorKind::internal, "a checkpoint is being written");
+  const double from = steady_seconds();
+  snapshot_.take(state_of(trained), device);
+  const auto write = [this, folder, from, keep, step = progress.step,
+                      metadata = metadata_of(progress, identity, trained, device)] {
+    const uint64_t bytes =
+        checkpoint::write_checkpoint(folder, step, snapshot_.tensors(), metadata, nullptr, {.keep = keep});
+    return Written{step, bytes, steady_seconds() - from};
+  };
+  writing_ = std::async(std::launch::async, write);
+}
+
+bool BackgroundCheckpoint::done() const {
+  return writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 }  // namespace ingot::train

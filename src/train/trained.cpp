@@ -57,6 +57,8 @@ TrainedBytes trained_bytes(const spec::ModelSpec& model, const std::optional<spe
   for (const Planned& p : planned_tensors(model, lora, activation)) {
     if (!shares_memory(p.weight, types)) bytes.master += state_footprint(p.shape, types.master);
     bytes.moments += 2 * state_footprint(p.shape, types.state);
+    bytes.state += state_footprint(p.shape, shares_memory(p.weight, types) ? p.weight : types.master) +
+                   2 * state_footprint(p.shape, types.state);
     bytes.gradients += (p.tied ? 2 : 1) * state_footprint(p.shape, DType::f32);
     if (lora) bytes.adapter += state_footprint(p.shape, p.weight);
   }

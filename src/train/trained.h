@@ -35,6 +35,7 @@ struct TrainedBytes {
   size_t moments = 0;
   size_t gradients = 0;
   size_t adapter = 0;  // the adapter's weights that the model computes with
+  size_t state = 0;    // what a checkpoint keeps: masters, wherever they are, and moments
 };
 
 TrainedBytes trained_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, DType activation,

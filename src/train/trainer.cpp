@@ -7,9 +7,10 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "spec/flops.h"
-#include "train/run_checkpoint.h"
 
 namespace ingot::train {
+
+namespace fs = std::filesystem;
 
 Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Trained& trained,
                  const std::optional<spec::LoraSpec>& lora, const data::Dataset& train, const data::Dataset* eval,
@@ -106,13 +107,26 @@ std::string Trainer::why_skipped(const StepResult& result, int64_t step, const d
 
 void Trainer::checkpoint() {
   const double begin = steady_seconds();
-  CheckpointEvent event;
-  event.step = done_;
-  event.path = settings_.run_dir / "checkpoints" / fmt::format("step-{}", done_);
-  event.bytes = write_run_checkpoint(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_,
-                                     step_.context().device, settings_.checkpoints_kept);
-  event.seconds = steady_seconds() - begin;
-  observer_.on_checkpoint(event);
+  const fs::path folder = settings_.run_dir / "checkpoints";
+  const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, trained_,
+                                              step_.context().device, settings_.checkpoints_kept);
+  const double seconds = steady_seconds() - begin;
+  observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, seconds});
+}
+
+void Trainer::begin_checkpoint() {
+  const double begin = steady_seconds();
+  tell_checkpoint(Wait::yes);
+  checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_,
+                    step_.context().device, settings_.checkpoints_kept);
+  paused_ = steady_seconds() - begin;
+}
+
+void Trainer::tell_checkpoint(Wait wait) {
+  if (!checkpoint_.begun() || (wait == Wait::no && !checkpoint_.done())) return;
+  const BackgroundCheckpoint::Written written = checkpoint_.wait();
+  observer_.on_checkpoint({written.step, settings_.run_dir / "checkpoints" / fmt::format("step-{}", written.step),
+                           written.bytes, written.seconds, paused_});
 }
 
 bool Trainer::pauses_after(int64_t step) const {
@@ -178,13 +192,15 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
       }
       if (begun_.empty()) break;
       finish();
+      tell_checkpoint(Wait::no);
       if (due(settings_.eval_every, done_) || done_ == settings_.steps) evaluate_now();
-      if (due(settings_.checkpoint_every, done_)) {
-        checkpoint();
+      if (due(settings_.checkpoint_every, done_) && done_ < settings_.steps) {
+        settings_.background_checkpoints ? begin_checkpoint() : checkpoint();
         written = done_;
       }
     }
   }
+  tell_checkpoint(Wait::yes);
   if (written != done_) checkpoint();
   EndEvent event;
   event.step = done_;

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "train/events.h"
+#include "train/run_checkpoint.h"
 #include "train/schedule.h"
 #include "train/step.h"
 #include "train/utilisation.h"
@@ -25,6 +26,7 @@ struct TrainerSettings {
   int64_t eval_every = 0;        // steps; 0: only before the first and after the last step
   int64_t checkpoint_every = 0;  // steps; 0: only after the last one
   int64_t checkpoints_kept = 2;
+  bool background_checkpoints = false;  // written from a copy of the state while the steps behind them run
   std::filesystem::path run_dir;
   std::string identity;  // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
   DeviceRates rates;
@@ -60,7 +62,10 @@ class Trainer {
     double from = 0;  // steady seconds when it began
     data::HostBatch batch;
   };
+  enum class Wait { no, yes };
   void checkpoint();
+  void begin_checkpoint();
+  void tell_checkpoint(Wait wait);
   uint64_t memory_taken() const;
   // Whether something is to be done between step `step` and the next that needs the weights as they are then.
   bool due(int64_t every, int64_t step) const { return every > 0 && step % every == 0; }
@@ -84,8 +89,10 @@ class Trainer {
   std::deque<Begun> begun_;  // steps done_ + 1, ...
   int64_t done_ = 0;         // steps behind us
   int64_t tokens_ = 0;       // of them
-  double seen_ = 0;          // steady seconds when the last of them was done
-  std::string moved_from_;   // the kind of device that the run was continued from, when this is another
+  BackgroundCheckpoint checkpoint_;
+  double paused_ = 0;       // seconds that steps waited for it
+  double seen_ = 0;         // steady seconds when the last of them was done
+  std::string moved_from_;  // the kind of device that the run was continued from, when this is another
 };
 
 }  // namespace ingot::train

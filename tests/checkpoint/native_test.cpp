@@ -26,7 +26,7 @@ class Native : public testing::Test {
   void write(int64_t step, int64_t keep = 0) {
     state.w[7] = static_cast<float>(step);
     state.m[9] = static_cast<uint16_t>(step);
-    write_checkpoint(folder, step, state.tensors(), R"({"step_seed": 12345678901234567, "lr": 0.1})", device,
+    write_checkpoint(folder, step, state.tensors(), R"({"step_seed": 12345678901234567, "lr": 0.1})", &device,
                      {.keep = keep, .shard_bytes = 3000, .model = "tiny"});
   }
   // Flips one bit of a file.
@@ -124,6 +124,23 @@ TEST_F(Native, DamageIsNamedAndAnEarlierOneNotTaken) {
           [&](const fs::path& at) { fs::resize_file(at / "manifest.json", 9); });
 }
 
+TEST_F(Native, ASnapshotKeepsWhatTensorsWere) {
+  write(3);
+  Snapshot snapshot;
+  snapshot.take(state.tensors(), device);
+  std::fill(state.w.begin(), state.w.end(), 0.0F);
+  std::fill(state.m.begin(), state.m.end(), uint16_t{0});
+  write_checkpoint(scratch.path / "other", 3, snapshot.tensors(), R"({"step_seed": 12345678901234567, "lr": 0.1})",
+                   nullptr, {.shard_bytes = 3000, .model = "tiny"});
+  for (const auto& file : fs::directory_iterator(folder / "step-3")) {
+    EXPECT_EQ(read_file(scratch.path / "other" / "step-3" / file.path().filename()), read_file(file.path()))
+        << file.path();
+  }
+  state.w[0] = 5;
+  snapshot.take(state.tensors(), device);  // in the same memory
+  EXPECT_EQ(static_cast<const float*>(snapshot.tensors().front().tensor.data)[0], 5);
+}
+
 // A disk that fills up, played by a limit on the size of files.
 TEST_F(Native, FullDiskLeavesEarlierCheckpoints) {
   write(1);
@@ -136,7 +153,7 @@ TEST_F(Native, FullDiskLeavesEarlierCheckpoints) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   std::optional<Error> caught;
   try {
-    write_checkpoint(folder, 2, std::span(&tensor, 1), "{}", device, {.keep = 1});
+    write_checkpoint(folder, 2, std::span(&tensor, 1), "{}", &device, {.keep = 1});
   } catch (const Error& error) {
     caught = error;
   }

@@ -65,7 +65,7 @@ class TrainerTest : public testing::Test {
 
   // Runs from the run folder's newest checkpoint, until `before` asks to stop before a step.
   Diary run(Machine& machine, const std::string& name,
-            const std::function<bool(int64_t step, const Tensor& weight)>& before) {
+            const std::function<bool(int64_t step, const Tensor& weight)>& before, bool background = false) {
     const WeightSet weights = train::random_weights(*machine.device, spec_, DType::f32, 11);
     const auto model = models::make_model(spec_, weights, *machine.device);
     train::Trained trained(*machine.device, spec_, weights, DType::f32, {});
@@ -77,6 +77,7 @@ class TrainerTest : public testing::Test {
     settings.schedule = {.lr = 1e-2, .steps = last};
     settings.eval_every = 4;
     settings.checkpoint_every = 3;
+    settings.background_checkpoints = background;
     settings.run_dir = files_.path() / name;
     settings.identity = "{}";
     Diary diary;
@@ -112,6 +113,29 @@ TEST_F(TrainerTest, DoesWhatItDoesOnTheCpuInTheSameOrder) {
   EXPECT_EQ(found.lines, expected.lines);
   expect_near(found.losses, expected.losses);
   expect_near(found.norms, expected.norms);
+}
+
+// Checkpoints beside the steps behind them: the same run, the same files, told when they are there.
+TEST_F(TrainerTest, WritesCheckpointsInTheBackground) {
+  for (const char* device : {"cpu", "sim32"}) {
+    Machine machine(1, device);
+    const auto whole = [](int64_t, const Tensor&) { return false; };
+    Diary expected = run(machine, fmt::format("{}-between", device), whole);
+    Diary found = run(machine, fmt::format("{}-beside", device), whole, true);
+    EXPECT_EQ(found.losses, expected.losses) << device;
+    const auto told = std::ranges::find(found.lines, "checkpoint 3");
+    ASSERT_NE(told, found.lines.end()) << device;
+    EXPECT_GT(told, std::ranges::find(found.lines, "step 3")) << device;
+    found.lines.erase(told);
+    std::erase(expected.lines, "checkpoint 3");
+    EXPECT_EQ(found.lines, expected.lines) << device;
+    for (const char* step : {"step-3", "step-6"}) {
+      const auto file = [&](const char* run) {
+        return files_.path() / fmt::format("{}-{}", device, run) / "checkpoints" / step / "manifest.json";
+      };
+      EXPECT_EQ(read_file(file("beside")), read_file(file("between"))) << device << " " << step;
+    }
+  }
 }
 
 TEST_F(TrainerTest, StopsBehindTheStepsThatWereBegunAndGoesOn) {

@@ -41,6 +41,43 @@ TEST(RunCheckpoint, ContinuesBitForBit) {
   EXPECT_EQ(state_of(*again.trained), state_of(*whole.trained));
 }
 
+// What is written in the background is the state as it was, whatever the steps behind it do meanwhile.
+TEST(RunCheckpoint, InTheBackgroundIsWhatItWasWhenItWasBegun) {
+  const RunFiles files;
+  SmallRun run = make_run();
+  const std::vector<data::PackedSequence> batch = run.sequences(2);
+  run.run(1, 1e-2, batch);
+  write_run_checkpoint(files.path() / "here", {1, 48}, identity, *run.trained, run.device, 2);
+  BackgroundCheckpoint background;
+  EXPECT_FALSE(background.begun());
+  EXPECT_FALSE(background.done());
+  background.begin(files.path() / "there", {1, 48}, identity, *run.trained, run.device, 2);
+  EXPECT_TRUE(background.begun());
+  refusal(ErrorKind::internal,
+          [&] { background.begin(files.path() / "there", {1, 48}, identity, *run.trained, run.device, 2); });
+  run.run(2, 1e-2, batch);
+  const BackgroundCheckpoint::Written written = background.wait();
+  EXPECT_EQ(written.step, 1);
+  EXPECT_FALSE(background.begun());
+  uint64_t bytes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(files.path() / "here" / "step-1")) {
+    EXPECT_EQ(read_file(file.path()), read_file(files.path() / "there" / "step-1" / file.path().filename()));
+    bytes += file.file_size();
+  }
+  EXPECT_EQ(written.bytes, bytes);
+}
+
+TEST(RunCheckpoint, ErrorsInTheBackgroundComeOutWhereItIsWaitedFor) {
+  const RunFiles files;
+  SmallRun run = make_run();
+  write_file(files.path() / "taken", "a file where the folder should be");
+  BackgroundCheckpoint background;
+  background.begin(files.path() / "taken", {1, 48}, identity, *run.trained, run.device, 2);
+  const std::string text = refusal(ErrorKind::unavailable, [&] { background.wait(); });
+  EXPECT_NE(text.find("taken"), std::string::npos) << text;
+  EXPECT_FALSE(background.begun());  // the next one may try again
+}
+
 TEST(RunCheckpoint, NoneIsNothingAndTheNewestAreKept) {
   const RunFiles files;
   SmallRun run = make_run();
