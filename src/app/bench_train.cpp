@@ -82,6 +82,7 @@ class BenchTrain : public Command {
     a.option("state", state_, "optimizer moments: bf16 or fp32 (default)");
     a.option("master", master_, "master weights: bf16 or fp32 (default)");
     a.option("recompute", recompute_, "none (default), selective or full");
+    a.flag("bitwise", bitwise_, "sum gradients as determinism: bitwise does");
     a.option("warmup", warmup_, "steps before the clock starts");
     a.option("steps", steps_, "steps that are timed, at most");
     a.option("seconds", seconds_, "after so many no further step is timed; two are at least");
@@ -94,6 +95,7 @@ class BenchTrain : public Command {
   RunPlan plan(const Runtime& runtime, const spec::ModelSpec& model) const;
 
   std::string model_, device_ = "cpu", dtype_ = "bf16", state_ = "fp32", master_ = "fp32", recompute_ = "none";
+  bool bitwise_ = false;
   std::optional<int64_t> threads_, document_, micro_, rank_;
   int64_t sequence_ = 1024, global_ = 1, warmup_ = 3, steps_ = 20;
   double seconds_ = 60;
@@ -113,6 +115,7 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
   recipe.optimizer.state_dtype = type_of<train::StateType>("state", state_);
   recipe.optimizer.master = type_of<train::StateType>("master", master_);
   recipe.recompute = recompute_of(recompute_);
+  if (bitwise_) recipe.determinism = train::Determinism::bitwise;
   if (rank_) recipe.adapter = train::AdapterRecipe{.rank = {rank_}};
   recipe.data.sequence_length = sequence_;
   recipe.batch.global = global_;
@@ -214,6 +217,7 @@ int BenchTrain::run(const Output& output) {
                                {"state", state_},
                                {"master", master_},
                                {"recompute", recompute_},
+                               {"determinism", bitwise_ ? "bitwise" : "fast"},
                                {"sequence", sequence_},
                                {"document", document},
                                {"global", global_},

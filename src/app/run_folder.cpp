@@ -92,6 +92,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"global_batch", plan.recipe.batch.global},
                                      {"determinism_unit", plan.recipe.determinism_unit},
                                      {"precision", train::name(plan.recipe.precision)}};
+  if (plan.optimizer_types.fixed_sums) identity["determinism"] = "bitwise";
   if (plan.lora) {
     identity["adapter"] = {{"rank", plan.lora->rank},
                            {"alpha", plan.lora->alpha},

@@ -112,7 +112,8 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
                r.schedule.warmup_steps, *r.steps);
   }
   plan.schedule = {r.schedule.name, r.optimizer.lr, r.schedule.min_lr, r.schedule.warmup_steps, *r.steps};
-  plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master)};
+  plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master),
+                          r.determinism == train::Determinism::bitwise};
   plan.decoded = r.weights != "auto" || train::fp8_base(r);
 
   train::StepSettings& s = plan.step;
@@ -121,6 +122,7 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   s.recompute = r.recompute;
   s.sequence_length = r.data.sequence_length;
   s.unit = r.determinism_unit;
+  if (plan.optimizer_types.fixed_sums) s.units = r.batch.global / r.determinism_unit;
   s.seed = static_cast<uint64_t>(r.seed);
   s.optimizer = {r.optimizer.betas[0], r.optimizer.betas[1], r.optimizer.eps, r.optimizer.weight_decay,
                  r.optimizer.clip_grad_norm};

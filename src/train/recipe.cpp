@@ -25,7 +25,8 @@ struct ingot::EnumNames<ingot::train::Order> {
 };
 template <>
 struct ingot::EnumNames<ingot::train::Determinism> {
-  static constexpr std::pair<train::Determinism, const char*> names[] = {{train::Determinism::fast, "fast"}};
+  static constexpr std::pair<train::Determinism, const char*> names[] = {{train::Determinism::fast, "fast"},
+                                                                         {train::Determinism::bitwise, "bitwise"}};
 };
 template <>
 struct ingot::EnumNames<ingot::train::ScheduleName> {
@@ -158,7 +159,10 @@ void describe(Visitor& v, Recipe& r) {
   v.field("weights", r.weights,
           "of a LoRA run's frozen base: auto (as precision), stored (as in the file), int8 (q8_0) or fp8 (e4m3, the "
           "blocks' linear layers)");
-  v.field("determinism", r.determinism, "fast: bit for bit the same on one device, whatever the micro-batch");
+  v.field(
+      "determinism", r.determinism,
+      "fast: gradients are summed in fp32 in the order of the units; bitwise: in int64 fixed point, where order and "
+      "grouping do not matter");
   v.field("determinism_unit", r.determinism_unit, "packed sequences in a unit of work",
           {.min = 1, .max = most_sequences});
   v.section("parallel", r.parallel, "how the run is spread over devices");

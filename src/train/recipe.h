@@ -19,7 +19,7 @@ enum class InitFrom { pretrained, random };
 enum class Precision { fp32, bf16, fp8 };  // fp8: activations bf16, the blocks' linear layers multiply in fp8
 enum class StateType { fp32, bf16 };
 enum class Order { ingot };
-enum class Determinism { fast };
+enum class Determinism { fast, bitwise };
 
 struct AdapterRecipe {
   AutoOr<int64_t> rank{16};

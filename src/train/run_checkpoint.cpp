@@ -20,6 +20,7 @@ std::vector<checkpoint::NamedTensor> state_of(const Trained& trained) {
     state.push_back({"moment1." + t.name, t.moment1});
     state.push_back({"moment2." + t.name, t.moment2});
   }
+  if (trained.ranges()) state.push_back({"gradient_ranges", trained.ranges()});
   return state;
 }
 

@@ -1,4 +1,4 @@
-// Gradient sinks of one process (nn/gradient_sink.h).
+// Gradient sinks of one process (nn/gradient_sink.h): what the contributions of a step's units come to.
 #pragma once
 
 #include <vector>
@@ -8,31 +8,59 @@
 
 namespace ingot::train {
 
+class StepSink : public nn::GradientSink {
+ public:
+  explicit StepSink(Trained& trained) : trained_(trained) {}
+
+  // Before the first unit of a step: the next contribution to each tensor is assigned.
+  virtual void begin_step();
+  // After the last unit.
+  virtual void end_step(ops::Context& context) = 0;
+  // Whether every tensor got a contribution since begin_step. One that did not holds an old gradient.
+  bool complete() const;
+  // The step's gradient of a tensor, f32, after end_step; the next call may use the same memory.
+  virtual Tensor gradient(ops::Context& context, size_t place) = 0;
+
+ protected:
+  Trained& trained_;
+  std::vector<bool> touched_;  // by tensor
+};
+
 // Adds the units' contributions in fp32 in the order they come, which is the order of the units for every tensor: the
 // bits do not depend on how units are grouped into micro-batches. The look-up's part of a tied embedding has a sum of
 // its own, added at the end.
-class Fp32Sink : public nn::GradientSink {
+class Fp32Sink : public StepSink {
  public:
-  explicit Fp32Sink(Trained& trained)
-      : trained_(trained), touched_(trained.tensors().size(), false), tied_touched_(trained.tensors().size(), false) {}
+  using StepSink::StepSink;
 
-  // Before the first unit of a step: the next contribution to each tensor is assigned.
-  void begin_step();
-
-  // After the last unit: the two uses of a tied embedding become one gradient.
-  void end_step(ops::Context& context);
-
-  // Whether every tensor got a contribution since begin_step. One that did not holds an old gradient.
-  bool complete() const;
-
+  void begin_step() override;
+  void end_step(ops::Context& context) override;
+  Tensor gradient(ops::Context&, size_t place) override { return trained_.tensors()[place].gradient; }
   Slot open(int trainable, int64_t unit, int use) override;
   void close(int trainable, int64_t unit, int use) override;
 
  private:
-  Trained& trained_;
-  std::vector<bool>& touched(int use) { return use == 0 ? touched_ : tied_touched_; }
-  std::vector<bool> touched_;
   std::vector<bool> tied_touched_;
+};
+
+// Adds them in int64 fixed point (ops/fixed_sum.h): the bits depend neither on the order in which units come nor on who
+// computes them. A step with a contribution out of its tensor's range has gradients that are NaN.
+class FixedSink : public StepSink {
+ public:
+  // Of steps of `units` units. The context outlives the sink.
+  FixedSink(Trained& trained, ops::Context& context, int64_t units);
+
+  // Bytes of scratch for tensors of at most n elements.
+  static size_t bytes(int64_t n);
+
+  void end_step(ops::Context&) override {}
+  Tensor gradient(ops::Context& context, size_t place) override;
+  Slot open(int trainable, int64_t unit, int use) override;
+  void close(int trainable, int64_t unit, int use) override;
+
+ private:
+  ops::Context& context_;
+  int bits_;
 };
 
 }  // namespace ingot::train

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "ops/adamw.h"
 #include "ops/adamw_bytes.h"
+#include "ops/fixed_sum.h"
 #include "train/fault_finder.h"
 
 namespace ingot::train {
@@ -34,11 +36,11 @@ int64_t rank_of(const Trained& trained) {
   return rank;
 }
 
-// Scratch of the gradient norm.
-size_t norm_bytes(const spec::ModelSpec& model, int64_t tokens) {
+// Of what the gradient norm is taken of.
+int64_t most_elements(const spec::ModelSpec& model, int64_t tokens) {
   int64_t most = tokens;
   for (const spec::ParamSpec& p : spec::parameters(model)) most = std::max(most, p.elements());
-  return ops::sum_squares_bytes(most);
+  return most;
 }
 
 // At most a low-rank pair for every parameter is trained.
@@ -53,7 +55,9 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
                                   shape.tokens, model.layers - lowest_layer);
   const models::PassBytes pass = models::pass_bytes(model, shape);
-  bytes.scratch = std::max({pass.training, pass.loss, norm_bytes(model, shape.tokens)});
+  const int64_t most = most_elements(model, shape.tokens);
+  const size_t sink = settings.units > 0 ? FixedSink::bytes(most) : 0;  // while a layer has scratch of its own
+  bytes.scratch = std::max({pass.training + sink, pass.loss, ops::sum_squares_bytes(most)});
   // Micro-batches; squares of gradients and losses, and what is decided of them.
   bytes.batch = Feed::bytes(shape.tokens) + Arena::footprint(DType::f64, Shape{most_trained(model)}) +
                 Arena::footprint(DType::f64, Shape{1}) + Arena::footprint(DType::f64, Shape{3});
@@ -66,8 +70,12 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
       model_(model),
       trained_(trained),
       settings_(settings),
-      context_{device, registry, scratch_, &threads},
-      sink_(trained) {
+      context_{device, registry, scratch_, &threads} {
+  if (trained.ranges()) {
+    sink_ = std::make_unique<FixedSink>(trained, context_, settings.units);
+  } else {
+    sink_ = std::make_unique<Fp32Sink>(trained);
+  }
   model.set_trained(trained.place_of_parameter(), trained.lowest_layer());
   const StepBytes sizes =
       bytes(model.spec(), settings, trained.lowest_layer(), rank_of(trained), decoded, threads.threads());
@@ -78,7 +86,13 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
   loss_squares_ = batch_.take(DType::f64, Shape{1});
   decision_ = batch_.take(DType::f64, Shape{3});
   feed_.emplace(device, batch_, settings.micro * settings.unit * settings.sequence_length);
-  for (Verdict& verdict : verdicts_) verdict = {HostBuffer(device, decision_.bytes()), device.make_event()};
+  for (Verdict& verdict : verdicts_) {
+    verdict.decision = HostBuffer(device, decision_.bytes());
+    verdict.arrived = device.make_event();
+    if (!trained.ranges()) continue;
+    verdict.ranges = HostBuffer(device, trained.ranges().bytes());
+    verdict.largest = HostBuffer(device, trained.largest().bytes());
+  }
 }
 
 nn::Pass Step::pass_over(const MicroBatch& batch) {
@@ -92,7 +106,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
 void Step::decide(double counted) {
   const std::vector<TrainedTensor>& tensors = trained_.tensors();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& gradient = tensors[i].gradient;
+    const Tensor gradient = sink_->gradient(context_, i);
     const auto place = static_cast<int64_t>(i);
     ops::sum_squares(context_, squares_.slice(place, place + 1), gradient.reshape(Shape{gradient.elements()}));
   }
@@ -102,7 +116,8 @@ void Step::decide(double counted) {
 void Step::update(double lr) {
   trained_.set_updates(trained_.updates() + 1);
   const OptimizerSettings& optimizer = settings_.optimizer;
-  for (const TrainedTensor& t : trained_.tensors()) {
+  for (size_t i = 0; i < trained_.tensors().size(); ++i) {
+    const TrainedTensor& t = trained_.tensors()[i];
     const Shape flat{t.shape.elements()};
     ops::AdamwState state{t.master.reshape(flat), t.moment1.reshape(flat), t.moment2.reshape(flat), {}};
     if (t.weight.data != t.master.data) state.weight = t.weight.reshape(flat);
@@ -114,8 +129,9 @@ void Step::update(double lr) {
     attributes.weight_decay = t.decay ? static_cast<float>(optimizer.weight_decay) : 0;
     attributes.step = trained_.updates();
     attributes.decision = decision_;
-    ops::adamw(context_, state, t.gradient.reshape(flat), attributes);
+    ops::adamw(context_, state, sink_->gradient(context_, i).reshape(flat), attributes);
   }
+  if (trained_.ranges()) ops::next_ranges(context_, trained_.ranges(), trained_.largest());
 }
 
 void Step::accumulate(StepResult& result, int64_t step, std::span<const data::PackedSequence> sequences,
@@ -131,7 +147,7 @@ void Step::accumulate(StepResult& result, int64_t step, std::span<const data::Pa
       result.squared_lengths += length * length;
     }
   }
-  sink_.begin_step();
+  sink_->begin_step();
   const size_t most = static_cast<size_t>(settings_.micro * settings_.unit);
   const auto put = [&](size_t begin) {
     if (begin >= sequences.size()) return;
@@ -142,7 +158,7 @@ void Step::accumulate(StepResult& result, int64_t step, std::span<const data::Pa
   put(0);
   for (size_t begin = 0; begin < sequences.size(); begin += most) {
     const MicroBatch& batch = feed_->take();
-    nn::Training training{sink_,      batch.unit_offsets, settings_.recompute,        saved_,
+    nn::Training training{*sink_,     batch.unit_offsets, settings_.recompute,        saved_,
                           batch.rows, settings_.seed,     static_cast<uint64_t>(step)};
     nn::Pass pass = pass_over(batch);
     pass.training = &training;
@@ -151,8 +167,8 @@ void Step::accumulate(StepResult& result, int64_t step, std::span<const data::Pa
     feed_->computed();
     put(begin + most);  // while the device computes
   }
-  sink_.end_step(context_);
-  if (!sink_.complete()) throw_error(ErrorKind::internal, "step {}: a trained tensor got no gradient", step);
+  sink_->end_step(context_);
+  if (!sink_->complete()) throw_error(ErrorKind::internal, "step {}: a trained tensor got no gradient", step);
 }
 
 void Step::enqueue(Begun& begun, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
@@ -165,6 +181,12 @@ void Step::enqueue(Begun& begun, int64_t step, double lr, std::span<const data::
   begun.undecided = true;
   const Verdict& verdict = verdicts_[begun.verdict];
   device_.start_copy_to_host(Stream::compute, verdict.decision.data(), decision_.data, decision_.bytes());
+  if (trained_.ranges()) {
+    for (const auto& [to, from] :
+         {std::pair(&verdict.ranges, &trained_.ranges()), std::pair(&verdict.largest, &trained_.largest())}) {
+      device_.start_copy_to_host(Stream::compute, to->data(), from->data, from->bytes());
+    }
+  }
   verdict.arrived->record(Stream::compute);
   update(lr);
 }
@@ -202,16 +224,39 @@ StepResult Step::finish() {
   result.loss /= static_cast<double>(result.counted);
   result.grad_norm = decision[0];
   result.skipped = decision[2] != 0;
+  result.again = result.skipped && out_of_range(verdict);
   if (result.skipped) {
-    start_over();
+    start_over(verdict);
   } else {
     begun_.pop_front();
   }
   return result;
 }
 
-// From before the first step that is begun.
-void Step::start_over() {
+// Whether the step was halted because of ranges alone.
+bool Step::out_of_range(const Verdict& verdict) const {
+  if (!trained_.ranges()) return false;
+  const auto* ranges = reinterpret_cast<const int32_t*>(verdict.ranges.data());
+  const auto* largest = reinterpret_cast<const float*>(verdict.largest.data());
+  bool some = false;
+  for (size_t i = 0; i < trained_.tensors().size(); ++i) {
+    if (!std::isfinite(largest[i])) return false;
+    some = some || !ops::in_range(ranges[i], largest[i]);
+  }
+  return some;
+}
+
+// From before the first step that is begun, but with the ranges that follow from it: what was begun behind it has
+// left others on the device.
+void Step::start_over(const Verdict& verdict) {
+  if (trained_.ranges()) {
+    std::vector<int32_t> ranges(trained_.tensors().size());
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      ranges[i] = ops::next_range(reinterpret_cast<const int32_t*>(verdict.ranges.data())[i],
+                                  reinterpret_cast<const float*>(verdict.largest.data())[i]);
+    }
+    device_.copy_from_host(trained_.ranges().data, ranges.data(), trained_.ranges().bytes());
+  }
   trained_.set_updates(begun_.front().updates);
   feed_->forget();
   begun_.clear();
@@ -222,8 +267,11 @@ void Step::start_over() {
 StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                      std::span<const int64_t> samples) {
   refuse_while_begun("a step is run");
-  begin(step, lr, sequences, samples);
-  return finish();
+  while (true) {
+    begin(step, lr, sequences, samples);
+    const StepResult result = finish();
+    if (!result.again) return result;
+  }
 }
 
 void Step::refuse_while_begun(const char* what) const {

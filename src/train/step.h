@@ -3,6 +3,7 @@
 
 #include <array>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,7 @@ struct StepSettings {
   int64_t sequence_length = 0;
   int64_t micro = 1;  // units in a micro-batch
   int64_t unit = 1;   // packed sequences in a unit of work (`determinism_unit`)
+  int64_t units = 0;  // of fixed sums (OptimizerTypes): the most units a step has; else 0
   OptimizerSettings optimizer;
   uint64_t seed = 0;  // of dropout
 };
@@ -42,6 +44,7 @@ struct StepResult {
   int64_t counted = 0;         // tokens that count in the loss
   double squared_lengths = 0;  // sum over sub-sequences of length^2, for FLOPs
   bool skipped = false;        // the gradient was not finite: nothing was updated
+  bool again = false;          // a fixed sum's range was too small for the step and is larger now: begin it again
 };
 
 // Memory of steps besides weights and optimizer state, by kind.
@@ -67,11 +70,12 @@ class Step {
   void begin(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
              std::span<const int64_t> samples);
   // Waits for what the first step that is not finished gave. Whether it updates is decided on the device; when its
-  // gradient was not finite, those begun after it have updated nothing either and are forgotten: begin them again.
+  // gradient was not finite, or it is to be begun again, those begun after it have updated nothing either and are
+  // forgotten: begin them again.
   StepResult finish();
   static constexpr size_t most_begun = 2;
 
-  // Both.
+  // Both, until it need not be begun again.
   StepResult run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                  std::span<const int64_t> samples);
 
@@ -102,6 +106,8 @@ class Step {
   };
   struct Verdict {
     HostBuffer decision;  // ops::decide_update's
+    HostBuffer ranges;    // of fixed sums: the step's, and the largest contributions
+    HostBuffer largest;
     std::unique_ptr<Event> arrived;
   };
   nn::Pass pass_over(const MicroBatch& batch);
@@ -112,7 +118,8 @@ class Step {
                   std::span<const int64_t> samples);
   void decide(double counted);
   void update(double lr);
-  void start_over();
+  void start_over(const Verdict& verdict);
+  bool out_of_range(const Verdict& verdict) const;
   // Calls `work`; when it throws, nothing that was begun is left.
   void whole(FunctionRef<void()> work);
   void refuse_while_begun(const char* what) const;
@@ -125,7 +132,7 @@ class Step {
   Arena saved_;
   Arena batch_;
   ops::Context context_;
-  Fp32Sink sink_;
+  std::unique_ptr<StepSink> sink_;
   Tensor squares_;       // [trained tensors] f64: of their gradients
   Tensor loss_squares_;  // [1] f64
   Tensor decision_;      // [3] f64: ops::decide_update's

@@ -27,6 +27,9 @@ DType weight_type(const Shape& shape, DType activation) { return shape.rank() ==
 // An f32 weight is its own master whatever the masters' type: a coarser one beside it would save nothing.
 bool shares_memory(DType weight, OptimizerTypes types) { return weight == types.master || weight == DType::f32; }
 
+// Of contributions that nothing is known of yet. A step with a larger one is begun again with the range it takes.
+constexpr int32_t first_range = 20;
+
 struct Planned {
   Shape shape;
   DType weight;
@@ -54,13 +57,24 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
 TrainedBytes trained_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, DType activation,
                            OptimizerTypes types) {
   TrainedBytes bytes;
+  size_t largest = 0;
+  int64_t count = 0;
   for (const Planned& p : planned_tensors(model, lora, activation)) {
     if (!shares_memory(p.weight, types)) bytes.master += state_footprint(p.shape, types.master);
     bytes.moments += 2 * state_footprint(p.shape, types.state);
     bytes.state += state_footprint(p.shape, shares_memory(p.weight, types) ? p.weight : types.master) +
                    2 * state_footprint(p.shape, types.state);
-    bytes.gradients += (p.tied ? 2 : 1) * state_footprint(p.shape, DType::f32);
+    if (types.fixed_sums) {
+      bytes.gradients += state_footprint(p.shape, DType::i64);
+      largest = std::max(largest, state_footprint(p.shape, DType::f32));
+      ++count;
+    } else {
+      bytes.gradients += (p.tied ? 2 : 1) * state_footprint(p.shape, DType::f32);
+    }
     if (lora) bytes.adapter += state_footprint(p.shape, p.weight);
+  }
+  if (types.fixed_sums) {
+    bytes.gradients += largest + state_footprint(Shape{count}, DType::i32) + state_footprint(Shape{count}, DType::f32);
   }
   return bytes;
 }
@@ -86,8 +100,8 @@ Trained::Trained(Device& device, const spec::ModelSpec& model, const WeightSet& 
   const TrainedBytes bytes = trained_bytes(model, std::nullopt, activation, types);
   optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
   gradient_arena_ = Arena(device, bytes.gradients, "gradients");
-  allocate_state(types);
-  for (size_t i = 0; i < table.size(); ++i) {
+  allocate_state(device, types);
+  for (size_t i = 0; i < table.size() && !types.fixed_sums; ++i) {
     if (is_tied(model, table[i])) tensors_[i].tied_gradient = gradient_arena_.take(DType::f32, tensors_[i].shape);
   }
 }
@@ -123,7 +137,7 @@ Trained::Trained(Device& device, const spec::ModelSpec& model, const spec::LoraS
       tensors_.push_back(std::move(t));
     }
   }
-  allocate_state(types);
+  allocate_state(device, types);
 
   for (const spec::LoraParam& p : adapted) {
     const size_t place = static_cast<size_t>(adapter_->layers[p.base].a_trainable);
@@ -142,13 +156,30 @@ Trained::Trained(Device& device, const spec::ModelSpec& model, const spec::LoraS
   }
 }
 
-void Trained::allocate_state(OptimizerTypes types) {
+void Trained::allocate_state(Device& device, OptimizerTypes types) {
   for (TrainedTensor& t : tensors_) {
     t.master = shares_memory(t.weight.dtype, types) ? t.weight : optimizer_arena_.take(types.master, t.shape);
     t.moment1 = optimizer_arena_.take(types.state, t.shape);
     t.moment2 = optimizer_arena_.take(types.state, t.shape);
-    t.gradient = gradient_arena_.take(DType::f32, t.shape);
+    if (types.fixed_sums) {
+      t.sum = gradient_arena_.take(DType::i64, t.shape);
+    } else {
+      t.gradient = gradient_arena_.take(DType::f32, t.shape);
+    }
   }
+  if (types.fixed_sums) take_fixed_sums(device);
+}
+
+void Trained::take_fixed_sums(Device& device) {
+  int64_t most = 0;
+  for (const TrainedTensor& t : tensors_) most = std::max(most, t.shape.elements());
+  const Tensor shared = gradient_arena_.take(DType::f32, Shape{most});
+  for (TrainedTensor& t : tensors_) t.gradient = shared.slice(0, t.shape.elements()).reshape(t.shape);
+  const Shape all{static_cast<int64_t>(tensors_.size())};
+  ranges_ = gradient_arena_.take(DType::i32, all);
+  largest_ = gradient_arena_.take(DType::f32, all);
+  const std::vector<int32_t> first(tensors_.size(), first_range);
+  device.copy_from_host(ranges_.data, first.data(), ranges_.bytes());
 }
 
 int64_t Trained::num_parameters() const {

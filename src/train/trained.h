@@ -19,14 +19,16 @@ struct TrainedTensor {
   Tensor master;       // f32 or bf16: what the optimizer updates
   Tensor moment1;
   Tensor moment2;
-  Tensor gradient;       // f32
-  Tensor tied_gradient;  // f32: the look-up's part of a tied embedding's; absent for everything else
+  Tensor gradient;       // f32; of fixed sums: memory that all tensors share, for one contribution or the result
+  Tensor tied_gradient;  // f32: the look-up's part of a tied embedding's; absent for everything else, and of fixed sums
+  Tensor sum;            // i64, of fixed sums: what the step's contributions come to (ops/fixed_sum.h)
   Tensor weight;         // what the model computes with; the same memory as master when the types agree
 };
 
 struct OptimizerTypes {
   DType state = DType::f32;   // both moments: f32 or bf16
   DType master = DType::f32;  // f32 or bf16: of bf16 weights; f32 weights are their own masters
+  bool fixed_sums = false;    // gradients are summed in int64 fixed point (`determinism: bitwise`)
 };
 
 // Bytes by kind, for `--dry-run` and for allocation.
@@ -55,6 +57,11 @@ class Trained {
   const std::vector<TrainedTensor>& tensors() const { return tensors_; }
   int64_t num_parameters() const;
 
+  // Of fixed sums, else absent: by tensor the range of the next step's contributions, [tensors] i32, which is a part of
+  // the state, and the largest magnitude among those of the last step, [tensors] f32.
+  const Tensor& ranges() const { return ranges_; }
+  const Tensor& largest() const { return largest_; }
+
   // How often the optimizer has updated the tensors: what AdamW's bias correction counts. Steps that were skipped are
   // not among them.
   int64_t updates() const { return updates_; }
@@ -73,9 +80,12 @@ class Trained {
   void refresh_weights(ops::Context& context);
 
  private:
-  void allocate_state(OptimizerTypes types);
+  void allocate_state(Device& device, OptimizerTypes types);
+  void take_fixed_sums(Device& device);
 
   std::vector<TrainedTensor> tensors_;
+  Tensor ranges_;
+  Tensor largest_;
   std::vector<int> place_of_parameter_;
   int64_t lowest_layer_ = 0;
   int64_t updates_ = 0;

@@ -140,8 +140,20 @@ void Trainer::begin(data::Loader& loader) {
   step_.begin(step, begun_.back().lr, begun_.back().batch.units, begun_.back().batch.samples);
 }
 
+void Trainer::begin_again() {
+  int64_t step = done_;
+  for (Begun& again : begun_) {
+    again.from = steady_seconds();
+    step_.begin(++step, again.lr, again.batch.units, again.batch.samples);
+  }
+}
+
 void Trainer::finish() {
-  const StepResult result = step_.finish();
+  StepResult result = step_.finish();
+  while (result.again) {
+    begin_again();
+    result = step_.finish();
+  }
   const Begun begun = std::move(begun_.front());
   begun_.pop_front();
   ++done_;
@@ -152,11 +164,7 @@ void Trainer::finish() {
   if (!result.skipped) return;
   observer_.on_warning({done_, why_skipped(result, done_, begun.batch)});
   if (result.counted == 0) return;
-  int64_t step = done_;  // those behind it updated nothing either
-  for (Begun& again : begun_) {
-    again.from = steady_seconds();
-    step_.begin(++step, again.lr, again.batch.units, again.batch.samples);
-  }
+  begin_again();  // those behind it updated nothing either
 }
 
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {

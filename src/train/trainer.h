@@ -71,6 +71,7 @@ class Trainer {
   bool due(int64_t every, int64_t step) const { return every > 0 && step % every == 0; }
   bool pauses_after(int64_t step) const;
   void begin(data::Loader& loader);
+  void begin_again();  // all of begun_
   void finish();
   std::string why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch);
   void tell(const StepResult& result, int64_t step, double lr, double seconds);

@@ -1,4 +1,5 @@
 // Runs that are killed, stopped or starved of disk, and then continued, against one that never was.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -43,8 +44,11 @@ class Resume : public testing::TestWithParam<const char*> {
   std::vector<std::string> command(const std::string& name, std::vector<std::string> more = {}) const {
     std::vector<std::string> words = {"pretrain", (folder_ / "recipe.yaml").string(),
                                       "run_dir=" + (folder_ / name).string(), "init=random"};
-    if (std::string(GetParam()) == "bf16") words.push_back("precision=bf16");
-    if (std::string(GetParam()) == "fp32") words.push_back("precision=fp32");
+    if (std::string(GetParam()) == "bitwise") {
+      words.push_back("determinism=bitwise");
+    } else {
+      words.push_back(fmt::format("precision={}", GetParam()));
+    }
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -110,7 +114,7 @@ TEST_P(Resume, ASignalWritesACheckpointAndSaysSo) {
   EXPECT_EQ(checkpoints, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16"), [](const auto& i) { return i.param; });
+INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16", "bitwise"), [](const auto& i) { return i.param; });
 
 class Faults : public Resume {};
 INSTANTIATE_TEST_SUITE_P(Precision, Faults, testing::Values("bf16"), [](const auto& i) { return i.param; });

@@ -124,7 +124,7 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"batch: {global: 3}\ndeterminism_unit: 2", "determinism_unit"},
                                     {"batch: {global: 4, micro: 3}\ndeterminism_unit: 2", "batch.micro"},
                                     {"parallel: {dp: 2}", "parallel"},
-                                    {"determinism: bitwise", "bitwise"},
+                                    {"determinism: exact", "bitwise"},
                                     {"adapter: {dropout: 1}", "dropout"}}) {
     const std::string text = refused(std::string(least) + lines + "\n");
     EXPECT_NE(text.find(word), std::string::npos) << lines << ": " << text;

@@ -36,6 +36,82 @@ TEST(Step, ALossThatIsNoNumberChangesNothing) {
   EXPECT_EQ(state_of(*run.trained), before);
 }
 
+SmallRun fixed_run(bool tied, std::optional<spec::LoraSpec> lora, int64_t micro, int threads) {
+  SmallRun::Settings settings;
+  settings.spec = small_spec(tied);
+  settings.lora = std::move(lora);
+  settings.types.fixed_sums = true;
+  settings.threads = threads;
+  settings.step.micro = micro;
+  settings.step.units = 6;
+  return SmallRun(settings);
+}
+
+// The same bits whatever the micro-batch and the threads, and to rounding what sums in fp32 give.
+TEST(FixedStep, DependsNeitherOnMicroBatchesNorOnThreads) {
+  for (const bool tied : {false, true}) {
+    for (const bool adapter : {false, true}) {
+      const auto lora = adapter ? std::optional(small_lora()) : std::nullopt;
+      const auto train = [&](SmallRun run) {
+        std::vector<double> losses;
+        for (int64_t step = 1; step <= 3; ++step) losses.push_back(run.run(step, 1e-2, run.sequences(6)).loss);
+        return std::pair(losses, state_of(*run.trained));
+      };
+      const auto expected = train(fixed_run(tied, lora, 1, 1));
+      for (const auto& [micro, threads] : {std::pair<int64_t, int>{2, 2}, {4, 1}, {6, 2}}) {
+        EXPECT_EQ(train(fixed_run(tied, lora, micro, threads)), expected) << micro;
+      }
+      SmallRun::Settings plain;
+      plain.spec = small_spec(tied);
+      plain.lora = lora;
+      const auto in_fp32 = train(SmallRun(plain));
+      for (size_t i = 0; i < in_fp32.first.size(); ++i) {
+        EXPECT_NEAR(expected.first[i] / in_fp32.first[i], 1, tolerance(DType::f32, 24 * 6));
+      }
+    }
+  }
+}
+
+// A range that a contribution goes beyond is found, made larger, and the step is begun again.
+TEST(FixedStep, IsBegunAgainWithLargerRanges) {
+  SmallRun expected = fixed_run(false, std::nullopt, 2, 1), run = fixed_run(false, std::nullopt, 2, 1);
+  const std::vector<data::PackedSequence> batch = run.sequences(6);
+  auto* ranges = run.trained->ranges().as<int32_t>();
+  ranges[1] = -80;
+  run.step->begin(1, 1e-2, batch, SmallRun::samples(6));
+  run.step->begin(2, 1e-2, batch, SmallRun::samples(6));
+  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  const StepResult first = run.step->finish();
+  EXPECT_TRUE(first.again);
+  EXPECT_EQ(state_of(*run.trained), before);
+  EXPECT_EQ(run.trained->updates(), 0);
+  EXPECT_GT(ranges[1], -80);
+  const StepResult again = run.run(1, 1e-2, batch);
+  EXPECT_FALSE(again.skipped);
+  const StepResult plain = expected.run(1, 1e-2, batch);
+  EXPECT_EQ(again.loss, plain.loss);
+  EXPECT_NEAR(again.grad_norm / plain.grad_norm, 1, tolerance(DType::f32, 24 * 6));
+  // From here on ranges follow the gradients, which are nearly the same.
+  EXPECT_EQ(std::vector(ranges, ranges + 4),
+            std::vector(expected.trained->ranges().as<int32_t>(), expected.trained->ranges().as<int32_t>() + 4));
+}
+
+TEST(FixedStep, AContributionThatIsNotFiniteSkipsTheStepAndKeepsItsRange) {
+  SmallRun run = fixed_run(false, std::nullopt, 1, 1);
+  const std::vector<data::PackedSequence> batch = run.sequences(6);
+  EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);
+  const auto* ranges = run.trained->ranges().as<int32_t>();
+  const std::vector<int32_t> kept(ranges, ranges + run.trained->tensors().size());
+  const Tensor embedding = run.weights.parameters[0].matrix.tensor();
+  const float was = std::exchange(embedding.as<float>()[batch[0].ids[0] * run.spec.hidden], INFINITY);
+  const StepResult result = run.run(2, 1e-3, batch);
+  EXPECT_TRUE(result.skipped);
+  EXPECT_FALSE(result.again);
+  embedding.as<float>()[batch[0].ids[0] * run.spec.hidden] = was;
+  EXPECT_FALSE(run.run(3, 1e-3, batch).skipped);
+  EXPECT_EQ(run.trained->updates(), 2);
+}
+
 // The final norm and the head cancel each other, so that the loss is finite and the head's gradient overflows.
 TEST(Step, AnOverflowingGradientUnderAFiniteLossChangesNothing) {
   SmallRun run({});

@@ -62,9 +62,10 @@ OpCase large(OpCase c, std::initializer_list<size_t> drawn) {
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
-    for (const auto& list : {matmul_cases(), linear_fp8_cases(), embedding_cases(), cross_entropy_cases(),
-                             elementwise_cases(), adamw_cases(), rms_norm_cases(), layer_norm_cases(), rope_cases(),
-                             glu_cases(), activation_cases(), columns_cases(), moe_cases(), attention_cases()}) {
+    for (const auto& list :
+         {matmul_cases(), linear_fp8_cases(), embedding_cases(), fixed_sum_cases(), cross_entropy_cases(),
+          elementwise_cases(), adamw_cases(), rms_norm_cases(), layer_norm_cases(), rope_cases(), glu_cases(),
+          activation_cases(), columns_cases(), moe_cases(), attention_cases()}) {
       cases.insert(cases.end(), list.begin(), list.end());
     }
     return cases;

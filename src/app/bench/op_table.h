@@ -98,6 +98,7 @@ std::vector<OpCase> adamw_cases();
 std::vector<OpCase> cross_entropy_cases();
 std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> embedding_cases();
+std::vector<OpCase> fixed_sum_cases();
 std::vector<OpCase> rms_norm_cases();
 std::vector<OpCase> rope_cases();
 std::vector<OpCase> layer_norm_cases();

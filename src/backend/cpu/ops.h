@@ -11,6 +11,7 @@ void register_embedding(ops::Registry& registry, Levels levels);
 void register_cross_entropy(ops::Registry& registry, Levels levels);
 void register_adamw(ops::Registry& registry, Levels levels);
 void register_elementwise(ops::Registry& registry, Levels levels);
+void register_fixed_sum(ops::Registry& registry, Levels levels);
 void register_rms_norm(ops::Registry& registry, Levels levels);
 void register_rope(ops::Registry& registry, Levels levels);
 void register_layer_norm(ops::Registry& registry, Levels levels);

@@ -9,6 +9,7 @@ void register_ops(ops::Registry& registry, Levels levels) {
   register_cross_entropy(registry, levels);
   register_adamw(registry, levels);
   register_elementwise(registry, levels);
+  register_fixed_sum(registry, levels);
   register_rms_norm(registry, levels);
   register_rope(registry, levels);
   register_layer_norm(registry, levels);

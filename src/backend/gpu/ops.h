@@ -16,6 +16,7 @@ void register_dequantize(ops::Registry& registry, DeviceKind kind);
 void register_dropout(ops::Registry& registry, DeviceKind kind);
 void register_elementwise(ops::Registry& registry, DeviceKind kind);
 void register_embedding(ops::Registry& registry, DeviceKind kind);
+void register_fixed_sum(ops::Registry& registry, DeviceKind kind);
 void register_glu(ops::Registry& registry, DeviceKind kind);
 void register_kv_store(ops::Registry& registry, DeviceKind kind);
 void register_layer_norm(ops::Registry& registry, DeviceKind kind);

@@ -16,6 +16,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_dropout(registry, kind);
   register_elementwise(registry, kind);
   register_embedding(registry, kind);
+  register_fixed_sum(registry, kind);
   register_glu(registry, kind);
   register_kv_store(registry, kind);
   register_layer_norm(registry, kind);
