@@ -1,5 +1,5 @@
-#include "backend/gpu/elements.h"
 #include "backend/gpu/functions.h"
+#include "backend/gpu/rows.h"
 
 namespace ingot::gpu {
 
@@ -106,12 +106,7 @@ GPU_FN void convert(const ScaleArgs& a) {
 template <class T, int V>
 GPU_FN void add_to_rows(const AddBiasArgs& a) {
   T* y = static_cast<T*>(a.y) + block_index() * a.n;
-  for (int64_t j = thread_index() * V; j < a.n; j += 256 * V) {
-    auto values = load_floats<V>(y + j);
-    const auto bias = load_floats<V>(a.bias + j);
-    for (int i = 0; i < V; ++i) values.at[i] += bias.at[i];
-    store_floats(y + j, values);
-  }
+  map_row<V>(a.n, y, [](float value, float bias) { return value + bias; }, y, a.bias);
 }
 
 // A block sums 32 columns: row group g rows g, g + 8, ..., then the groups in order.

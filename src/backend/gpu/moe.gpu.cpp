@@ -1,5 +1,5 @@
-#include "backend/gpu/elements.h"
 #include "backend/gpu/functions.h"
+#include "backend/gpu/rows.h"
 
 namespace ingot::gpu {
 
@@ -191,33 +191,28 @@ GPU_FN void group(const GroupArgs& a) {
   }
 }
 
-// Row `index` of `rows` [count, n] from column j; NaN when there is no such row.
-template <int V, class T>
-GPU_FN Floats<V> row_part(const T* rows, int64_t index, int64_t count, int64_t n, int64_t j) {
-  if (index >= 0 && index < count) return load_floats<V>(rows + index * n + j);
-  Floats<V> values;
-  for (int i = 0; i < V; ++i) values.at[i] = not_a_number();
-  return values;
+// Row `index` of `rows` [count, n]; NaN when there is no such row.
+template <class T>
+GPU_FN MaybeRow<T> row_or_nan(const void* rows, int64_t index, int64_t count, int64_t n) {
+  return {static_cast<const T*>(rows) + index * n, index >= 0 && index < count, not_a_number()};
 }
 
 template <class T, int V>
 GPU_FN void gather(const GatherArgs& a) {
   T* y = static_cast<T*>(a.y) + block_index() * a.n;
-  const int64_t row = a.rows[block_index()];
-  for (int64_t j = thread_index() * V; j < a.n; j += 256 * V) {
-    store_floats(y + j, row_part<V>(static_cast<const T*>(a.x), row, a.tokens, a.n, j));
-  }
+  const auto x = row_or_nan<T>(a.x, a.rows[block_index()], a.tokens, a.n);
+  map_row<V>(a.n, y, [](float value) { return value; }, x);
 }
 
 template <class T, int V>
 GPU_FN void combine(const CombineArgs& a) {
   T* y = static_cast<T*>(a.y) + block_index() * a.n;
   const int64_t first = static_cast<int64_t>(block_index()) * a.chosen;
-  for (int64_t j = thread_index() * V; j < a.n; j += 256 * V) {
+  for (int64_t j = thread_index() * V; j < a.n; j += row_threads * V) {
     Floats<V> total{};
     if (a.accumulate) total = load_floats<V>(y + j);
     for (int c = 0; c < a.chosen; ++c) {
-      const auto row = row_part<V>(static_cast<const T*>(a.z), a.places[first + c], a.num_places, a.n, j);
+      const auto row = row_part<V>(row_or_nan<T>(a.z, a.places[first + c], a.num_places, a.n), j);
       const float weight = a.weights == nullptr ? 1.0F : a.weights[first + c];
       for (int i = 0; i < V; ++i) total.at[i] = fma(weight, row.at[i], total.at[i]);
     }
@@ -225,35 +220,21 @@ GPU_FN void combine(const CombineArgs& a) {
   }
 }
 
-struct Room {
-  float sums[8];
-};
-
 // The row of a place that does not exist is not written.
 template <class T, int V>
 GPU_FN void combine_gradient(const CombineBackwardArgs& a) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(RowRoom, room);
   const int64_t choice = block_index();
   const T* dy = static_cast<const T*>(a.dy) + choice / a.chosen * a.n;
   const int64_t place = a.places[choice];
   if (a.dweights != nullptr) {  // first: dz may be z
-    float product = 0;
-    for (int64_t j = thread_index() * V; j < a.n; j += 256 * V) {
-      const auto of_dy = load_floats<V>(dy + j);
-      const auto of_z = row_part<V>(static_cast<const T*>(a.z), place, a.num_places, a.n, j);
-      for (int i = 0; i < V; ++i) product = fma(of_dy.at[i], of_z.at[i], product);
-    }
-    product = block_sum<256>(product, room.sums);
+    const auto add = [](float sum, float of_dy, float of_z) { return fma(of_dy, of_z, sum); };
+    const float product = sum_of_row<V>(a.n, room, add, dy, row_or_nan<T>(a.z, place, a.num_places, a.n));
     if (thread_index() == 0) a.dweights[choice] = product;
   }
   if (place < 0 || place >= a.num_places) return;
   T* dz = static_cast<T*>(a.dz) + place * a.n;
-  const float weight = a.weights[choice];
-  for (int64_t j = thread_index() * V; j < a.n; j += 256 * V) {
-    auto values = load_floats<V>(dy + j);
-    for (int i = 0; i < V; ++i) values.at[i] *= weight;
-    store_floats(dz + j, values);
-  }
+  map_row<V>(a.n, dz, [weight = a.weights[choice]](float value) { return value * weight; }, dy);
 }
 
 }  // namespace
