@@ -27,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from pathlib import Path
 
 import device_code
@@ -167,14 +168,39 @@ def numbers(numpy, data, kind):
     return numpy.frombuffer(data[: len(data) // size * size], kind_of_number).astype(float)
 
 
-def worker(options):
-    """Reads launches, a JSON line each, and answers with lines. A process of its own, since wrong addresses end it."""
+# Where the emulator of that commit is not as a device is: its text, how often it is there, and what it is to be.
+MENDS = (
+    # Flat loads and stores have no scalar address; the zeros in its place are no register s0.
+    ("ctx.optional_field(inst, 'saddr')", 1, "(None if type(inst) is irc.FLAT else ctx.optional_field(inst, 'saddr'))"),
+    # What goes to shared memory, and factors of v_mfma, may be in accumulation registers: `acc`, a bit for each factor.
+    ("ctx.rvgpr_dyn(vdata_reg", 8, "(ctx.raccvgpr_dyn if use_acc else ctx.rvgpr_dyn)(vdata_reg"),
+    ("ctx.rvgpr_dyn(data1_reg", 3, "(ctx.raccvgpr_dyn if use_acc else ctx.rvgpr_dyn)(data1_reg"),
+    ("ctx.rvgpr_dyn(off - ", 1, "(ctx.raccvgpr_dyn if _iattr(inst, 'acc') >> (base > 0) & 1 else ctx.rvgpr_dyn)(off - "),
+)
+
+
+def emulator(checkout):
+    """The module, mended."""
     os.environ.setdefault("CC", "clang-19")
     os.environ.setdefault("CACHEDB", str(Path(tempfile.gettempdir()) / "ingot-emulator-cache.db"))
-    sys.path.insert(0, str(options.tinygrad))
-    from test.mockgpu.amd import emu
-
+    sys.path.insert(0, str(checkout))
+    path = checkout / "test/mockgpu/amd/emu.py"
+    source = path.read_text(encoding="utf-8")
+    for text, count, wanted in MENDS:
+        if source.count(text) != count:
+            raise ValueError(f"{path} is not that of the commit above: {text!r} is there {source.count(text)} times")
+        source = source.replace(text, wanted)
+    emu = types.ModuleType("emu")
+    emu.__file__ = str(path)
+    sys.modules["emu"] = emu
+    exec(compile(source, str(path), "exec"), emu.__dict__)
     emu._get_ftz_lib = lambda: (None, 0)  # our kernels keep subnormal numbers, as their descriptors say
+    return emu
+
+
+def worker(options):
+    """Reads launches, a JSON line each, and answers with lines. A process of its own, since wrong addresses end it."""
+    emu = emulator(options.tinygrad)
     for line in sys.stdin:
         launch = json.loads(line)
         launch["args"] = bytes.fromhex(launch["args"])
@@ -293,12 +319,12 @@ def run_target(options, target, launches):
 
 
 def update(rows, options):
-    """Replaces the table's rows of what was run; rows of kernels that are no more go when all were asked for."""
-    kept = {}
+    """Replaces the table's rows of what was run; rows of kernels that are no more go."""
+    kept, compiled = {}, device_code.read_table(device_code.TABLE.read_text(encoding="utf-8"))[0]
     for line in TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []:
         if line[0] != "#" and not line.startswith("source\t"):
             source, kernel, target, *rest = line.split("\t")
-            if options.kernels or target not in options.targets:
+            if (source, kernel, target) in compiled:
                 kept[source, kernel, target] = rest
     kept.update(rows)
     lines = [
