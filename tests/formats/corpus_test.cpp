@@ -12,6 +12,7 @@ void replay(const std::string& target, bool (*read)(std::span<const std::byte>))
 
 TEST(Corpus, Safetensors) { replay("safetensors", fuzz::read_safetensors); }
 TEST(Corpus, Gguf) { replay("gguf", fuzz::read_gguf); }
+TEST(Corpus, Megatron) { replay("megatron", fuzz::read_megatron); }
 TEST(Corpus, Npy) { replay("npy", fuzz::read_npy); }
 
 }  // namespace

@@ -3,11 +3,15 @@
 // but success.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "formats/gguf.h"
+#include "formats/megatron.h"
 #include "formats/npy.h"
 #include "formats/safetensors.h"
 
@@ -74,6 +78,27 @@ inline bool read_npy(std::span<const std::byte> bytes) {
     touch(file.bytes());
     int64_t left = 10'000;
     for (const PickleValue value : file.objects()) touch(file.pickle(), value, left);
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::internal) throw;
+    return false;
+  }
+}
+
+// An index, and behind it u64, the size of a .bin of zero bytes, of which at most 64 KiB are made.
+inline bool read_megatron(std::span<const std::byte> bytes) {
+  try {
+    uint64_t size = 0;
+    if (bytes.size() < sizeof(size)) return false;
+    std::memcpy(&size, bytes.last(sizeof(size)).data(), sizeof(size));
+    const std::vector<std::byte> tokens(std::min<uint64_t>(size, 1 << 16));
+    const MegatronFile file(bytes.first(bytes.size() - sizeof(size)), tokens, "fuzz");
+    std::vector<int32_t> read;
+    for (int64_t i = 0; i < file.num_sequences(); ++i) {
+      touch(file.bytes(i));
+      read.resize(static_cast<size_t>(file.length(i)));
+      if (holds_tokens(file.dtype())) file.read(i, 0, read);
+    }
     return true;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::internal) throw;

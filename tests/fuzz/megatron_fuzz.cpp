@@ -1,0 +1,9 @@
+// Any bytes as a Megatron index, and any size of the .bin beside it.
+#include <cstdint>
+
+#include "tests/fuzz/formats.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  ingot::formats::fuzz::read_megatron(std::as_bytes(std::span(data, size)));
+  return 0;
+}
