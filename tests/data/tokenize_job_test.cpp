@@ -1,0 +1,126 @@
+#include "data/tokenize_job.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "formats/megatron.h"
+#include "tests/data/byte_tokenizer.h"
+#include "tests/data/temp_folder.h"
+
+namespace ingot::data {
+namespace {
+
+class TokenizeJobTest : public testing::Test {
+ protected:
+  TokenizeJobTest() {
+    std::string lines;
+    for (int i = 0; i < 3000; ++i) {
+      const std::string text = i % 100 == 7 ? "" : "document number " + std::to_string(i);
+      lines += R"({"text": ")" + text + "\"}\n";
+    }
+    job_.inputs = {folder_.file("a.jsonl", lines), folder_.file("b.txt", "The last one."),
+                   folder_.file("c.jsonl", "{\"text\": \"z\"}\n")};
+    job_.prefix = folder_.path() / "out";
+    job_.tokenizer = "bytes";
+  }
+
+  // Runs until `batches` were told.
+  TokenizeTotals run(int batches = 1000, int threads = 1) const {
+    ThreadPool pool(threads);
+    return tokenize_files(job_, *tokenizer_, pool, [&](const TokenizeTotals&) { return --batches > 0; });
+  }
+  std::string written(const char* suffix) const { return read_file(job_.prefix.string() + suffix); }
+  void refused(ErrorKind kind, const std::string& part) const {
+    try {
+      run();
+      ADD_FAILURE() << "no error that says: " << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(name(error.kind()), std::string(name(kind)));
+      EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
+    }
+  }
+  size_t files() const {
+    size_t number = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_.path())) ++number;
+    return number;
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<text::Tokenizer> tokenizer_ = byte_tokenizer();
+  TokenizeJob job_;
+};
+
+TEST_F(TokenizeJobTest, ADocumentIsASequenceThatEnds) {
+  const TokenizeTotals totals = run();
+  EXPECT_TRUE(totals.finished);
+  EXPECT_EQ(totals.num_documents, 3000 - 30 + 2);
+  EXPECT_EQ(totals.num_files, 3);
+  const formats::MegatronFile file(job_.prefix);
+  EXPECT_EQ(file.dtype(), formats::MegatronDtype::u16);
+  EXPECT_EQ(file.num_sequences(), totals.num_documents);
+  EXPECT_EQ(file.num_documents(), totals.num_documents);
+  EXPECT_EQ(file.num_tokens(), totals.num_tokens);
+  std::vector<int32_t> ids(static_cast<size_t>(file.length(7)));
+  file.read(7, 0, ids);
+  EXPECT_EQ(ids.back(), tokenizer_->eos_id());
+  EXPECT_EQ(tokenizer_->decode(ids, true), "document number 8");
+  EXPECT_EQ(files(), 5U);
+  refused(ErrorKind::usage, "is there already");
+}
+
+TEST_F(TokenizeJobTest, GoesOnWhereItWasStopped) {
+  run();
+  const std::string index = written(".idx"), tokens = written(".bin");
+  for (int batches = 1; batches <= 4; ++batches) {
+    job_.prefix = folder_.path() / ("stopped" + std::to_string(batches));
+    const TokenizeTotals first = run(batches, 3);
+    EXPECT_FALSE(first.finished);
+    EXPECT_FALSE(formats::is_megatron(job_.prefix));
+    // What was written behind the note, by a process that was killed, does not count.
+    FileWriter(job_.prefix.string() + ".bin", WriteMode::resume).write("more");
+    const TokenizeTotals second = run(1, 2);
+    EXPECT_EQ(second.resumed_at, first.num_documents);
+    if (!second.finished) EXPECT_TRUE(run().finished);
+    EXPECT_EQ(written(".idx"), index) << batches;
+    EXPECT_EQ(written(".bin"), tokens) << batches;
+  }
+  EXPECT_EQ(files(), 5U + 8U);
+}
+
+TEST_F(TokenizeJobTest, AnotherJobsNotesAreInTheWay) {
+  run(1);
+  job_.end_of_document = false;
+  refused(ErrorKind::usage, "another job was left here");
+  job_.end_of_document = true;
+  std::filesystem::resize_file(job_.prefix.string() + ".lengths.partial", 3);
+  refused(ErrorKind::corrupt, "less than");
+  write_file(job_.prefix.string() + ".progress", "[]");
+  refused(ErrorKind::corrupt, "does not say how far");
+  std::filesystem::remove(job_.prefix.string() + ".progress");
+  EXPECT_EQ(run().resumed_at, 0);
+}
+
+TEST_F(TokenizeJobTest, WithoutEndsOfDocuments) {
+  const int64_t with = run().num_tokens;
+  job_.prefix = folder_.path() / "bare";
+  job_.end_of_document = false;
+  EXPECT_EQ(run().num_tokens, with - 2972);
+}
+
+TEST_F(TokenizeJobTest, BadLines) {
+  job_.inputs = {folder_.file("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n{\"text\": \"b\"}\n")};
+  refused(ErrorKind::corrupt, "bad.jsonl line 2");
+  std::filesystem::remove(job_.prefix.string() + ".progress");
+  job_.on_error = OnError::skip;
+  const TokenizeTotals totals = run();
+  EXPECT_EQ(totals.num_documents, 2);
+  EXPECT_EQ(totals.num_skipped, 1);
+  job_.prefix = folder_.path() / "chat";
+  job_.inputs = {folder_.file("chat.jsonl", R"({"prompt": "a", "completion": "b"})")};
+  refused(ErrorKind::unsupported, "is of the format completion");
+  job_.inputs.clear();
+  refused(ErrorKind::usage, "no file");
+}
+
+}  // namespace
+}  // namespace ingot::data
