@@ -124,12 +124,11 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
   data::DatasetStatistics data;
   data.num_sequences = 1;
   data.num_counted = sequence_;
-  double squares = 0;
   for (int64_t begin = 0; begin < sequence_; begin += document) {
     const auto length = static_cast<double>(std::min(document, sequence_ - begin));
-    squares += length * length;
+    data.squared_lengths += length * length;
   }
-  return plan_run(recipe, model, data, squares, 0, {random_model_bytes(model, train::dtype_of(recipe.precision)), 0},
+  return plan_run(recipe, model, data, 0, {random_model_bytes(model, train::dtype_of(recipe.precision)), 0},
                   runtime.device->memory_available(), runtime.threads->threads());
 }
 

@@ -8,6 +8,7 @@ std::unique_ptr<Command> doctor_command();
 std::unique_ptr<Command> init_command();
 std::unique_ptr<Command> model_command();
 std::unique_ptr<Command> tokenize_command();
+std::unique_ptr<Command> data_command();
 std::unique_ptr<Command> render_command();
 std::unique_ptr<Command> score_command();
 std::unique_ptr<Command> eval_command();
@@ -26,6 +27,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   commands.push_back(init_command());
   commands.push_back(model_command());
   commands.push_back(tokenize_command());
+  commands.push_back(data_command());
   commands.push_back(render_command());
   commands.push_back(score_command());
   commands.push_back(eval_command());

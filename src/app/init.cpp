@@ -68,23 +68,18 @@ int64_t suggest_length(const DataLook& look, int64_t context) {
 }
 
 // What plan_run asks of a data set, without making one.
-struct Packed {
-  data::DatasetStatistics statistics;
-  double squared_lengths = 0;
-};
-
-Packed pack(const DataLook& look, int64_t length) {
+data::DatasetStatistics pack(const DataLook& look, int64_t length) {
   std::vector<int64_t> entries(static_cast<size_t>(look.corpus.num_documents()));
   for (size_t i = 0; i < entries.size(); ++i) entries[i] = static_cast<int64_t>(i);
   data::PackingSettings settings;
   settings.sequence_length = length;
   const data::PackingPlan plan = data::plan_packing(look.corpus, entries, settings);
-  Packed packed;
-  packed.statistics.num_documents = look.corpus.num_documents();
-  packed.statistics.num_sequences = plan.num_sequences();
-  packed.statistics.num_tokens = plan.num_tokens;
-  packed.statistics.num_truncated = plan.num_truncated;
-  packed.statistics.num_counted = look.counted;
+  data::DatasetStatistics packed;
+  packed.num_documents = look.corpus.num_documents();
+  packed.num_sequences = plan.num_sequences();
+  packed.num_tokens = plan.num_tokens;
+  packed.num_truncated = plan.num_truncated;
+  packed.num_counted = look.counted;
   for (const data::Piece& piece : plan.pieces) {
     packed.squared_lengths += static_cast<double>(piece.length) * static_cast<double>(piece.length);
   }
@@ -99,7 +94,7 @@ std::string run_name(const fs::path& data) {
 }
 
 train::Recipe suggest(const std::string& data, const std::string& eval, const std::string& model, int64_t length,
-                      const Packed& packed, const DataLook& look) {
+                      const data::DatasetStatistics& packed, const DataLook& look) {
   train::Recipe recipe;
   recipe.name = run_name(data);
   recipe.model = model;
@@ -110,10 +105,10 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
   recipe.data.format = look.format;
   recipe.data.sequence_length = length;
   // At least 20 steps an epoch where there is that much data; small data is seen several times.
-  recipe.batch.global = std::clamp<int64_t>(packed.statistics.num_sequences / 20, 1, 8);
+  recipe.batch.global = std::clamp<int64_t>(packed.num_sequences / 20, 1, 8);
   recipe.epochs = look.counted < 1'000'000 ? 3 : 1;
   const double steps =
-      *recipe.epochs * static_cast<double>(packed.statistics.num_sequences) / static_cast<double>(recipe.batch.global);
+      *recipe.epochs * static_cast<double>(packed.num_sequences) / static_cast<double>(recipe.batch.global);
   recipe.schedule.warmup_steps = std::min<int64_t>(10, static_cast<int64_t>(steps / 10));
   if (!eval.empty()) recipe.eval.every = std::max<int64_t>(1, static_cast<int64_t>(steps / 5));
   return recipe;
@@ -163,12 +158,11 @@ class Init : public Command {
     const std::string train = held_out.split ? held_out.split->train().string() : data_;
     const DataLook data = look(train, assets, chat ? &*chat : nullptr, *runtime.threads);
     const int64_t length = suggest_length(data, spec.context);
-    const Packed packed = pack(data, length);
+    const data::DatasetStatistics packed = pack(data, length);
 
     train::Recipe recipe = suggest(train, held_out.path, model, length, packed, data);
     const WeightPlan weights{static_cast<size_t>(spec::num_parameters(spec)) * size_of(DType::bf16), 0};
-    const RunPlan plan = plan_run(recipe, spec, packed.statistics, packed.squared_lengths, 0, weights,
-                                  available_memory(), runtime.threads->threads());
+    const RunPlan plan = plan_run(recipe, spec, packed, 0, weights, available_memory(), runtime.threads->threads());
     recipe.adapter->rank = plan.recipe.adapter->rank;
     const double tokens = static_cast<double>(*plan.recipe.steps * recipe.batch.global * length);
     const double rate = measured_rate(runtime);
@@ -180,7 +174,7 @@ class Init : public Command {
         "# At least {} on this machine (matrix products at {:.2f} TFLOP/s), and {} of memory.\n"
         "# {}\n",
         train, data.corpus.num_documents(), data::name(data.format), data.corpus.num_tokens(), data.counted,
-        packed.statistics.num_sequences, length, *plan.recipe.steps, out_, format_duration(seconds), rate / 1e12,
+        packed.num_sequences, length, *plan.recipe.steps, out_, format_duration(seconds), rate / 1e12,
         format_bytes(plan.memory.total()), held_out.text);
     write_file(out_, header + train::write_recipe(recipe));
     if (held_out.split) held_out.split->keep();
@@ -194,9 +188,9 @@ class Init : public Command {
                                  {"format", data::name(data.format)},
                                  {"tokens", data.corpus.num_tokens()},
                                  {"counted", data.counted},
-                                 {"truncated", packed.statistics.num_truncated},
+                                 {"truncated", packed.num_truncated},
                                  {"sequence_length", length},
-                                 {"sequences", packed.statistics.num_sequences},
+                                 {"sequences", packed.num_sequences},
                                  {"epochs", *recipe.epochs},
                                  {"steps", *plan.recipe.steps},
                                  {"rank", *recipe.adapter->rank.value},

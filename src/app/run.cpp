@@ -8,6 +8,7 @@
 #include "app/device_rates.h"
 #include "app/interrupt.h"
 #include "app/run_console.h"
+#include "app/run_data.h"
 #include "app/run_folder.h"
 #include "app/run_plan.h"
 #include "app/runtime.h"
@@ -30,65 +31,9 @@ namespace ingot::app {
 
 namespace {
 
-// Both data sets of a run.
-struct RunData {
-  data::Dataset train;
-  std::optional<data::Dataset> eval;
-};
-
-std::vector<data::Source> sources_of(const OneOrMany<train::SourceRecipe>& list) {
-  std::vector<data::Source> sources;
-  for (const train::SourceRecipe& source : list.values) sources.push_back({source.path, source.weight});
-  return sources;
-}
-
-RunData read_data(const train::Recipe& r, const checkpoint::TextAssets& text, ThreadPool& threads, const Log& log) {
-  if (!text.tokenizer) {
-    throw_hint(ErrorKind::not_found, "add tokenizer.json to the model's folder", "model {} has no tokenizer", r.model);
-  }
-  std::optional<text::ChatTemplate> chat;
-  if (text.chat_template) chat.emplace(*text.chat_template, r.model);
-  data::DatasetSettings settings;
-  settings.format = r.data.format;
-  settings.on_error = r.data.on_error;
-  settings.packing = {r.data.sequence_length, r.data.packing, r.data.too_long};
-  settings.seed = static_cast<uint64_t>(r.data.seed);
-  const auto build = [&](const OneOrMany<train::SourceRecipe>& list, const char* what) {
-    const std::vector<data::Source> sources = sources_of(list);
-    data::Dataset set = data::Dataset::build(sources, *text.tokenizer, chat ? &*chat : nullptr, settings, threads);
-    const data::DatasetStatistics& s = set.statistics();
-    log.info("{}: {} documents, {} tokens ({} count in the loss) in {} sequences of {}, {:.1f} % full", what,
-             s.num_entries, s.num_tokens, s.num_counted, s.num_sequences, r.data.sequence_length,
-             100 * s.packing_efficiency);
-    if (s.num_bad_lines)
-      log.warning("{}: {} bad lines left out; the first: {}", what, s.num_bad_lines, s.first_bad_line);
-    if (s.num_truncated)
-      log.warning("{}: {} documents cut at {} tokens", what, s.num_truncated, r.data.sequence_length);
-    if (s.num_too_long)
-      log.warning("{}: {} documents left out for being longer than {} tokens", what, s.num_too_long,
-                  r.data.sequence_length);
-    return set;
-  };
-  RunData data{build(r.data.train, "training data"), std::nullopt};
-  if (!r.data.eval.values.empty()) data.eval = build(r.data.eval, "held-out data");
-  return data;
-}
-
-train::DataCounts counts(const data::Dataset& set) {
+train::DataCounts counts(const data::SequenceSet& set) {
   const data::DatasetStatistics& s = set.statistics();
   return {s.num_documents, s.num_sequences, s.num_bad_lines, s.first_bad_line};
-}
-
-double squared_lengths(const data::Dataset& set) {
-  double sum = 0;
-  for (int64_t i = 0; i < set.num_sequences(); ++i) {
-    const data::PackedSequence sequence = set.get(i);
-    for (size_t s = 1; s < sequence.offsets.size(); ++s) {
-      const double length = sequence.offsets[s] - sequence.offsets[s - 1];
-      sum += length * length;
-    }
-  }
-  return sum;
 }
 
 // Checkpoints on the way are written beside the steps behind them where the host has room for a copy of the state.
@@ -172,7 +117,7 @@ std::string end_report(const RunPlan& plan, const RunData& data, const Console::
   text += fmt::format("speed                {:.0f} tokens/s", seen.mean_tokens_per_s);
   text += seen.mean_mfu ? fmt::format(", MFU {:.1f} % (causal)\n", 100 * *seen.mean_mfu) : std::string("\n");
   text += fmt::format("peak memory          {}\n", format_bytes(seen.end.peak_memory_bytes));
-  const data::DatasetStatistics& read = data.train.statistics();
+  const data::DatasetStatistics& read = data.train->statistics();
   const int64_t bad_lines = read.num_bad_lines + (data.eval ? data.eval->statistics().num_bad_lines : 0);
   if (bad_lines > 0) {
     text += fmt::format("bad lines left out   {}; the first: {}\n", bad_lines,
@@ -247,7 +192,7 @@ checkpoint::LoadOptions RunCommand::load_options(const train::Recipe& r, Runtime
 
 int RunCommand::run(const Output& output) {
   exit_on_interrupt();  // until the first step, nothing would be lost
-  const train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
+  train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
   if (std::string_view(name_) == "finetune" && recipe.init == train::InitFrom::random) {
     throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
   }
@@ -261,7 +206,7 @@ int RunCommand::run(const Output& output) {
                model.context);
   }
   const checkpoint::TextAssets text = checkpoint::load_text(source);
-  const RunData data = read_data(recipe, text, *runtime.threads, log);
+  const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
 
   WeightPlan weights;
   if (recipe.init == train::InitFrom::random) {
@@ -271,8 +216,8 @@ int RunCommand::run(const Output& output) {
     weights = {sizes.copied, sizes.mapped};
   }
   const size_t available = runtime.device->memory_available();
-  RunPlan plan = plan_run(recipe, model, data.train.statistics(), squared_lengths(data.train),
-                          longest_prompt(recipe, text), weights, available, runtime.threads->threads());
+  RunPlan plan = plan_run(recipe, model, data.train->statistics(), longest_prompt(recipe, text), weights, available,
+                          runtime.threads->threads());
   plan_checkpoints(plan, *runtime.device, available, log);
   if (dry_run_) {
     output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
@@ -320,15 +265,13 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   train::TrainerSettings settings;
   settings.name = r.name;
   settings.steps = *r.steps;
-  settings.global_batch = r.batch.global;
-  settings.data_seed = static_cast<uint64_t>(r.data.seed);
   settings.schedule = plan.schedule;
   settings.eval_every = r.eval.every;
   settings.checkpoint_every = r.checkpoint.every;
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.background_checkpoints = plan.memory.copy > 0;
   settings.run_dir = folder.path();
-  settings.identity = run_identity(plan, data.train.content_hash(), base);
+  settings.identity = run_identity(plan, data.train->content_hash(), base);
   settings.rates = gpu_rates;
   if (on_cpu) {
     settings.measure_rates = [&] {
@@ -340,8 +283,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
 
   Observers observers;
   Console console(log, quiet_);
-  train::Trainer trainer(step, *model, loaded.weights, *trained, plan.lora, data.train,
-                         data.eval ? &*data.eval : nullptr, settings, observers);
+  train::Trainer trainer(step, *model, loaded.weights, *trained, plan.lora, *data.train, *data.order, data.eval.get(),
+                         settings, observers);
   const int64_t done = resume_ ? trainer.resume() : 0;
   folder.write_recipe(train::write_recipe(r));
   // Without a checkpoint even the evaluation before the first step will be made again.
@@ -350,7 +293,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), train::name(r.precision), settings.rates,
-                      done > 0, counts(data.train), data.eval ? counts(*data.eval) : train::DataCounts{}});
+                      done > 0, counts(*data.train), data.eval ? counts(*data.eval) : train::DataCounts{}});
 
   Sampler sampler(runtime, *model, text, plan, trained->adapter());
   const StopSignal stop(&exit_interrupted);

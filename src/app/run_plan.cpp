@@ -25,16 +25,6 @@ int64_t rank_for(int64_t counted_tokens) {
 // More tokens than this at once make no product faster on any device we measured.
 constexpr int64_t most_useful_tokens = 4096;
 
-int64_t steps_of(const train::Recipe& r, int64_t sequences) {
-  if (r.steps) return *r.steps;
-  const double global = static_cast<double>(r.batch.global);
-  if (r.epochs) {
-    return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(*r.epochs * static_cast<double>(sequences) / global)));
-  }
-  const int64_t per_step = r.batch.global * r.data.sequence_length;
-  return (*r.tokens + per_step - 1) / per_step;
-}
-
 std::optional<spec::LoraSpec> resolve_adapter(train::Recipe& r, int64_t counted_tokens) {
   if (!r.adapter) return std::nullopt;
   train::AdapterRecipe& a = *r.adapter;
@@ -61,6 +51,16 @@ infer::EngineSettings sample_settings(const RunPlan& plan, int64_t longest_promp
 }
 
 }  // namespace
+
+int64_t steps_of(const train::Recipe& r, int64_t sequences) {
+  if (r.steps) return *r.steps;
+  const double global = static_cast<double>(r.batch.global);
+  if (r.epochs) {
+    return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(*r.epochs * static_cast<double>(sequences) / global)));
+  }
+  const int64_t per_step = r.batch.global * r.data.sequence_length;
+  return (*r.tokens + per_step - 1) / per_step;
+}
 
 size_t MemoryPlan::total() const {
   return weights + trained.master + trained.moments + trained.gradients + trained.adapter + step.saved + step.scratch +
@@ -92,8 +92,7 @@ std::string MemoryPlan::table() const {
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 double squared_lengths, int64_t longest_prompt, const WeightPlan& weights, size_t available,
-                 int threads) {
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads) {
   RunPlan plan;
   plan.recipe = recipe;
   plan.model = model;
@@ -136,7 +135,7 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     if (table[a.base].layer >= 0) lowest = std::min(lowest, table[a.base].layer);
   }
   const spec::AttentionSquares squares{static_cast<double>(data.num_sequences * r.data.sequence_length),
-                                       squared_lengths};
+                                       data.squared_lengths};
   plan.flops_per_token = (plan.lora ? spec::lora_training_flops(model, adapters, squares, spec::AttentionCount::causal)
                                     : spec::training_flops(model, squares, spec::AttentionCount::causal)) /
                          squares.tokens;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/sequence_set.h"
 #include "infer/engine.h"
 #include "train/recipe.h"
 #include "train/step.h"
@@ -44,12 +44,14 @@ struct WeightPlan {
   size_t mapped = 0;
 };
 
+// The length of a run in steps. `sequences`: of an epoch, where the recipe's length is in epochs.
+int64_t steps_of(const train::Recipe& recipe, int64_t sequences);
+
 // `longest_prompt`: tokens of the longest of eval.prompts; 0 without any.
 // Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken.
 // Errors: usage for a sequence longer than the model's context and for what contradicts; resource when the smallest
 // micro-batch does not fit, with what it needs, by kind, and what there is.
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 double squared_lengths, int64_t longest_prompt, const WeightPlan& weights, size_t available,
-                 int threads);
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads);
 
 }  // namespace ingot::app

@@ -89,6 +89,16 @@ void Dataset::count() {
     statistics_.num_counted += std::count(counted.begin() + 1, counted.end(), 1);
     statistics_.longest = std::max(statistics_.longest, piece.length);
   }
+  for (int64_t i = 0; i < plan_.num_sequences(); ++i) {
+    int64_t padding = sequence_length_;
+    for (int64_t p = plan_.first_piece[static_cast<size_t>(i)]; p < plan_.first_piece[static_cast<size_t>(i) + 1];
+         ++p) {
+      const int64_t length = plan_.pieces[static_cast<size_t>(p)].length;
+      statistics_.squared_lengths += static_cast<double>(length * length);
+      padding -= length;
+    }
+    statistics_.squared_lengths += static_cast<double>(padding * padding);
+  }
   statistics_.packing_efficiency =
       static_cast<double>(plan_.num_tokens) / static_cast<double>(plan_.num_sequences() * sequence_length_);
 }

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "data/corpus.h"
 #include "data/packing.h"
+#include "data/sequence_set.h"
 #include "data/source.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -22,25 +23,8 @@ struct DatasetSettings {
   uint64_t seed = 0;  // chooses the documents of a source whose weight is not a whole number
 };
 
-// Counts are of one epoch, unless said otherwise.
-struct DatasetStatistics {
-  int64_t num_files = 0;
-  int64_t num_documents = 0;       // usable ones in the files
-  int64_t num_bad_lines = 0;       // left out (on_error skip)
-  std::string first_bad_line;      // why the first of them was; empty without
-  int64_t num_entries = 0;         // documents in an epoch, after the weights
-  int64_t num_truncated = 0;       // entries cut at the sequence length
-  int64_t num_too_long = 0;        // entries left out for being longer than it
-  int64_t num_without_target = 0;  // pieces of entries left out because no token in them counts
-  int64_t num_sequences = 0;
-  int64_t num_tokens = 0;         // without padding
-  int64_t num_counted = 0;        // of them, those that count in the loss
-  int64_t longest = 0;            // tokens of the longest sub-sequence (padding is not one)
-  double packing_efficiency = 0;  // num_tokens / (num_sequences S)
-};
-
-// Immutable after construction; its members may be called from several threads.
-class Dataset {
+// Immutable after construction.
+class Dataset : public SequenceSet {
  public:
   // Reads, tokenizes (in parallel, with a result that does not depend on the number of threads) and packs. An epoch
   // holds each document of a source floor(weight) times, and a share weight - floor(weight) of them, chosen by the
@@ -50,14 +34,12 @@ class Dataset {
   static Dataset build(std::span<const Source> sources, const text::Tokenizer& tokenizer,
                        const text::ChatTemplate* chat_template, const DatasetSettings& settings, ThreadPool& pool);
 
-  int64_t num_sequences() const { return plan_.num_sequences(); }
-  int64_t sequence_length() const { return sequence_length_; }
-  // REQUIRES nothing; errors: usage for an index outside [0, num_sequences()).
-  PackedSequence get(int64_t index) const;
-
-  const DatasetStatistics& statistics() const { return statistics_; }
+  int64_t num_sequences() const override { return plan_.num_sequences(); }
+  int64_t sequence_length() const override { return sequence_length_; }
+  PackedSequence get(int64_t index) const override;
+  const DatasetStatistics& statistics() const override { return statistics_; }
   // Lower-case hex SHA-256 over what every sequence holds. Equal hashes give equal sequences at every index.
-  const std::string& content_hash() const { return content_hash_; }
+  const std::string& content_hash() const override { return content_hash_; }
 
  private:
   Dataset() = default;

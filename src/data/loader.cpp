@@ -26,8 +26,8 @@ struct Queue {
 }  // namespace
 
 struct Loader::State {
-  State(const Dataset& data, const Sampler& order, int64_t first_step)
-      : dataset(data), sampler(order), step(first_step) {}
+  State(const SequenceSet& data, const Order& its_order, int64_t first_step)
+      : dataset(data), order(its_order), step(first_step) {}
 
   void prepare() {
     // Signals are for the threads that know what to do with them.
@@ -37,7 +37,7 @@ struct Loader::State {
     try {
       for (;; ++step) {
         if (!wait_for_room()) return;
-        HostBatch batch = make_batch(dataset, sampler, step);
+        HostBatch batch = make_batch(dataset, order, step);
         queue.lock()->batches.push_back(std::move(batch));
         queue.notify_all();
       }
@@ -55,17 +55,17 @@ struct Loader::State {
     return !held->stopping;
   }
 
-  const Dataset& dataset;
-  const Sampler sampler;
+  const SequenceSet& dataset;
+  const Order& order;
   int64_t step;  // of the preparing thread alone
   Guarded<Queue> queue;
   std::jthread thread;  // last: it ends before the rest goes
 };
 
-HostBatch make_batch(const Dataset& dataset, const Sampler& sampler, int64_t step) {
+HostBatch make_batch(const SequenceSet& dataset, const Order& order, int64_t step) {
   HostBatch batch;
   batch.step = step;
-  batch.samples = sampler.step_samples(step);
+  batch.samples = order.step_samples(step);
   batch.units.reserve(batch.samples.size());
   for (const int64_t sample : batch.samples) {
     batch.units.push_back(dataset.get(sample));
@@ -74,10 +74,10 @@ HostBatch make_batch(const Dataset& dataset, const Sampler& sampler, int64_t ste
   return batch;
 }
 
-Loader::Loader(const Dataset& dataset, const Sampler& sampler, int64_t first_step)
-    : state_(std::make_unique<State>(dataset, sampler, first_step)) {
-  if (sampler.num_sequences() != dataset.num_sequences()) {
-    throw_error(ErrorKind::usage, "the order is over {} sequences, but the data holds {}", sampler.num_sequences(),
+Loader::Loader(const SequenceSet& dataset, const Order& order, int64_t first_step)
+    : state_(std::make_unique<State>(dataset, order, first_step)) {
+  if (order.num_sequences() != dataset.num_sequences()) {
+    throw_error(ErrorKind::usage, "the order is over {} sequences, but the data holds {}", order.num_sequences(),
                 dataset.num_sequences());
   }
   try {

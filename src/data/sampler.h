@@ -1,8 +1,10 @@
-// The order of training: which packed sequences form step t, as a pure function of (their number, seed, epoch, t).
+// Ingot's own order: which packed sequences form step t, as a pure function of (their number, seed, epoch, t).
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "data/order.h"
 
 namespace ingot::data {
 
@@ -26,15 +28,15 @@ class Permutation {
 // Sequences are numbered across epochs without a seam: step t takes the global indices t * G .. t * G + G - 1, index i
 // lies in epoch i / N, and each epoch is a Permutation of its own. So every sequence comes once an epoch, wherever a
 // run resumes and however the batch is cut.
-class Sampler {
+class Sampler : public Order {
  public:
   // Errors: usage for a number of sequences N or a global batch G below 1.
   Sampler(int64_t num_sequences, uint64_t seed, int64_t global_batch);
 
   // The G sequences of `step` (from 0), in the order of their units of work. Errors: usage for a negative step.
-  std::vector<int64_t> step_samples(int64_t step) const;
+  std::vector<int64_t> step_samples(int64_t step) const override;
 
-  int64_t num_sequences() const { return num_sequences_; }
+  int64_t num_sequences() const override { return num_sequences_; }
   int64_t global_batch() const { return global_batch_; }
   int64_t epoch_of(int64_t step) const;  // of the step's first sequence, from 0
   // The least number of steps that shows every sequence `epochs` times: ceil(epochs * N / G).

@@ -1,6 +1,7 @@
 #include "train/recipe.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -21,7 +22,8 @@ struct ingot::EnumNames<ingot::train::StateType> {
 };
 template <>
 struct ingot::EnumNames<ingot::train::Order> {
-  static constexpr std::pair<train::Order, const char*> names[] = {{train::Order::ingot, "ingot"}};
+  static constexpr std::pair<train::Order, const char*> names[] = {{train::Order::ingot, "ingot"},
+                                                                   {train::Order::megatron, "megatron"}};
 };
 template <>
 struct ingot::EnumNames<ingot::train::Determinism> {
@@ -75,8 +77,12 @@ void describe(Visitor& v, AdapterRecipe& r) {
 
 template <class Visitor>
 void describe(Visitor& v, SourceRecipe& r) {
-  v.field("path", r.path, "a JSONL or text file, plain, .gz or .zst", {.required = true});
-  v.field("weight", r.weight, "how often its documents come in an epoch", {.above = 0});
+  v.field("path", r.path,
+          "a JSONL or text file, plain, .gz or .zst; order megatron: a .idx and .bin, without these endings",
+          {.required = true});
+  v.field("weight", r.weight,
+          "how often its documents come in an epoch (1); order megatron: its share, or none for any source",
+          {.above = 0});
 }
 
 template <class Visitor>
@@ -88,7 +94,10 @@ void describe(Visitor& v, DataRecipe& r) {
   v.field("sequence_length", r.sequence_length, "tokens of a packed sequence", {.min = 2, .max = 1 << 22});
   v.field("packing", r.packing, "several documents in a sequence, each seeing itself only; false: one, then padding");
   v.field("too_long", r.too_long, "a chat or instruction longer than a sequence");
-  v.field("order", r.order, "who decides the order of samples");
+  v.field("order", r.order,
+          "who decides the order of samples: Ingot, or Megatron-LM's GPT data sets (of .idx and .bin)");
+  v.field("split", r.split,
+          "order megatron: shares of training, validation and test, 969,30,1; validation is held out");
   v.field("seed", r.seed, "of the order");
 }
 
@@ -177,6 +186,25 @@ void describe(Visitor& v, Recipe& r) {
 
 namespace {
 
+// What Megatron's order goes with.
+template <class Fail>
+void check_megatron(const DataRecipe& d, Fail fail) {
+  if (d.order != Order::megatron) {
+    if (!d.split.empty()) fail("set data.order: megatron", "data.split is for Megatron's order");
+    return;
+  }
+  if (!d.packing) fail("packing: true", "data.packing: false, but Megatron's samples are full");
+  if (d.format != data::Format::automatic && d.format != data::Format::tokens) {
+    fail("format: auto", "data.format names a kind of text, but data.order: megatron reads tokens");
+  }
+  if (!std::in_range<uint32_t>(d.seed)) {
+    fail("a number from 0 to 4294967295", fmt::format("data.seed {} is none that Megatron's order takes", d.seed));
+  }
+  if (!d.split.empty() && !d.eval.values.empty()) {
+    fail("leave one out", "data.split and data.eval both name held-out data");
+  }
+}
+
 void check(const Recipe& r, const std::string& path) {
   const auto fail = [&](std::string hint, const std::string& message) {
     throw Error(ErrorKind::usage, path + ": " + message, std::move(hint));
@@ -190,6 +218,7 @@ void check(const Recipe& r, const std::string& path) {
     fail("use letters, digits, - and _", fmt::format("name '{}' cannot be a folder's name", r.name));
   }
   if (r.data.train.values.empty()) fail("name a file", "data.train is empty");
+  check_megatron(r.data, fail);
   if (r.optimizer.name != "adamw") {
     fail("adamw is what there is", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));
   }

@@ -18,7 +18,7 @@ namespace ingot::train {
 enum class InitFrom { pretrained, random };
 enum class Precision { fp32, bf16, fp8 };  // fp8: activations bf16, the blocks' linear layers multiply in fp8
 enum class StateType { fp32, bf16 };
-enum class Order { ingot };
+enum class Order { ingot, megatron };
 enum class Determinism { fast, bitwise };
 
 struct AdapterRecipe {
@@ -31,8 +31,8 @@ struct AdapterRecipe {
 
 struct SourceRecipe {
   std::string path;
-  double weight = 1;
-  static SourceRecipe from_text(const std::string& path) { return {path, 1}; }
+  std::optional<double> weight;
+  static SourceRecipe from_text(const std::string& path) { return {path, {}}; }
 };
 
 struct DataRecipe {
@@ -44,6 +44,7 @@ struct DataRecipe {
   bool packing = true;
   data::TooLong too_long = data::TooLong::truncate;
   Order order = Order::ingot;
+  std::string split;  // of Megatron's: shares of training, validation and test; empty: all for training
   int64_t seed = 17;
 };
 

@@ -13,14 +13,15 @@ namespace ingot::train {
 namespace fs = std::filesystem;
 
 Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Trained& trained,
-                 const std::optional<spec::LoraSpec>& lora, const data::Dataset& train, const data::Dataset* eval,
-                 TrainerSettings settings, Observer& observer)
+                 const std::optional<spec::LoraSpec>& lora, const data::SequenceSet& train, const data::Order& order,
+                 const data::SequenceSet* eval, TrainerSettings settings, Observer& observer)
     : step_(step),
       model_(model),
       weights_(weights),
       trained_(trained),
       lora_(lora),
       train_(train),
+      order_(order),
       eval_(eval),
       settings_(std::move(settings)),
       observer_(observer),
@@ -185,8 +186,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   End end = End::done;
   int64_t written = done_ > 0 ? done_ : -1;
   if (done_ < settings_.steps) {
-    const data::Sampler sampler(train_.num_sequences(), settings_.data_seed, settings_.global_batch);
-    data::Loader loader(train_, sampler, done_);
+    data::Loader loader(train_, order_, done_);
     // A device that works by itself has its next step before anybody looks at the last one's loss.
     const size_t ahead = step_.context().device.host_visible() ? 1 : Step::most_begun;
     while (done_ < settings_.steps) {

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/function_ref.h"
-#include "data/dataset.h"
 #include "data/loader.h"
 #include "train/events.h"
 #include "train/run_checkpoint.h"
@@ -19,9 +18,7 @@ namespace ingot::train {
 
 struct TrainerSettings {
   std::string name;
-  int64_t steps = 0;         // of the whole run
-  int64_t global_batch = 1;  // packed sequences a step
-  uint64_t data_seed = 0;
+  int64_t steps = 0;  // of the whole run
   Schedule schedule;
   int64_t eval_every = 0;        // steps; 0: only before the first and after the last step
   int64_t checkpoint_every = 0;  // steps; 0: only after the last one
@@ -38,8 +35,8 @@ class Trainer {
   // Everything referred to outlives the trainer. `weights` are the model's. `eval` may be null. `lora` is what was
   // trained with, for counting FLOPs.
   Trainer(Step& step, models::Model& model, const WeightSet& weights, Trained& trained,
-          const std::optional<spec::LoraSpec>& lora, const data::Dataset& train, const data::Dataset* eval,
-          TrainerSettings settings, Observer& observer);
+          const std::optional<spec::LoraSpec>& lora, const data::SequenceSet& train, const data::Order& order,
+          const data::SequenceSet* eval, TrainerSettings settings, Observer& observer);
 
   // Continues from the newest checkpoint of the run directory: reads weights and optimizer state. Returns its step, or
   // 0 when there is none. A run may move between kinds of devices; run() then warns that bits do not agree from there.
@@ -81,8 +78,9 @@ class Trainer {
   const WeightSet& weights_;
   Trained& trained_;
   const std::optional<spec::LoraSpec>& lora_;
-  const data::Dataset& train_;
-  const data::Dataset* eval_;
+  const data::SequenceSet& train_;
+  const data::Order& order_;  // of train_
+  const data::SequenceSet* eval_;
   TrainerSettings settings_;
   Observer& observer_;
   std::vector<spec::LoraParam> adapters_;

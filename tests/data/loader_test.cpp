@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "data/dataset.h"
+#include "data/sampler.h"
 #include "tests/data/byte_tokenizer.h"
 #include "tests/data/temp_folder.h"
 
@@ -59,7 +61,8 @@ TEST_F(LoaderTest, ends_at_any_time) {
 }
 
 TEST_F(LoaderTest, errors_reach_the_consumer_every_time) {
-  Loader loader(*dataset_, Sampler(dataset_->num_sequences(), 3, 4), -2);
+  const Sampler sampler(dataset_->num_sequences(), 3, 4);
+  Loader loader(*dataset_, sampler, -2);
   for (int i = 0; i < 2; ++i) {
     expect_error(error_of([&] { loader.next(); }), ErrorKind::usage, {"step -2"});
   }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/dataset.h"
+#include "data/sampler.h"
 #include "tensor/tolerance.h"
 #include "tests/data/byte_tokenizer.h"
 #include "tests/data/temp_folder.h"
@@ -83,7 +85,6 @@ class TrainerTest : public testing::Test {
                      {.sequence_length = length, .units = options.fixed_sums ? 2 : 0}, false);
     train::TrainerSettings settings;
     settings.steps = last;
-    settings.global_batch = 2;
     settings.schedule = {.lr = 1e-2, .steps = last};
     settings.eval_every = 4;
     settings.checkpoint_every = 3;
@@ -92,7 +93,8 @@ class TrainerTest : public testing::Test {
     settings.identity = "{}";
     Diary diary;
     const std::optional<spec::LoraSpec> no_adapter;
-    train::Trainer trainer(step, *model, weights, trained, no_adapter, *data_, &*eval_, settings, diary);
+    const data::Sampler order(data_->num_sequences(), 0, 2);
+    train::Trainer trainer(step, *model, weights, trained, no_adapter, *data_, order, &*eval_, settings, diary);
     int64_t next = trainer.resume() + 1;
     const auto stop = [&] { return before(next++, trained.tensors().front().weight); };
     trainer.run(stop, [](int64_t) {});

@@ -1,0 +1,172 @@
+// ingot data order: which samples each step of a recipe trains on.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "app/interrupt.h"
+#include "app/json_text.h"
+#include "app/run_data.h"
+#include "app/run_plan.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "checkpoint/text_assets.h"
+#include "data/sampler.h"
+
+namespace ingot::app {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class DataOrder : public Command {
+ public:
+  const char* name() const override { return "order"; }
+  const char* summary() const override { return "the samples of each step of a recipe, one JSON line a step"; }
+  bool reports() const override { return true; }
+
+  void declare(Arguments& a) override {
+    a.positional("recipe", recipe_path_, "a recipe (YAML)");
+    a.positional("overrides", overrides_, "settings that replace the recipe's, for instance data.seed=3", false);
+    a.option("epoch", epoch_, "the steps that begin in this epoch, from 0; without: all of the run");
+    a.option("from-step", from_, "the first step, from 0");
+    a.option("steps", number_, "how many steps");
+    a.flag("indices", indices_,
+           "data.order megatron: its document, sample and shuffle index, and the blend's, instead");
+    a.example("ingot data order recipe.yaml --from-step 100 --steps 5");
+  }
+
+  int run(const Output& output) override;
+
+ private:
+  // Steps begin .. end.
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  Range range(int64_t steps, std::optional<Range> epoch) const;
+  int megatron_order(const Output& output, train::Recipe& recipe) const;
+  int ingot_order(const Output& output, train::Recipe& recipe) const;
+
+  std::string recipe_path_;
+  std::vector<std::string> overrides_;
+  std::optional<int64_t> epoch_, from_, number_;
+  bool indices_ = false;
+};
+
+// Writes step after step; with --json all of them as one object.
+class Lines {
+ public:
+  explicit Lines(const Output& output) : output_(output) {}
+  void add(Json line) {
+    if (output_.json()) {
+      all_.push_back(std::move(line));
+    } else {
+      output_.print(json_line(line) + "\n");
+    }
+  }
+  void finish() { output_.print_json(json_line({{"steps", std::move(all_)}})); }
+
+ private:
+  const Output& output_;
+  Json all_ = Json::array();
+};
+
+int DataOrder::run(const Output& output) {
+  if (epoch_ && from_) throw_error(ErrorKind::usage, "--epoch and --from-step both say where to begin; give one");
+  if (epoch_.value_or(0) < 0 || from_.value_or(0) < 0 || number_.value_or(1) < 1) {
+    throw_error(ErrorKind::usage, "epochs and steps count from 0, and --steps is at least 1");
+  }
+  exit_on_interrupt();
+  train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
+  if (recipe.data.order == train::Order::megatron) return megatron_order(output, recipe);
+  if (indices_) {
+    throw_hint(ErrorKind::usage, "set data.order: megatron", "--indices are Megatron's, but data.order is another");
+  }
+  return ingot_order(output, recipe);
+}
+
+DataOrder::Range DataOrder::range(int64_t steps, std::optional<Range> epoch) const {
+  Range range{from_.value_or(0), steps};
+  if (epoch) range = *epoch;
+  if (range.begin >= range.end) {
+    throw_error(ErrorKind::usage, "the order has steps 0 to {}; none of those asked for", steps - 1);
+  }
+  if (number_) range.end = std::min(range.end, range.begin + std::min(*number_, steps));
+  return range;
+}
+
+int DataOrder::megatron_order(const Output& output, train::Recipe& recipe) const {
+  if (epoch_) {
+    throw_hint(ErrorKind::usage, "use --from-step", "--epoch: Megatron shuffles a run's epochs as one");
+  }
+  const data::MegatronDataset set = read_megatron(recipe, std::numeric_limits<int32_t>::max(), std::nullopt);
+  const bool blended = set.members().size() > 1;
+  if (indices_) {
+    if (from_ || number_)
+      throw_error(ErrorKind::usage, "--indices are of the whole run; --from-step and --steps are not");
+    Json sources = Json::array();
+    for (const data::MegatronDataset::Member& member : set.members()) {
+      Json samples = Json::array();
+      const data::MegatronIndex& index = member.index;
+      for (size_t i = 0; i < index.positions.size(); ++i) samples.push_back({index.positions[i], index.offsets[i]});
+      sources.push_back({{"path", member.file.source()},
+                         {"epochs", index.num_epochs},
+                         {"separate_final_epoch", index.separate_final_epoch},
+                         {"document_index", index.documents},
+                         {"sample_index", std::move(samples)},
+                         {"shuffle_index", index.shuffle}});
+    }
+    Json result = {{"sources", std::move(sources)}};
+    if (blended) {
+      result["dataset_index"] = set.blend().source;
+      result["dataset_sample_index"] = set.blend().sample;
+    }
+    output.print(json_line(result) + "\n");
+    output.print_json(json_line(result));
+    return 0;
+  }
+  const Range wanted = range(*recipe.steps, std::nullopt);
+  Lines lines(output);
+  for (int64_t step = wanted.begin; step < wanted.end; ++step) {
+    std::vector<int64_t> sources, samples;
+    for (int64_t i = 0; i < recipe.batch.global; ++i) {
+      const data::MegatronDataset::Place place = set.place(step * recipe.batch.global + i);
+      sources.push_back(place.source);
+      samples.push_back(place.sample);
+    }
+    Json line = {{"step", step}, {"samples", samples}};
+    if (blended) line["sources"] = sources;
+    lines.add(std::move(line));
+  }
+  lines.finish();
+  return 0;
+}
+
+int DataOrder::ingot_order(const Output& output, train::Recipe& recipe) const {
+  const checkpoint::TextAssets text = checkpoint::load_text(checkpoint::open_model(recipe.model));
+  ThreadPool threads(static_cast<int>(recipe.threads.value.value_or(available_cpus())));
+  recipe.data.eval.values.clear();
+  const RunData data =
+      read_run_data(recipe, text, std::numeric_limits<int32_t>::max(), threads, Log(LogLevel::warning));
+  const int64_t sequences = data.train->num_sequences(), batch = recipe.batch.global;
+  std::optional<Range> epoch;
+  if (epoch_) {
+    const auto begin = [&](int64_t e) { return (e * sequences + batch - 1) / batch; };
+    epoch = {begin(*epoch_), begin(*epoch_ + 1)};
+  }
+  const Range wanted = range(steps_of(recipe, sequences), epoch);
+  Lines lines(output);
+  for (int64_t step = wanted.begin; step < wanted.end; ++step) {
+    lines.add({{"step", step}, {"samples", data.order->step_samples(step)}});
+  }
+  lines.finish();
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> data_order_command() { return std::make_unique<DataOrder>(); }
+
+}  // namespace ingot::app

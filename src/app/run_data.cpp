@@ -1,0 +1,129 @@
+#include "app/run_data.h"
+
+#include "app/run_plan.h"
+#include "base/error.h"
+#include "data/dataset.h"
+#include "data/sampler.h"
+
+namespace ingot::app {
+
+namespace {
+
+using Sources = OneOrMany<train::SourceRecipe>;
+
+void tell(const Log& log, const char* what, const data::SequenceSet& set) {
+  const data::DatasetStatistics& s = set.statistics();
+  const int64_t length = set.sequence_length();
+  log.info("{}: {} documents, {} tokens ({} count in the loss) in {} sequences of {}, {:.1f} % full", what,
+           s.num_entries, s.num_tokens, s.num_counted, s.num_sequences, length, 100 * s.packing_efficiency);
+  if (s.num_bad_lines) log.warning("{}: {} bad lines left out; the first: {}", what, s.num_bad_lines, s.first_bad_line);
+  if (s.num_truncated) log.warning("{}: {} documents cut at {} tokens", what, s.num_truncated, length);
+  if (s.num_too_long) {
+    log.warning("{}: {} documents left out for being longer than {} tokens", what, s.num_too_long, length);
+  }
+}
+
+data::Dataset read_documents(const train::Recipe& r, const Sources& list, const checkpoint::TextAssets& text,
+                             ThreadPool& threads) {
+  if (!text.tokenizer) {
+    throw_hint(ErrorKind::not_found, "add tokenizer.json to the model's folder", "model {} has no tokenizer", r.model);
+  }
+  std::optional<text::ChatTemplate> chat;
+  if (text.chat_template) chat.emplace(*text.chat_template, r.model);
+  std::vector<data::Source> sources;
+  for (const train::SourceRecipe& source : list.values) {
+    if (formats::is_megatron(source.path)) {
+      throw_hint(ErrorKind::unsupported, "set data.order: megatron",
+                 "{}: is a Megatron data set, which is read in Megatron's order only", source.path);
+    }
+    sources.push_back({source.path, source.weight.value_or(1)});
+  }
+  data::DatasetSettings settings;
+  settings.format = r.data.format;
+  settings.on_error = r.data.on_error;
+  settings.packing = {r.data.sequence_length, r.data.packing, r.data.too_long};
+  settings.seed = static_cast<uint64_t>(r.data.seed);
+  return data::Dataset::build(sources, *text.tokenizer, chat ? &*chat : nullptr, settings, threads);
+}
+
+std::vector<data::MegatronSource> megatron_sources(const Sources& list) {
+  std::vector<data::MegatronSource> sources;
+  for (const train::SourceRecipe& source : list.values) {
+    if (!formats::is_megatron(source.path)) {
+      throw_hint(ErrorKind::usage, "give the path of a .idx and a .bin without these endings",
+                 "{}: is no Megatron data set, which data.order: megatron reads", source.path);
+    }
+    sources.push_back({source.path, source.weight});
+  }
+  return sources;
+}
+
+data::MegatronSettings megatron_settings(const train::Recipe& r, int64_t vocabulary, std::optional<int32_t> pad_id) {
+  data::MegatronSettings settings;
+  settings.sequence_length = r.data.sequence_length;
+  settings.seed = static_cast<uint32_t>(r.data.seed);
+  settings.split = r.data.split;
+  settings.vocabulary = vocabulary;
+  settings.pad_id = pad_id;
+  return settings;
+}
+
+// Held-out data comes once, in any order: the sources' own part of a split, or files that data.eval names.
+std::unique_ptr<data::SequenceSet> read_megatron_eval(const train::Recipe& r, int64_t vocabulary,
+                                                      std::optional<int32_t> pad_id) {
+  data::MegatronSettings settings = megatron_settings(r, vocabulary, pad_id);
+  if (!r.data.split.empty()) {
+    settings.part = data::SplitPart::valid;
+    std::vector<data::MegatronSource> sources = megatron_sources(r.data.train);
+    for (data::MegatronSource& source : sources) source.weight.reset();
+    if (data::MegatronDataset::epoch_samples(sources, settings) == 0) return nullptr;
+    return std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(sources, settings));
+  }
+  return std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(megatron_sources(r.data.eval), settings));
+}
+
+// Megatron counts no padding in the loss; a padding token that has another use, too, is none.
+std::optional<int32_t> padding_of(const text::Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return std::nullopt;
+  const std::optional<int32_t> pad = tokenizer->pad_id();
+  const bool shared = pad == tokenizer->eos_id() || pad == tokenizer->bos_id() || pad == tokenizer->unk_id();
+  return shared ? std::nullopt : pad;
+}
+
+}  // namespace
+
+data::MegatronDataset read_megatron(train::Recipe& r, int64_t vocabulary, std::optional<int32_t> pad_id) {
+  const std::vector<data::MegatronSource> sources = megatron_sources(r.data.train);
+  data::MegatronSettings settings = megatron_settings(r, vocabulary, pad_id);
+  r.steps = steps_of(r, r.epochs ? data::MegatronDataset::epoch_samples(sources, settings) : 0);
+  r.epochs.reset();
+  r.tokens.reset();
+  settings.num_samples = *r.steps * r.batch.global;
+  return data::MegatronDataset::build(sources, settings);
+}
+
+RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int64_t vocabulary, ThreadPool& threads,
+                      const Log& log) {
+  RunData data;
+  const bool has_eval = !r.data.eval.values.empty();
+  if (r.data.order == train::Order::megatron) {
+    const std::optional<int32_t> pad_id = padding_of(text.tokenizer.get());
+    data.train = std::make_unique<data::MegatronDataset>(read_megatron(r, vocabulary, pad_id));
+    data.order = std::make_unique<data::SequentialOrder>(data.train->num_sequences(), r.batch.global);
+    if (!r.data.split.empty() || (has_eval && formats::is_megatron(r.data.eval.values[0].path))) {
+      data.eval = read_megatron_eval(r, vocabulary, pad_id);
+    }
+  } else {
+    data.train = std::make_unique<data::Dataset>(read_documents(r, r.data.train, text, threads));
+    data.order = std::make_unique<data::Sampler>(data.train->num_sequences(), static_cast<uint64_t>(r.data.seed),
+                                                 r.batch.global);
+  }
+  if (has_eval && !data.eval) {
+    data.eval = std::make_unique<data::Dataset>(read_documents(r, r.data.eval, text, threads));
+  }
+  tell(log, "training data", *data.train);
+  if (data.eval) tell(log, "held-out data", *data.eval);
+  return data;
+}
+
+}  // namespace ingot::app

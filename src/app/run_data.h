@@ -1,0 +1,32 @@
+// The data of a run, as a recipe names it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/log.h"
+#include "base/thread_pool.h"
+#include "checkpoint/text_assets.h"
+#include "data/megatron_dataset.h"
+#include "data/order.h"
+#include "data/sequence_set.h"
+#include "train/recipe.h"
+
+namespace ingot::app {
+
+struct RunData {
+  std::unique_ptr<data::SequenceSet> train;
+  std::unique_ptr<data::Order> order;       // of train
+  std::unique_ptr<data::SequenceSet> eval;  // null without held-out data
+};
+
+// Reads, and says in the log what there is. `vocabulary`: of the model. Where the order depends on the length of the
+// run, the recipe's becomes one in steps. Errors: not_found for a model without a tokenizer where text is read; usage
+// for sources that the recipe's order does not go with; else as Dataset::build and MegatronDataset::build.
+RunData read_run_data(train::Recipe& recipe, const checkpoint::TextAssets& text, int64_t vocabulary,
+                      ThreadPool& threads, const Log& log);
+
+// The training data alone, with data.order: megatron.
+data::MegatronDataset read_megatron(train::Recipe& recipe, int64_t vocabulary, std::optional<int32_t> pad_id);
+
+}  // namespace ingot::app

@@ -1,0 +1,209 @@
+#include "data/megatron_order.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "base/numpy_random.h"
+
+namespace ingot::data {
+
+namespace {
+
+constexpr int64_t extra = 1;          // token that samples share
+constexpr double most_of_one = 0.80;  // a last epoch of which less is wanted is shuffled apart
+constexpr int64_t most_counted = std::numeric_limits<uint32_t>::max() - 2;
+
+// As numpy.sum of doubles: eight sums side by side from eight numbers on, halves from 128 on.
+double numpy_sum(std::span<const double> values) {
+  constexpr size_t lanes = 8, block = 128;
+  if (values.size() < lanes) return std::accumulate(values.begin(), values.end(), 0.0);
+  if (values.size() > block) {
+    const size_t half = values.size() / 2 / lanes * lanes;
+    return numpy_sum(values.first(half)) + numpy_sum(values.subspan(half));
+  }
+  std::array<double, lanes> sums{};
+  size_t done = 0;
+  for (; done + lanes <= values.size(); done += lanes) {
+    for (size_t lane = 0; lane < lanes; ++lane) sums[lane] += values[done + lane];
+  }
+  const double total = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+  return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(done), values.end(), total);
+}
+
+// The range, as often as there are epochs, shuffled as a whole.
+void add_epochs(std::vector<int32_t>& documents, SequenceRange range, int64_t epochs, NumpyRandomState& random) {
+  const size_t begin = documents.size();
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+    for (int64_t id = range.first; id < range.last; ++id) documents.push_back(static_cast<int32_t>(id));
+  }
+  random.shuffle(std::span(documents).subspan(begin));
+}
+
+// Cuts the documents into `num_samples` stretches of L tokens.
+void cut_samples(MegatronIndex& index, const formats::MegatronFile& file, int64_t sequence_length,
+                 int64_t num_samples) {
+  index.positions.reserve(static_cast<size_t>(num_samples) + 1);
+  index.offsets.reserve(static_cast<size_t>(num_samples) + 1);
+  int64_t position = 0, offset = 0;
+  for (int64_t sample = 0; sample <= num_samples; ++sample) {
+    index.positions.push_back(position);
+    index.offsets.push_back(static_cast<int32_t>(offset));
+    if (sample == num_samples) break;
+    // A sample ends at its last token but one, so that it never ends where no token is left.
+    int64_t wanted = sequence_length + extra;
+    for (;;) {
+      const int64_t left = file.length(index.documents[static_cast<size_t>(position)]) - offset;
+      if (wanted <= left) break;
+      wanted -= left;
+      ++position;
+      offset = 0;
+    }
+    offset += wanted - extra;
+  }
+}
+
+}  // namespace
+
+SequenceRange split_range(const std::string& split, int part, int64_t num_sequences) {
+  const auto refuse = [&] {
+    throw_hint(ErrorKind::usage, "for instance 969,30,1: the shares of training, validation and test",
+               "data.split '{}' is no list of one to three numbers", split);
+  };
+  std::vector<double> shares;
+  const char* text = split.c_str();
+  for (;;) {
+    char* end = nullptr;
+    const double share = std::strtod(text, &end);
+    if (end == text || !std::isfinite(share) || share < 0) refuse();
+    shares.push_back(share);
+    while (*end == ' ') ++end;
+    if (*end == '\0') break;
+    if (*end != ',') refuse();
+    text = end + 1;
+  }
+  if (shares.size() > 3 || std::all_of(shares.begin(), shares.end(), [](double share) { return share == 0; })) refuse();
+  shares.resize(3);
+  shares = normalise(shares);
+  double border = 0;
+  for (int i = 0; i < part; ++i) border += shares[static_cast<size_t>(i)];
+  const double count = static_cast<double>(num_sequences);
+  const auto place = [&](double share) {
+    return std::min(static_cast<int64_t>(std::nearbyint(share * count)), num_sequences);
+  };
+  return {place(border), place(border + shares[static_cast<size_t>(part)])};
+}
+
+MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRange range, int64_t sequence_length,
+                                   std::optional<int64_t> num_samples, uint32_t seed) {
+  if (!std::in_range<int32_t>(range.last)) {
+    throw_error(ErrorKind::unsupported, "{}: {} sequences; Megatron's order is of at most 2^31 - 1", file.source(),
+                range.last);
+  }
+  int64_t tokens = 0;
+  for (int64_t id = range.first; id < range.last; ++id) tokens += file.length(id);
+  const int64_t per_epoch = (tokens - extra) / sequence_length;
+  if (tokens == 0 || (!num_samples && per_epoch == 0)) {
+    throw_hint(ErrorKind::corrupt, "use a shorter sequence_length, or more data",
+               "{}: {} of its sequences are used, which have {} tokens, less than one sample of {} and one more",
+               file.source(), range.size(), tokens, sequence_length);
+  }
+  MegatronIndex index;
+  if (num_samples) {
+    const double wanted = static_cast<double>(*num_samples) * static_cast<double>(sequence_length);
+    const double entries = wanted / static_cast<double>(tokens) * static_cast<double>(range.size());
+    if (*num_samples > most_counted || entries > static_cast<double>(most_counted)) {
+      throw_hint(ErrorKind::resource, "lower steps", "{}: {} samples of {} tokens are more than can be counted",
+                 file.source(), *num_samples, sequence_length);
+    }
+    index.num_epochs = std::max<int64_t>(1, (*num_samples * sequence_length + extra + tokens - 1) / tokens);
+  }
+  const int64_t before_last = ((index.num_epochs - 1) * tokens - extra) / sequence_length;
+  if (index.num_epochs > 1) {
+    const int64_t from_last = *num_samples - before_last;
+    index.separate_final_epoch = from_last < static_cast<int64_t>(most_of_one * static_cast<double>(per_epoch));
+  }
+  const int64_t total = (index.num_epochs * tokens - extra) / sequence_length;
+  if (total > most_counted) {
+    throw_hint(ErrorKind::resource, "use a longer sequence_length, or a split", "{}: {} samples are more than {}",
+               file.source(), total, most_counted);
+  }
+  NumpyRandomState random(seed);
+  index.documents.reserve(static_cast<size_t>(index.num_epochs * range.size()));
+  const int64_t apart = index.separate_final_epoch ? 1 : 0;
+  add_epochs(index.documents, range, index.num_epochs - apart, random);
+  if (index.separate_final_epoch) add_epochs(index.documents, range, 1, random);
+  cut_samples(index, file, sequence_length, total);
+  index.shuffle.resize(static_cast<size_t>(total));
+  std::iota(index.shuffle.begin(), index.shuffle.end(), 0U);
+  const size_t first = index.separate_final_epoch ? static_cast<size_t>(before_last) : index.shuffle.size();
+  random.shuffle(std::span(index.shuffle).first(first));
+  random.shuffle(std::span(index.shuffle).subspan(first));
+  return index;
+}
+
+std::vector<int32_t> read_sample(const formats::MegatronFile& file, const MegatronIndex& index, int64_t sample,
+                                 int64_t sequence_length) {
+  std::vector<int32_t> tokens(static_cast<size_t>(sequence_length + extra));
+  std::span<int32_t> left(tokens);
+  int64_t offset = index.offsets[static_cast<size_t>(sample)];
+  for (size_t position = static_cast<size_t>(index.positions[static_cast<size_t>(sample)]); !left.empty(); ++position) {
+    const int32_t document = index.documents[position];
+    const size_t here = std::min(left.size(), static_cast<size_t>(file.length(document) - offset));
+    file.read(document, offset, left.first(here));
+    left = left.subspan(here);
+    offset = 0;
+  }
+  return tokens;
+}
+
+std::vector<double> normalise(std::span<const double> weights) {
+  const double sum = numpy_sum(weights);
+  std::vector<double> shares(weights.begin(), weights.end());
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+namespace {
+
+// Gives each of `size` places to the source that lags most behind its share, of equal ones the first; a source that has
+// had `limits` of them is left out.
+Blend blend(std::span<const double> weights, std::span<const int64_t> limits, int64_t size) {
+  Blend order;
+  order.source.reserve(static_cast<size_t>(size));
+  order.sample.reserve(static_cast<size_t>(size));
+  std::vector<int64_t> counts(weights.size());
+  for (int64_t n = 0; n < size; ++n) {
+    const double place = std::max(static_cast<double>(n), 1.0);
+    double largest = std::numeric_limits<double>::lowest();
+    size_t chosen = 0;
+    for (size_t k = 0; k < weights.size(); ++k) {
+      if (!limits.empty() && counts[k] == limits[k]) continue;
+      const double lag = weights[k] * place - static_cast<double>(counts[k]);
+      if (lag <= largest) continue;
+      largest = lag;
+      chosen = k;
+    }
+    order.source.push_back(static_cast<int16_t>(chosen));
+    order.sample.push_back(counts[chosen]++);
+  }
+  return order;
+}
+
+}  // namespace
+
+Blend blend_by_weight(std::span<const double> weights, int64_t size) { return blend(weights, {}, size); }
+
+Blend blend_all(std::span<const int64_t> sizes) {
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  std::vector<double> weights;
+  for (const int64_t size : sizes) weights.push_back(static_cast<double>(size) / static_cast<double>(total));
+  return blend(weights, sizes, total);
+}
+
+}  // namespace ingot::data
