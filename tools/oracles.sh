@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
 # Runs every tools/reference/check_*.py against the built executable, in name order, in a virtual environment that holds
-# the other programs (torch, transformers, peft, rouge-score). Each makes fresh states and compares; those that draw at
-# random take a fixed seed unless given another (their docstrings say how). Called by `./run oracles`.
+# the other programs (torch, transformers, peft, rouge-score, megatron-core). Each makes fresh states and compares; those
+# that draw at random take a fixed seed unless given another (their docstrings say how). Called by `./run oracles`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
 wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy rouge-score)
+alone=(megatron-core==0.16.1) # what it wants besides is above
 
 # The environment is made once; its list of packages is written last, so a broken one is made again.
-if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]}" ]; then
+if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]} ${alone[*]}" ]; then
   rm -rf "$environment"
   python3 -m venv "$environment"
   "$environment/bin/pip" install --quiet "${wanted[@]}"
-  echo "${wanted[*]}" >"$environment/wanted"
+  "$environment/bin/pip" install --quiet --no-deps "${alone[@]}"
+  echo "${wanted[*]} ${alone[*]}" >"$environment/wanted"
 fi
-"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy|rouge.score) '
+"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy|rouge.score|megatron.core) '
 
 tools/llamacpp.sh  # llama.cpp's converter, for check_llamacpp.py
 

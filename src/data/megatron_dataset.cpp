@@ -81,7 +81,7 @@ MegatronDataset MegatronDataset::build(std::span<const MegatronSource> sources, 
   }
   if (sources.size() > 1) dataset.mix(sources);
   dataset.count();
-  dataset.hash();
+  dataset.hash(sources);
   return dataset;
 }
 
@@ -176,7 +176,7 @@ void MegatronDataset::count() {
   statistics_.squared_lengths = static_cast<double>(statistics_.num_sequences) * length * length;
 }
 
-void MegatronDataset::hash() {
+void MegatronDataset::hash(std::span<const MegatronSource> sources) {
   constexpr size_t blocks = 64, block = 4096;
   Sha256 digest;
   const auto add = [&digest](std::span<const int64_t> values) { digest.update(std::as_bytes(values)); };
@@ -192,7 +192,10 @@ void MegatronDataset::hash() {
       digest.update(tokens.subspan(begin, std::min(block, tokens.size() - begin)));
     }
   }
-  digest.update(std::as_bytes(std::span(blend_.source)));
+  for (const MegatronSource& source : sources) {  // how they are blended, whatever the length
+    const double weight = sources.size() > 1 ? source.weight.value_or(0) : 0;
+    digest.update(std::as_bytes(std::span(&weight, 1)));
+  }
   content_hash_ = digest.hex();
 }
 

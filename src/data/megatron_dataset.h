@@ -71,7 +71,7 @@ class MegatronDataset : public SequenceSet {
   MegatronDataset() = default;
   void mix(std::span<const MegatronSource> sources);
   void count();
-  void hash();
+  void hash(std::span<const MegatronSource> sources);
 
   MegatronSettings settings_;
   std::vector<Member> members_;

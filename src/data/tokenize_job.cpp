@@ -129,10 +129,8 @@ class Notes {
   std::optional<FileWriter> lengths_;
 };
 
-// The ids of a document; none for an empty text.
 std::vector<int32_t> ids_of(const Document& document, const TokenizeJob& job, const text::Tokenizer& tokenizer) {
   if (document.format == Format::tokens) return tokenize(document, tokenizer, nullptr).ids;
-  if (document.text.empty()) return {};
   std::vector<int32_t> ids = encode_start(document.text, tokenizer);
   if (job.end_of_document) ids.push_back(*tokenizer.eos_id());
   return ids;
@@ -214,7 +212,6 @@ class Job {
     });
     for (const std::vector<int32_t>& tokens : ids) {
       ++note_.documents;
-      if (tokens.empty()) continue;
       writer_.add_sequence(tokens);
       writer_.end_document();
       ++totals_.num_documents;

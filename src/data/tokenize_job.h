@@ -24,7 +24,7 @@ struct TokenizeJob {
 
 struct TokenizeTotals {
   int64_t num_files = 0;      // read to their end
-  int64_t num_documents = 0;  // written; empty texts are not
+  int64_t num_documents = 0;  // written
   int64_t num_tokens = 0;
   int64_t num_skipped = 0;  // bad lines left out in this process (on_error skip)
   std::string first_skipped;

@@ -134,6 +134,7 @@ TEST_F(MegatronDatasetTest, HashesTellSetsApart) {
   settings_.num_samples = 70;
   EXPECT_NE(build({{a_, {}}}).content_hash(), hash);
   settings_.num_samples = 12;
+  EXPECT_NE(build({{a_, 1}, {b_, 2}}).content_hash(), build({{a_, 1}, {b_, 3}}).content_hash());
   settings_.seed = 4;
   EXPECT_NE(build({{a_, {}}}).content_hash(), hash);
 }

@@ -1,0 +1,112 @@
+// ingot data: text to a Megatron data set, what it holds, the order a recipe trains it in, and the training.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+class Data : public testing::Test {
+ protected:
+  Data() : model_(make_text_model(program_, false)) {
+    std::string lines;
+    for (int i = 0; i < 30; ++i) {
+      lines += "{\"text\": \"Document " + std::to_string(i) + " speaks of " + std::to_string(i * i) + ".\"}\n";
+    }
+    write(program_ / "text.jsonl", lines);
+    const Json made = program_.report(
+        {"data", "tokenize", (program_ / "text.jsonl").string(), "--model", model_, "--output", prefix(), "--quiet"});
+    EXPECT_EQ(made.at("documents"), 30);
+    tokens_ = made.at("tokens");
+  }
+
+  std::string prefix() const { return (program_ / "text").string(); }
+  std::string recipe(const std::string& data, const std::string& more = "") const {
+    const std::filesystem::path path = program_ / "recipe.yaml";
+    write(path, "name: run\nmodel: " + model_ + "\ninit: random\nsteps: 12\nbatch: {global: 4}\nthreads: 1\nrun_dir: " +
+                    (program_ / "runs").string() + "\ndata: {order: megatron, seed: 5, sequence_length: 16, " + data +
+                    "}\n" + more);
+    return path.string();
+  }
+
+  Program program_;
+  std::string model_;
+  int64_t tokens_ = 0;
+};
+
+TEST_F(Data, WhatWasTokenizedIsThere) {
+  const Json found = program_.report({"data", "inspect", prefix() + ".idx", "--model", model_});
+  EXPECT_EQ(found.at("format"), "megatron");
+  EXPECT_EQ(found.at("dtype"), "uint16");
+  EXPECT_EQ(found.at("documents"), 30);
+  EXPECT_EQ(found.at("tokens"), tokens_);
+  EXPECT_NE(found.at("first").at(0).get<std::string>().find("Document 0 speaks of 0."), std::string::npos);
+  const Json text = program_.report({"data", "inspect", (program_ / "text.jsonl").string()});
+  EXPECT_EQ(text.at("format"), "text");
+  EXPECT_EQ(text.at("documents"), 30);
+  program_.refuses({"data", "tokenize", (program_ / "text.jsonl").string(), "--model", model_, "--output", prefix()}, 2,
+                   "is there already");
+}
+
+TEST_F(Data, TheOrderOfStepsIsTheShuffleIndex) {
+  const std::string path = recipe("train: " + prefix());
+  const Json indices = program_.report({"data", "order", path, "--indices"});
+  const Json& source = indices.at("sources").at(0);
+  EXPECT_EQ(source.at("shuffle_index").size() + 1, source.at("sample_index").size());
+  const Json steps = program_.report({"data", "order", path, "--from-step", "9"}).at("steps");
+  ASSERT_EQ(steps.size(), 3U);
+  for (size_t s = 0; s < 3; ++s) {
+    EXPECT_EQ(steps[s].at("step"), 9 + s);
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(steps[s]["samples"][i], source["shuffle_index"][(9 + s) * 4 + i]);
+  }
+  const Result line = program_.run({"data", "order", path, "--from-step", "11"});
+  EXPECT_EQ(Json::parse(line.output), steps[2]);
+  program_.refuses({"data", "order", path, "--from-step", "12"}, 2, "none of those");
+  program_.refuses({"data", "order", path, "--epoch", "0"}, 2, "Megatron shuffles");
+  program_.refuses({"data", "order", path, "data.order=ingot", "--indices"}, 2, "--indices");
+}
+
+TEST_F(Data, IngotsOrderComesByEpoch) {
+  const std::string path = recipe("train: " + (program_ / "text.jsonl").string());
+  const Json first = program_.report({"data", "order", path, "data.order=ingot", "--epoch", "0"}).at("steps");
+  const Json second = program_.report({"data", "order", path, "data.order=ingot", "--epoch", "1"}).at("steps");
+  EXPECT_EQ(second[0].at("step"), first.size());
+  program_.refuses({"data", "order", path}, 2, "no Megatron data set");
+}
+
+TEST_F(Data, ARunGoesOnInTheMiddle) {
+  const std::string path = recipe("train: " + prefix() + ", split: \"80,20\"", "checkpoint: {every: 5}\n");
+  const auto train = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.begin(), {"pretrain", path, "name=" + name, "schedule.name=constant", "--quiet"});
+    const Result result = program_.run(more);
+    EXPECT_EQ(result.code, 0) << result.error;
+    EXPECT_NE(result.error.find("held-out data"), std::string::npos) << result.error;
+  };
+  train("straight", {});
+  train("part", {"steps=11"});
+  train("part", {"--resume"});
+  const auto loss = [&](const std::string& name) {
+    Json last;
+    std::istringstream events(read(program_ / ("runs/" + name + "/events.jsonl")));
+    for (std::string line; std::getline(events, line);) {
+      const Json event = Json::parse(line);
+      if (event.at("type") == "step") last = event;
+    }
+    EXPECT_EQ(last.at("step"), 12);
+    return last.at("loss");
+  };
+  EXPECT_EQ(loss("part"), loss("straight"));
+}
+
+TEST_F(Data, WhatDoesNotGoTogetherIsRefused) {
+  program_.refuses({"pretrain", recipe("train: " + prefix() + ", packing: false")}, 2, "packing");
+  program_.refuses({"pretrain", recipe("train: " + prefix() + ", eval: a.jsonl, split: \"9,1\"")}, 2, "data.split");
+  program_.refuses({"pretrain", recipe("train: " + prefix()), "data.order=ingot"}, 3, "is a Megatron data set");
+  program_.refuses({"pretrain", recipe("train: [{path: " + prefix() + ", weight: 1}, " + prefix() + "]")}, 2,
+                   "has no weight");
+}
+
+}  // namespace
+}  // namespace ingot::e2e
