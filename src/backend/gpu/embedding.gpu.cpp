@@ -1,5 +1,5 @@
 #include "backend/gpu/block_quant.h"
-#include "backend/gpu/elements.h"
+#include "backend/gpu/number.h"
 
 namespace ingot::gpu {
 
@@ -12,8 +12,9 @@ struct EmbeddingArgs {
   int64_t n;  // features; a block is a token
 };
 
+constexpr int zeros_a_thread = 4;
 struct ZeroArgs {
-  void* y;
+  float* y;
   int64_t n;
 };
 
@@ -30,7 +31,7 @@ struct EmbeddingBackwardArgs {
 }  // namespace ingot::gpu
 
 GPU_KERNEL_PACKS(embedding, EmbeddingArgs, 256)
-GPU_KERNEL_PACKS(embedding_zero, ZeroArgs, 256)
+GPU_KERNEL(embedding_zero, ZeroArgs, 256)
 GPU_KERNEL_PACKS(embedding_backward, EmbeddingBackwardArgs, 256)
 
 #if GPU_KERNEL_PASS
@@ -49,12 +50,6 @@ GPU_FN void look_up(const EmbeddingArgs& a) {
     if (known) values = decode<V>(a.stored, a.table, id * a.n + j);
     store_floats(y + j, values);
   }
-}
-
-template <class T, int V>
-GPU_FN void zero(const ZeroArgs& a) {
-  const int64_t at = first_element<V>();
-  if (at < a.n) store_floats(static_cast<T*>(a.y) + at, Floats<V>{});
 }
 
 constexpr int ids_a_thread = 4;  // that it compares before the block meets
@@ -107,7 +102,12 @@ GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
 }  // namespace
 
 GPU_KERNEL_BODY_PACKS(embedding, EmbeddingArgs, look_up)
-GPU_KERNEL_BODY_PACKS(embedding_zero, ZeroArgs, zero)
+GPU_KERNEL_BODY(embedding_zero, ZeroArgs) {
+  for (int i = 0; i < zeros_a_thread; ++i) {
+    const int64_t at = (static_cast<int64_t>(block_index()) * zeros_a_thread + i) * 256 + thread_index();
+    if (at < a.n) a.y[at] = 0;
+  }
+}
 GPU_KERNEL_BODY_PACKS(embedding_backward, EmbeddingBackwardArgs, sum_rows_of_id)
 
 }  // namespace ingot::gpu::GPU_TARGET
@@ -129,7 +129,10 @@ void run(Context& context, const Tensor& y, const Weight& table, const Tensor& i
 
 void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
   const int64_t n = dtable.shape[1];
-  if (!accumulate) launch_elements(context, embedding_zero, {dtable}, {dtable.data, dtable.elements()});
+  if (!accumulate) {
+    launch(context, embedding_zero, {blocks_of(dtable.elements(), 256 * zeros_a_thread)},
+           {dtable.as<float>(), dtable.elements()});
+  }
   const int64_t moved = in_packs(n, {dy, dtable}) ? static_cast<int64_t>(16 / size_of(dy.dtype)) : 1;
   launch(context, of_rows(embedding_backward, n, {dy, dtable}), {ids.shape[0], blocks_of(n, 256 * moved)},
          {dtable.as<float>(), dy.data, ids.as<int32_t>(), ids.shape[0], dtable.shape[0], n, accumulate});

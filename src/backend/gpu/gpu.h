@@ -50,24 +50,29 @@ struct alignas(16) Bytes16 {
 // Matrix tiles, each operation by all lanes of a warp; bf16 operands, fp32 sums:
 //   mma_k                       columns of an operand tile: 16 or 32
 //   MmaA, MmaB, MmaSums         a lane's part of 16 x mma_k operands and of the 16 x 16 sums (`count` of them in `at`)
-//   mma_load_a(tile, stride)    element (row, k) of a, or (column, k) of b, is tile[row * stride + k], in shared memory,
-//   mma_load_b(tile, stride)      with rows aligned to 16 bytes
-//   mma_load_a(at), mma_load_b(at)   the same from where at(row, k) points to: 8 elements from a multiple of 8 lie together,
-//   mma_load_a_transposed(at),    aligned to 16 bytes; element (row, k) of a is where at(k, row) points to,
-//   mma_load_b_transposed(at)     element (column, k) of b where at(k, column) does
+//   mma_load_a(at), mma_load_b(at)   element (row, k) of a, or (column, k) of b, is where at(row, k) points to, in shared
+//                               memory: 8 elements from a multiple of 8 lie together, aligned to 16 bytes
+//   mma_load_a_transposed(at),  the same where element (row, k) of a is where at(k, row) points to, element (column, k)
+//     mma_load_b_transposed(at)   of b where at(k, column) does
 //   mma_transposes              true where these two cost what the plain ones do; else they load element by element
 //   mma_operand(sums)           MmaA of mma_k / 16 neighbouring tiles of sums, rounded to bf16: k is their column
 //   mma(sums, a, b)             sums += a b^T
-//   MmaLongA, MmaLongB          32 columns of an operand: 32 / mma_k tiles, `at`
-//   mma_long_a(piece),          from registers: piece(row, p) returns 16 bytes, columns 8 p to 8 p + 7 of row `row` of a
-//     mma_long_b(piece)           (column of b), p < 4. Which columns come together is the target's choice, alike for a and b
-//   MmaDeepA, MmaDeepB          mma_deep columns of an operand, 16 or 32: as many as a load from shared memory brings at best
-//   mma_load_deep_a(at),        as mma_load_a and mma_load_b, which columns come together being the target's choice
-//     mma_load_deep_b(at)
 //   mma_row(i), mma_column(i)   where sums.at[i] belongs
-//   mma_lane_rows               rows that a lane has parts of: 1 or 2; mma_lane_row(i), which of them sums.at[i] is in
+//   mma_lane_rows               rows that a lane has parts of: 1, or 2 (mma.sync); mma_lane_row(i), which of them sums.at[i] is in
 //   mma_neighbours              1, 2 or 4: so many sums, from at[multiple of it] on, are neighbours in a row
 //   mma_row_mask, mma_row_mask_end   shuffle_xor with mask, 2 mask, ... below the end meets all lanes that share their rows
+//   mma_deep                    16 or 32: columns of an operand that a load from shared memory brings at best
+//   mma_piece_row(p), mma_piece(p)   where 32 columns of an operand come as pieces of 8, the lane's p-th: row, and 0 to 3 of it.
+//                               Which columns come together is the target's choice, alike for a and b
+// Made of these for every target (mma.h):
+//   mma_load_a(tile, stride),   element (row, k) of a, or (column, k) of b, is tile[row * stride + k], in shared memory,
+//     mma_load_b(tile, stride)    with rows aligned to 16 bytes
+//   MmaLongA, MmaLongB          32 columns of an operand: 32 / mma_k tiles, `at`
+//   mma_long_a(piece),          from registers: piece(row, p) returns 16 bytes, columns 8 p to 8 p + 7 of row `row` of a
+//     mma_long_b(piece)           (column of b), p < 4
+//   MmaDeepA, MmaDeepB          mma_deep columns of an operand: mma_deep / mma_k tiles, `at`
+//   mma_load_deep_a(at),        as mma_load_a(at) and mma_load_b(at), columns that come together being those of MmaLongA
+//     mma_load_deep_b(at)         where mma_deep is 32
 // clang-format on
 #if defined(INGOT_GPU_SIM)
 #include "backend/gpu/target/sim.h"
@@ -157,4 +162,6 @@ GPU_FN float block_max(float value, float* room) {
 }
 
 }  // namespace ingot::gpu::GPU_TARGET
+
+#include "backend/gpu/mma.h"
 #endif

@@ -83,16 +83,6 @@ GPU_FN int64_t row_begin(const FewArgs& a, int64_t row, int column_byte) {
   return (row < a.out ? row : a.out - 1) * a.row_bytes + column_byte;
 }
 
-// 16 bytes, of which those from `left` on are not there.
-GPU_FN Bytes16 load_last(const uint8_t* from, int64_t left) {
-  Bytes16 value = {};
-  GPU_UNROLL
-  for (int b = 0; b < 16; ++b) {
-    if (b < left) value.at[b / 4] |= static_cast<uint32_t>(from[b]) << (b % 4 * 8);
-  }
-  return value;
-}
-
 template <Stored S>
 GPU_FN Span<S> fetch(const FewArgs& a, int64_t first_row, int span) {
   const auto* weight = static_cast<const uint8_t*>(a.weight);
@@ -108,7 +98,7 @@ GPU_FN Span<S> fetch(const FewArgs& a, int64_t first_row, int span) {
     const int64_t begin = row_begin(a, first_row + index / Span<S>::pieces, column_byte);
     const int64_t from = begin / 16 * 16 + index % Span<S>::pieces * 16;
     if (from >= begin + bytes) continue;
-    fetched.at[i] = from + 16 <= total ? load_once(weight + from) : load_last(weight + from, total - from);
+    fetched.at[i] = from + 16 <= total ? load_once(weight + from) : load_first(weight + from, total - from);
   }
   return fetched;
 }
@@ -256,14 +246,7 @@ GPU_FN void multiply_few(const FewArgs& a) {
     for (int w = group * a.splits; w < (group + 1) * a.splits; ++w) {
       sum += reinterpret_cast<const float*>(rooms.of_warp[w])[thread_index()];
     }
-    const int64_t at = token * a.out + row;
-    if (a.y_f32) {
-      float* y = static_cast<float*>(a.y) + at;
-      *y = a.accumulate ? *y + sum : sum;
-    } else {
-      Bf16* y = static_cast<Bf16*>(a.y) + at;
-      *y = from_float<Bf16>(a.accumulate ? to_float(*y) + sum : sum);
-    }
+    put_floats<1>(a.y, a.y_f32, token * a.out + row, {sum}, a.accumulate);
   }
 }
 

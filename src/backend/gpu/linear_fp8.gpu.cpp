@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "backend/gpu/fp8.h"
+#include "backend/gpu/matmul_tiles.h"
 #include "backend/gpu/mma8.h"
 
 namespace ingot::gpu {
@@ -29,7 +30,7 @@ namespace fp8_product {  // not an unnamed one: targets without the instructions
 inline constexpr int tile = 128;   // rows of a and columns of the result that a block multiplies
 inline constexpr int depth = 64;   // of k at a time
 inline constexpr int stride = 80;  // bytes between rows in shared memory: neighbours lie in other banks
-inline constexpr int threads = 256;
+inline constexpr int threads = tile_threads;
 inline constexpr int steps = depth / mma8_k;
 
 struct Tiles {
@@ -92,23 +93,16 @@ struct Columns {
   }
 };
 
-// Warps stand 2 x 4 (32 lanes) or 2 x 2 (64 lanes) over the block's tile.
-inline constexpr int warp_columns = threads / warp_width / 2;
-inline constexpr int tiles_m = tile / 2 / 16;
-inline constexpr int tiles_n = tile / warp_columns / 16;
-
 // `backward`: a is e5m2, and rows of b lie along k, their scales in a already.
 template <bool backward>
 GPU_FN void multiply(const LinearFp8Args& a) {
   GPU_SHARED(Tiles, shared);
   const int64_t first_row = static_cast<int64_t>(block_index()) * tile;
   const int64_t first_column = static_cast<int64_t>(block_index_y()) * tile;
-  const int warp_row = warp_index() / warp_columns * (tile / 2);
-  const int warp_column = warp_index() % warp_columns * (tile / warp_columns);
+  WarpSums<tile, tile> sums;
   // Of the warp's tiles, those that hold something of the result.
-  const int64_t left_m = a.m - first_row - warp_row;
-  const int64_t left_n = a.n - first_column - warp_column;
-  MmaSums sums[tiles_m][tiles_n] = {};
+  const int64_t left_m = a.m - first_row - sums.row();
+  const int64_t left_n = a.n - first_column - sums.column();
 
   Rows next_a;
   std::conditional_t<backward, Columns, Rows> next_b;
@@ -123,53 +117,40 @@ GPU_FN void multiply(const LinearFp8Args& a) {
       next_a.fetch(a.a, first_row, a.m, k0 + depth, a.k);
       next_b.fetch(a.b, first_column, a.n, k0 + depth, a.k);
     }
-    Mma8B b[tiles_n][steps];
+    Mma8B b[sums.tiles_n][steps];
     GPU_UNROLL
-    for (int j = 0; j < tiles_n; ++j) {
+    for (int j = 0; j < sums.tiles_n; ++j) {
       GPU_UNROLL
       for (int s = 0; s < steps; ++s) {
-        b[j][s] = mma8_load_b(shared.b + (warp_column + j * 16) * stride + s * mma8_k, stride);
+        b[j][s] = mma8_load_b(shared.b + (sums.column() + j * 16) * stride + s * mma8_k, stride);
       }
     }
     GPU_UNROLL
-    for (int i = 0; i < tiles_m; ++i) {
+    for (int i = 0; i < sums.tiles_m; ++i) {
       if (i * 16 >= left_m) break;
       Mma8A part[steps];
       GPU_UNROLL
       for (int s = 0; s < steps; ++s) {
-        part[s] = mma8_load_a(shared.a + (warp_row + i * 16) * stride + s * mma8_k, stride);
+        part[s] = mma8_load_a(shared.a + (sums.row() + i * 16) * stride + s * mma8_k, stride);
       }
       GPU_UNROLL
-      for (int j = 0; j < tiles_n; ++j) {
+      for (int j = 0; j < sums.tiles_n; ++j) {
         if (j * 16 >= left_n) continue;
         GPU_UNROLL
-        for (int s = 0; s < steps; ++s) mma8<backward>(sums[i][j], part[s], b[j][s]);
+        for (int s = 0; s < steps; ++s) mma8<backward>(sums.at[i][j], part[s], b[j][s]);
       }
     }
   }
-  GPU_UNROLL
-  for (int i = 0; i < tiles_m; ++i) {
-    GPU_UNROLL
-    for (int j = 0; j < tiles_n; ++j) {
-      GPU_UNROLL
-      for (int e = 0; e < MmaSums::count; ++e) {
-        const int64_t row = first_row + warp_row + i * 16 + mma_row(e);
-        const int64_t column = first_column + warp_column + j * 16 + mma_column(e);
-        if (row >= a.m || column >= a.n) continue;
-        float value = sums[i][j].at[e] * mma8_factor * fp8_row_scale(a.a, a.k, row);
-        if constexpr (!backward) value *= fp8_row_scale(a.b, a.k, column);
-        const int64_t at = row * a.n + column;
-        if (a.f32) {
-          float* result = static_cast<float*>(a.result) + at;
-          *result = a.accumulate ? *result + value : value;
-        } else {
-          Bf16* result = static_cast<Bf16*>(a.result) + at;
-          *result = from_float<Bf16>(a.accumulate ? to_float(*result) + value : value);
-        }
-      }
-    }
-  }
+  sums.template each<1>([&](int row_in_tile, int column_in_tile, Floats<1> sum) {
+    const int64_t row = first_row + row_in_tile;
+    const int64_t column = first_column + column_in_tile;
+    if (row >= a.m || column >= a.n) return;
+    sum.at[0] = sum.at[0] * mma8_factor * fp8_row_scale(a.a, a.k, row);
+    if constexpr (!backward) sum.at[0] *= fp8_row_scale(a.b, a.k, column);
+    put_floats(a.result, a.f32, row * a.n + column, sum, a.accumulate);
+  });
 }
+
 }  // namespace fp8_product
 
 // Targets without the instructions have kernels of the same names that nothing launches.

@@ -6,7 +6,8 @@
 // memory 16 bytes, 8 neighbours, stay together, and their place is turned within the row (of k's elements, or of as
 // many k) so that what lanes read together lies in other banks, without room between the rows.
 #include "backend/gpu/block_quant.h"
-#include "backend/gpu/matmul_any.h"
+#include "backend/gpu/matmul_f32.h"
+#include "backend/gpu/matmul_tiles.h"
 
 namespace ingot::gpu {
 
@@ -18,9 +19,11 @@ struct TileArgs {
   int64_t m, n, k;
   int64_t lda, ldb, ldc;
   int blocks_m, blocks_n;
-  Stored stored_b;  // of the kernels that decode b
-  bool packed_c;    // rows of c may be stored four elements at a time
-  bool c_f32;       // else bf16
+  Stored stored_b;          // of the kernels that decode b
+  bool across_a, across_b;  // of the kernels of any layout: stored [k, m], and [k, n]
+  bool packed_a, packed_b;  // rows as stored may be read 16 bytes at a time
+  bool packed_c;            // rows of c may be stored four elements at a time
+  bool c_f32;               // else bf16
   bool accumulate;
 };
 
@@ -38,6 +41,8 @@ GPU_KERNEL(gemm_tn_128, TileArgs, 256)
 GPU_KERNEL(gemm_tn_large, TileArgs, 256)
 GPU_KERNEL(gemm_nt_stored_64, TileArgs, 256)  // b is a weight of any storage
 GPU_KERNEL(gemm_nt_stored_128, TileArgs, 256)
+GPU_KERNEL(gemm_any_64, TileArgs, 256)  // any layout and alignment
+GPU_KERNEL(gemm_any_128, TileArgs, 256)
 
 namespace ingot::gpu {
 
@@ -52,7 +57,7 @@ constexpr size_t stage_bytes(int rows, int columns) { return static_cast<size_t>
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = tile_threads;
 constexpr int depth = tile_depth;
 constexpr int stages = async_groups + 1;
 // Columns of the large tiles: where copies wait in registers there is room for no more than 128.
@@ -67,55 +72,76 @@ GPU_FN int place_across(int k, int row) {
   return k * rows + ((row / 8) ^ (k % 8)) * 8 + row % 8;
 }
 
-// Pieces of 8 neighbours that a thread brings to a stage of `rows` rows.
-template <int rows>
-constexpr int pieces = rows * depth / 8 / threads;
-
 // An operand as memory has it: [rows, k], or [k, rows].
 struct Operand {
-  const Bf16* data;
+  const void* data;
   int64_t ld;
   int64_t first, rows;  // of the block's tile; of the operand
   int64_t k;
+  bool across, packed;  // what only some of the following ask for
+  Stored stored;
 };
 
-// Pieces copied as they are.
+// The pieces of 8 neighbours that a thread brings to a stage of `rows` rows, where memory has them.
+template <int rows>
+struct Pieces {
+  static constexpr int count = rows * depth / 8 / threads;
+
+  int lines;            // of memory (rows, or k) from a piece to the next one
+  int row, k;           // of the first, in the stage
+  const Bf16* from;     // it
+  int64_t round, step;  // elements to the next piece, and to the next stage
+  int64_t rows_left;    // of the operand, from the first piece
+  int64_t k_left;
+
+  GPU_FN Pieces(const Operand& operand, bool across) {
+    const int64_t ld = operand.ld;
+    const int line = across ? rows / 8 : depth / 8;  // pieces in a line
+    lines = threads / line;
+    row = across ? thread_index() % line * 8 : thread_index() / line;
+    k = across ? thread_index() / line : thread_index() % line * 8;
+    from = static_cast<const Bf16*>(operand.data) +
+           (across ? k * ld + operand.first + row : (operand.first + row) * ld + k);
+    round = lines * ld;
+    step = across ? depth * ld : depth;
+    rows_left = operand.rows - operand.first - row;
+    k_left = operand.k - k;
+  }
+  GPU_FN bool there(int p, bool across) const {
+    return across ? rows_left > 0 && k_left > p * lines : rows_left > p * lines && k_left > 0;
+  }
+  GPU_FN const Bf16* at(int p) const { return from + p * round; }
+  GPU_FN void next() {
+    from += step;
+    k_left -= depth;
+  }
+};
+
+// How an operand comes to shared memory. Each of these has `count` copies of its own under way, begins a stage (the
+// next one at each call) and finishes it once what lies between has been done.
+
+// Whole pieces, copied as they are.
 template <int rows, bool across>
 struct Copied {
   static constexpr bool turned = across;  // in shared memory
-  static constexpr int count = pieces<rows>;
-  static constexpr int line = across ? rows / 8 : depth / 8;  // pieces in a line of memory
-  static constexpr int lines = threads / line;                // that a round of the block's threads brings
+  static constexpr int count = Pieces<rows>::count;
 
-  const Bf16* from;
-  int64_t round, step;  // elements to the next round, and to the next stage
-  int64_t rows_left;    // from this thread's first piece
-  int64_t k_left;
+  Pieces<rows> pieces;
   int place;
 
-  GPU_FN explicit Copied(const Operand& operand) {
-    const int at = thread_index() / line;
-    const int piece = thread_index() % line * 8;
-    const int row = across ? piece : at;
-    const int k = across ? at : piece;
-    from = operand.data + (across ? k * operand.ld + operand.first + row : (operand.first + row) * operand.ld + k);
-    round = lines * operand.ld;
-    step = across ? depth * operand.ld : depth;
-    rows_left = operand.rows - operand.first - row;
-    k_left = operand.k - k;
-    place = across ? place_across<rows>(k, row) : place_along(row, k);
-  }
-  // The next stage, by copies from..., from + count - 1.
+  GPU_FN explicit Copied(const Operand& operand)
+      : pieces(operand, across),
+        place(across ? place_across<rows>(pieces.k, pieces.row) : place_along(pieces.row, pieces.k)) {}
+  // By copies first_copy..., first_copy + count - 1.
   template <class Copies>
   GPU_FN void begin(Copies& copies, int first_copy, Bf16* stage) {
     GPU_UNROLL
     for (int p = 0; p < count; ++p) {
-      const bool there = across ? rows_left > 0 && k_left > p * lines : rows_left > p * lines && k_left > 0;
-      copies.begin(first_copy + p, stage + place + p * lines * (across ? rows : depth), there ? from + p * round : from,
-                   there);
+      const bool there = pieces.there(p, across);
+      copies.begin(first_copy + p, stage + place + p * pieces.lines * (across ? rows : depth),
+                   there ? pieces.at(p) : pieces.from, there);
     }
-    from += step;
-    k_left -= depth;
+    pieces.next();
   }
   GPU_FN void finish(Bf16*) {}
 };
@@ -135,7 +161,7 @@ struct Turned {
   GPU_FN explicit Turned(const Operand& operand) : ld(operand.ld) {
     const int k = thread_index() % 16 * 2;
     const int row = thread_index() / 16 * 8;
-    from = operand.data + k * ld + operand.first + row;
+    from = static_cast<const Bf16*>(operand.data) + k * ld + operand.first + row;
     rows_left = operand.rows - operand.first - row;
     k_left = operand.k - k;
   }
@@ -173,22 +199,65 @@ struct Decoded {
   static constexpr bool turned = false;
   static constexpr int count = 0;
 
-  const TileArgs& a;
-  int64_t first;
+  Operand operand;
   int64_t k0 = 0;
 
-  GPU_FN explicit Decoded(const TileArgs& args, int64_t first_row) : a(args), first(first_row) {}
+  GPU_FN explicit Decoded(const Operand& b) : operand(b) {}
   template <class Copies>
   GPU_FN void begin(Copies&, int, Bf16*) {}
   GPU_FN void finish(Bf16* stage) {
-    for (int p = 0; p < pieces<rows>; ++p) {
+    for (int p = 0; p < Pieces<rows>::count; ++p) {
       const int row = (thread_index() + p * threads) / (depth / 8);
       const int k = thread_index() % (depth / 8) * 8;
+      const int64_t line = operand.first + row;
       Floats<8> values = {};
-      if (first + row < a.n && k0 + k < a.k) values = decode<8, 2>(a.stored_b, a.b, (first + row) * a.ldb + k0 + k);
+      if (line < operand.rows && k0 + k < operand.k) {
+        values = decode<8, 2>(operand.stored, operand.data, line * operand.ld + k0 + k);
+      }
       store_floats(stage + place_along(row, k), values);
     }
     k0 += depth;
+  }
+};
+
+// Any layout and alignment, through registers.
+template <int rows>
+struct Guarded {
+  static constexpr bool turned = false;
+  static constexpr int count = 0;
+
+  bool across, packed;
+  Pieces<rows> pieces;
+  Bytes16 held[Pieces<rows>::count];
+
+  GPU_FN explicit Guarded(const Operand& operand)
+      : across(operand.across), packed(operand.packed), pieces(operand, across) {}
+  template <class Copies>
+  GPU_FN void begin(Copies&, int, Bf16*) {
+    const int64_t left = across ? pieces.rows_left : pieces.k_left;  // elements there are of a piece
+    GPU_UNROLL
+    for (int p = 0; p < Pieces<rows>::count; ++p) {
+      held[p] = {};
+      if (!pieces.there(p, across)) continue;
+      const auto* from = reinterpret_cast<const uint16_t*>(pieces.at(p));
+      held[p] = packed && left >= 8 ? *reinterpret_cast<const Bytes16*>(from) : load_first(from, left);
+    }
+    pieces.next();
+  }
+  GPU_FN void finish(Bf16* stage) {
+    GPU_UNROLL
+    for (int p = 0; p < Pieces<rows>::count; ++p) {
+      if (across) {
+        const int row = pieces.row / 8 * 8;  // is known to be a multiple of 8: that needs fewer registers
+        GPU_UNROLL
+        for (int i = 0; i < 8; ++i) {
+          const auto bits = static_cast<uint16_t>(held[p].at[i / 2] >> (i % 2 * 16));
+          stage[place_along(row + i, pieces.k + p * pieces.lines)] = {bits};
+        }
+      } else {
+        *reinterpret_cast<Bytes16*>(stage + place_along(pieces.row + p * pieces.lines, pieces.k)) = held[p];
+      }
+    }
   }
 };
 
@@ -202,26 +271,6 @@ GPU_FN BlockPlace block_place(const TileArgs& a) {
   const int first = block_index() / strip * together;
   const int rows = a.blocks_m - first < together ? a.blocks_m - first : together;
   return {first + block_index() % strip % rows, block_index() % strip / rows};
-}
-
-// c's `count` neighbours in a row.
-template <int count>
-GPU_FN void put(const TileArgs& a, int64_t row, int64_t column, Floats<count> sums) {
-  if (row >= a.m || column >= a.n) return;
-  const int64_t at = row * a.ldc + column;
-  const auto whole = [&](auto* c) {
-    if (a.accumulate) {
-      const auto before = load_floats<count>(c);
-      GPU_UNROLL
-      for (int i = 0; i < count; ++i) sums.at[i] = before.at[i] + sums.at[i];
-    }
-    store_floats(c, sums);
-  };
-  if (a.c_f32) {
-    whole(static_cast<float*>(a.c) + at);
-  } else {
-    whole(static_cast<Bf16*>(a.c) + at);
-  }
 }
 
 // 16 rows, or columns, of a stage from `first` and k on.
@@ -246,17 +295,16 @@ GPU_FN MmaDeepB load_columns(const Bf16* stage, int first, int k) {
 }
 
 template <int rows, int columns, class A, class B>
-GPU_FN void multiply(const TileArgs& a, A from_a, B from_b, int64_t first_row, int64_t first_column) {
-  // Warps stand 2 x 4 (32 lanes) or 2 x 2 (64 lanes) over the tile.
-  constexpr int warp_columns = threads / warp_width / 2;
-  constexpr int tiles_m = rows / 2 / 16;
-  constexpr int tiles_n = columns / warp_columns / 16;
+GPU_FN void multiply(const TileArgs& a) {
   constexpr int copied = A::count + B::count;
   auto* const shared = dynamic_shared<Bf16>();
   const auto a_of = [&](int64_t step) { return shared + step % stages * ((rows + columns) * depth); };
   const auto b_of = [&](int64_t step) { return a_of(step) + rows * depth; };
-  const int warp_row = warp_index() / warp_columns * (rows / 2);
-  const int warp_column = warp_index() % warp_columns * (columns / warp_columns);
+  const BlockPlace place = block_place(a);
+  const int64_t first_row = place.row * rows;
+  const int64_t first_column = place.column * columns;
+  A from_a(Operand{a.a, a.lda, first_row, a.m, a.k, a.across_a, a.packed_a, Stored::bf16});
+  B from_b(Operand{a.b, a.ldb, first_column, a.n, a.k, a.across_b, a.packed_b, a.stored_b});
 
   AsyncCopies<(copied > 0 ? copied : 1)> copies[stages - 1];
   const auto begin = [&](int64_t step) {
@@ -270,7 +318,7 @@ GPU_FN void multiply(const TileArgs& a, A from_a, B from_b, int64_t first_row, i
     from_b.finish(b_of(step));
   };
 
-  MmaSums sums[tiles_m][tiles_n] = {};
+  WarpSums<rows, columns> sums;
   const int64_t steps = (a.k + depth - 1) / depth;
   GPU_UNROLL
   for (int step = 0; step < stages - 1; ++step) {
@@ -285,43 +333,36 @@ GPU_FN void multiply(const TileArgs& a, A from_a, B from_b, int64_t first_row, i
     const Bf16* const b_stage = b_of(step);
     GPU_UNROLL
     for (int k = 0; k < depth; k += mma_deep) {
-      MmaDeepB b[tiles_n];
+      MmaDeepB b[sums.tiles_n];
       GPU_UNROLL
-      for (int j = 0; j < tiles_n; ++j) b[j] = load_columns<columns, B::turned>(b_stage, warp_column + j * 16, k);
+      for (int j = 0; j < sums.tiles_n; ++j)
+        b[j] = load_columns<columns, B::turned>(b_stage, sums.column() + j * 16, k);
       GPU_UNROLL
-      for (int i = 0; i < tiles_m; ++i) {
-        const MmaDeepA part = load_rows<rows, A::turned>(a_stage, warp_row + i * 16, k);
+      for (int i = 0; i < sums.tiles_m; ++i) {
+        const MmaDeepA part = load_rows<rows, A::turned>(a_stage, sums.row() + i * 16, k);
         GPU_UNROLL
-        for (int j = 0; j < tiles_n; ++j) {
+        for (int j = 0; j < sums.tiles_n; ++j) {
           GPU_UNROLL
-          for (int t = 0; t < mma_deep / mma_k; ++t) mma(sums[i][j], part.at[t], b[j].at[t]);
+          for (int t = 0; t < mma_deep / mma_k; ++t) mma(sums.at[i][j], part.at[t], b[j].at[t]);
         }
       }
     }
     finish(step + stages - 1);
   }
 
-  constexpr int together = mma_neighbours;
-  GPU_UNROLL
-  for (int i = 0; i < tiles_m; ++i) {
-    GPU_UNROLL
-    for (int j = 0; j < tiles_n; ++j) {
+  sums.template each<mma_neighbours>([&](int row, int column, const Floats<mma_neighbours>& values) {
+    const int64_t r = first_row + row;
+    const int64_t c = first_column + column;
+    const auto put = [&](int64_t column_of, const auto& some) {
+      if (r < a.m && column_of < a.n) put_floats(a.c, a.c_f32, r * a.ldc + column_of, some, a.accumulate);
+    };
+    if (a.packed_c) {
+      put(c, values);
+    } else {
       GPU_UNROLL
-      for (int e = 0; e < MmaSums::count; e += together) {
-        const int64_t row = first_row + warp_row + i * 16 + mma_row(e);
-        const int64_t column = first_column + warp_column + j * 16 + mma_column(e);
-        if (a.packed_c) {
-          Floats<together> values;
-          GPU_UNROLL
-          for (int x = 0; x < together; ++x) values.at[x] = sums[i][j].at[e + x];
-          put<together>(a, row, column, values);
-        } else {
-          GPU_UNROLL
-          for (int x = 0; x < together; ++x) put<1>(a, row, column + x, {sums[i][j].at[e + x]});
-        }
-      }
+      for (int x = 0; x < mma_neighbours; ++x) put(c + x, Floats<1>{values.at[x]});
     }
-  }
+  });
 }
 
 template <bool wanted, class Yes, class No>
@@ -332,26 +373,13 @@ template <class Yes, class No>
 struct Choose<false, Yes, No> {
   using Type = No;
 };
-// How an operand comes to shared memory: turned on the way where the device has no loads that turn it.
+// Whole pieces are turned on the way where the device has no loads that turn it.
 template <int rows, bool across>
 using Way = typename Choose<across && !mma_transposes, Turned<rows>, Copied<rows, across>>::Type;
 
 template <int rows, int columns, bool a_across, bool b_across>
 GPU_FN void multiply_copied(const TileArgs& a) {
-  const BlockPlace place = block_place(a);
-  const int64_t row = place.row * rows;
-  const int64_t column = place.column * columns;
-  multiply<rows, columns>(a, Way<rows, a_across>(Operand{static_cast<const Bf16*>(a.a), a.lda, row, a.m, a.k}),
-                          Way<columns, b_across>(Operand{static_cast<const Bf16*>(a.b), a.ldb, column, a.n, a.k}), row,
-                          column);
-}
-template <int rows, int columns>
-GPU_FN void multiply_stored(const TileArgs& a) {
-  const BlockPlace place = block_place(a);
-  const int64_t row = place.row * rows;
-  const int64_t column = place.column * columns;
-  multiply<rows, columns>(a, Copied<rows, false>(Operand{static_cast<const Bf16*>(a.a), a.lda, row, a.m, a.k}),
-                          Decoded<columns>(a, column), row, column);
+  multiply<rows, columns, Way<rows, a_across>, Way<columns, b_across>>(a);
 }
 
 }  // namespace
@@ -365,8 +393,10 @@ GPU_KERNEL_BODY(gemm_nn_large, TileArgs) { multiply_copied<128, large_columns, f
 GPU_KERNEL_BODY(gemm_tn_64, TileArgs) { multiply_copied<64, 64, true, true>(a); }
 GPU_KERNEL_BODY(gemm_tn_128, TileArgs) { multiply_copied<128, 128, true, true>(a); }
 GPU_KERNEL_BODY(gemm_tn_large, TileArgs) { multiply_copied<128, large_columns, true, true>(a); }
-GPU_KERNEL_BODY(gemm_nt_stored_64, TileArgs) { multiply_stored<64, 64>(a); }
-GPU_KERNEL_BODY(gemm_nt_stored_128, TileArgs) { multiply_stored<128, 128>(a); }
+GPU_KERNEL_BODY(gemm_nt_stored_64, TileArgs) { multiply<64, 64, Copied<64, false>, Decoded<64>>(a); }
+GPU_KERNEL_BODY(gemm_nt_stored_128, TileArgs) { multiply<128, 128, Copied<128, false>, Decoded<128>>(a); }
+GPU_KERNEL_BODY(gemm_any_64, TileArgs) { multiply<64, 64, Guarded<64>, Guarded<64>>(a); }
+GPU_KERNEL_BODY(gemm_any_128, TileArgs) { multiply<128, 128, Guarded<128>, Guarded<128>>(a); }
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -393,6 +423,7 @@ constexpr Form nt{&gemm_nt_64, &gemm_nt_128, &gemm_nt_large};
 constexpr Form nn{&gemm_nn_64, &gemm_nn_128, &gemm_nn_large};
 constexpr Form tn{&gemm_tn_64, &gemm_tn_128, &gemm_tn_large};
 constexpr Form nt_stored{&gemm_nt_stored_64, &gemm_nt_stored_128, nullptr};
+constexpr Form any{&gemm_any_64, &gemm_any_128, nullptr};
 
 void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
   const Tuning& tuning = tuning_of(device_of(context));
@@ -422,17 +453,21 @@ TileArgs tile_args(const MatrixProduct& p) {
           .lda = p.lda,
           .ldb = p.ldb,
           .ldc = p.ldc,
+          .across_a = p.transpose_a,
+          .across_b = !p.transpose_b,
+          .packed_a = aligned(p.a) && p.lda % 8 == 0,
+          .packed_b = aligned(p.b) && p.ldb % 8 == 0,
           .packed_c = aligned(p.c) && p.n % 4 == 0 && p.ldc % 4 == 0,
           .c_f32 = p.out == DType::f32,
           .accumulate = p.accumulate};
 }
 
 void multiply(ops::Context& context, const MatrixProduct& p) {
-  const bool tn_form = p.transpose_a && !p.transpose_b;
-  const bool whole = p.in == DType::bf16 && p.k > 0 && in_packs(p.a, p.lda, p.transpose_a ? p.m : p.k) &&
-                     in_packs(p.b, p.ldb, p.transpose_b ? p.k : p.n);
-  if (!whole || (p.transpose_a && p.transpose_b)) return multiply_any(context, p);
-  launch_tiles(context, tn_form ? tn : p.transpose_b ? nt : nn, tile_args(p));
+  if (p.in == DType::f32) return multiply_f32(context, p);
+  const bool whole =
+      p.k > 0 && in_packs(p.a, p.lda, p.transpose_a ? p.m : p.k) && in_packs(p.b, p.ldb, p.transpose_b ? p.k : p.n);
+  const Form& form = !whole || (p.transpose_a && p.transpose_b) ? any : p.transpose_a ? tn : p.transpose_b ? nt : nn;
+  launch_tiles(context, form, tile_args(p));
 }
 
 // With a weight that must be decoded: few tokens have its tiles decoded by every block of them; for more it is decoded

@@ -71,6 +71,18 @@ GPU_FN void store_pack(T* address, const Pack<T, N>& pack) {
 template <class T>
 inline constexpr int pack_elements = 16 / static_cast<int>(sizeof(T));
 
+// The first `count` elements from any address on, as many as 16 bytes hold and no more; zeros after them.
+template <class T>
+GPU_FN Bytes16 load_first(const T* from, int64_t count) {
+  constexpr int of_word = 4 / static_cast<int>(sizeof(T));
+  Bytes16 value = {};
+  GPU_UNROLL
+  for (int i = 0; i < pack_elements<T>; ++i) {
+    if (i < count) value.at[i / of_word] |= static_cast<uint32_t>(from[i]) << (i % of_word * 32 / of_word);
+  }
+  return value;
+}
+
 // V neighbours as fp32: of any element type, moved at most 16 bytes at a time.
 template <int V>
 struct Floats {
@@ -93,6 +105,24 @@ GPU_FN void store_floats(T* address, const Floats<V>& values) {
     Pack<T, step> pack;
     for (int i = 0; i < step; ++i) pack.at[i] = from_float<T>(values.at[begin + i]);
     store_pack<T, step>(address + begin, pack);
+  }
+}
+
+// From to[at] on (+)= values, `to` being f32 or else bf16: summed in fp32, rounded once.
+template <int V>
+GPU_FN void put_floats(void* to, bool f32, int64_t at, Floats<V> values, bool accumulate) {
+  const auto put = [&](auto* address) {
+    if (accumulate) {
+      const auto before = load_floats<V>(address);
+      GPU_UNROLL
+      for (int i = 0; i < V; ++i) values.at[i] = before.at[i] + values.at[i];
+    }
+    store_floats(address, values);
+  };
+  if (f32) {
+    put(static_cast<float*>(to) + at);
+  } else {
+    put(static_cast<Bf16*>(to) + at);
   }
 }
 

@@ -238,14 +238,6 @@ template <class At>
 GPU_FN MmaB mma_load_b_transposed(At at) {
   return {mma_load_transposed(at)};
 }
-template <class T>
-GPU_FN MmaA mma_load_a(const T* tile, int stride) {
-  return mma_load_a([=](int row, int k) { return tile + row * stride + k; });
-}
-template <class T>
-GPU_FN MmaB mma_load_b(const T* tile, int stride) {
-  return mma_load_b([=](int column, int k) { return tile + column * stride + k; });
-}
 GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
 #if defined(__GFX9__)
   uint32_t pairs[mma_k / 8];
@@ -271,65 +263,14 @@ GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
   return {__builtin_bit_cast(MmaOperand, pairs)};
 #endif
 }
-struct MmaLongA {
-  MmaA at[32 / mma_k];
-};
-struct MmaLongB {
-  MmaB at[32 / mma_k];
-};
 // A lane has one row: a quarter of its 32 columns, or (RDNA 3) all of them.
-template <class Tile, class Piece>
-GPU_FN void mma_pieces(Tile (&tiles)[32 / mma_k], Piece piece) {
+GPU_FN int mma_piece_row(int) { return thread_index() % 16; }
 #if defined(__GFX9__)
-  const Bytes16 mine[1] = {__builtin_bit_cast(Bytes16, piece(thread_index() % 16, thread_index() % 64 / 16))};
+GPU_FN int mma_piece(int) { return thread_index() % 64 / 16; }
+inline constexpr int mma_deep = 32;  // 16 bytes a lane at a time: of CDNA 2 and 3 for two instructions
 #else
-  Bytes16 mine[4];
-  GPU_UNROLL
-  for (int p = 0; p < 4; ++p) mine[p] = __builtin_bit_cast(Bytes16, piece(thread_index() % 16, p));
-#endif
-  static_assert(sizeof(mine) == sizeof(tiles));
-  __builtin_memcpy(&tiles, &mine, sizeof(mine));
-}
-template <class Piece>
-GPU_FN MmaLongA mma_long_a(Piece piece) {
-  MmaLongA a;
-  mma_pieces(a.at, piece);
-  return a;
-}
-template <class Piece>
-GPU_FN MmaLongB mma_long_b(Piece piece) {
-  MmaLongB b;
-  mma_pieces(b.at, piece);
-  return b;
-}
-#if defined(__GFX9__)  // 16 bytes a lane at a time: of CDNA 2 and 3 for two instructions
-inline constexpr int mma_deep = 32;
-using MmaDeepA = MmaLongA;
-using MmaDeepB = MmaLongB;
-template <class At>
-GPU_FN MmaDeepA mma_load_deep_a(At at) {
-  return mma_long_a([=](int row, int p) { return *reinterpret_cast<const Bytes16*>(at(row, 8 * p)); });
-}
-template <class At>
-GPU_FN MmaDeepB mma_load_deep_b(At at) {
-  return mma_long_b([=](int column, int p) { return *reinterpret_cast<const Bytes16*>(at(column, 8 * p)); });
-}
-#else
+GPU_FN int mma_piece(int p) { return p; }
 inline constexpr int mma_deep = 16;
-struct MmaDeepA {
-  MmaA at[1];
-};
-struct MmaDeepB {
-  MmaB at[1];
-};
-template <class At>
-GPU_FN MmaDeepA mma_load_deep_a(At at) {
-  return {{mma_load_a(at)}};
-}
-template <class At>
-GPU_FN MmaDeepB mma_load_deep_b(At at) {
-  return {{mma_load_b(at)}};
-}
 #endif
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
 #if defined(__gfx950__)

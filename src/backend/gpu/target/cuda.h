@@ -158,64 +158,14 @@ GPU_FN MmaB mma_load_b_transposed(At at) {
                : "memory");
   return b;
 }
-template <class T>
-GPU_FN MmaA mma_load_a(const T* tile, int stride) {
-  return mma_load_a([=](int row, int k) { return tile + row * stride + k; });
-}
-template <class T>
-GPU_FN MmaB mma_load_b(const T* tile, int stride) {
-  return mma_load_b([=](int column, int k) { return tile + column * stride + k; });
-}
 GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
   const float(&at)[8] = sums[0].at;
   return {{pack_bf16(at[0], at[1]), pack_bf16(at[2], at[3]), pack_bf16(at[4], at[5]), pack_bf16(at[6], at[7])}};
 }
 // A lane has rows l / 4 and l / 4 + 8, and of four lanes each 8 columns: 4 of them in each tile.
-struct MmaLongA {
-  MmaA at[2];
-};
-struct MmaLongB {
-  MmaB at[2];
-};
-template <class Piece>
-GPU_FN MmaLongA mma_long_a(Piece piece) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  MmaLongA a;
-  GPU_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    const auto words = __builtin_bit_cast(Bytes16, piece(lane / 4 + 8 * r, lane % 4));
-    GPU_UNROLL
-    for (int w = 0; w < 4; ++w) a.at[w / 2].at[r + w % 2 * 2] = words.at[w];
-  }
-  return a;
-}
-template <class Piece>
-GPU_FN MmaLongB mma_long_b(Piece piece) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  MmaLongB b;
-  GPU_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    const auto words = __builtin_bit_cast(Bytes16, piece(lane / 4 + 8 * r, lane % 4));
-    GPU_UNROLL
-    for (int w = 0; w < 4; ++w) b.at[w / 2].at[2 * r + w % 2] = words.at[w];
-  }
-  return b;
-}
+GPU_FN int mma_piece_row(int p) { return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * p; }
+GPU_FN int mma_piece(int) { return static_cast<int>(threadIdx.x) % 4; }
 inline constexpr int mma_deep = 16;
-struct MmaDeepA {
-  MmaA at[1];
-};
-struct MmaDeepB {
-  MmaB at[1];
-};
-template <class At>
-GPU_FN MmaDeepA mma_load_deep_a(At at) {
-  return {{mma_load_a(at)}};
-}
-template <class At>
-GPU_FN MmaDeepB mma_load_deep_b(At at) {
-  return {{mma_load_b(at)}};
-}
 GPU_FN void mma_half(float* c, const MmaA& a, uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

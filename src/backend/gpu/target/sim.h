@@ -221,82 +221,20 @@ GPU_FN MmaB mma_load_b_transposed(At at) {
     b.at[i] = mma_element<mma_asked_transposed>(at, mma_b_k(lane, i), mma_b_column(lane, i));
   return b;
 }
-template <class T>
-GPU_FN MmaA mma_load_a(const T* tile, int stride) {
-  return mma_load_a([=](int row, int k) { return tile + row * stride + k; });
-}
-template <class T>
-GPU_FN MmaB mma_load_b(const T* tile, int stride) {
-  return mma_load_b([=](int column, int k) { return tile + column * stride + k; });
-}
 // A lane's sums are at the places of its part of a: the same rows and, as k, the same columns.
 GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
   MmaA a;
   for (int i = 0; i < mma_parts; ++i) a.at[i] = static_cast<uint16_t>(pack_bf16(sums[0].at[i], 0.0F));
   return a;
 }
-struct MmaLongA {
-  MmaA at[2];
-};
-struct MmaLongB {
-  MmaB at[2];
-};
 #if INGOT_GPU_SIM == 32
+GPU_FN int mma_piece_row(int p) { return thread_index() % 32 / 4 + 8 * p; }
+GPU_FN int mma_piece(int) { return thread_index() % 4; }
 inline constexpr int mma_deep = 16;
-struct MmaDeepA {
-  MmaA at[1];
-};
-struct MmaDeepB {
-  MmaB at[1];
-};
-template <class At>
-GPU_FN MmaDeepA mma_load_deep_a(At at) {
-  return {{mma_load_a(at)}};
-}
-template <class At>
-GPU_FN MmaDeepB mma_load_deep_b(At at) {
-  return {{mma_load_b(at)}};
-}
-template <class Piece>
-GPU_FN MmaLongA mma_long_a(Piece piece) {
-  const int lane = thread_index() % warp_width;
-  MmaLongA a;
-  for (int r = 0; r < 2; ++r) {
-    const auto words = __builtin_bit_cast(Bytes16, piece(lane / 4 + 8 * r, lane % 4));
-    for (int w = 0; w < 4; ++w) std::memcpy(a.at[w / 2].at + 2 * r + w % 2 * 4, words.at + w, 4);
-  }
-  return a;
-}
-template <class Piece>
-GPU_FN MmaLongB mma_long_b(Piece piece) {
-  const int lane = thread_index() % warp_width;
-  MmaLongB b;
-  for (int r = 0; r < 2; ++r) {
-    const auto words = __builtin_bit_cast(Bytes16, piece(lane / 4 + 8 * r, lane % 4));
-    for (int w = 0; w < 4; ++w) std::memcpy(b.at[w / 2].at + 4 * r + w % 2 * 2, words.at + w, 4);
-  }
-  return b;
-}
 #else
-template <class Piece>
-GPU_FN MmaLongA mma_long_a(Piece piece) {
-  return __builtin_bit_cast(MmaLongA, piece(thread_index() % 16, thread_index() % 64 / 16));
-}
-template <class Piece>
-GPU_FN MmaLongB mma_long_b(Piece piece) {
-  return __builtin_bit_cast(MmaLongB, piece(thread_index() % 16, thread_index() % 64 / 16));
-}
+GPU_FN int mma_piece_row(int) { return thread_index() % 16; }
+GPU_FN int mma_piece(int) { return thread_index() % 64 / 16; }
 inline constexpr int mma_deep = 32;
-using MmaDeepA = MmaLongA;
-using MmaDeepB = MmaLongB;
-template <class At>
-GPU_FN MmaDeepA mma_load_deep_a(At at) {
-  return mma_long_a([=](int row, int p) { return *reinterpret_cast<const Bytes16*>(at(row, 8 * p)); });
-}
-template <class At>
-GPU_FN MmaDeepB mma_load_deep_b(At at) {
-  return mma_long_b([=](int column, int p) { return *reinterpret_cast<const Bytes16*>(at(column, 8 * p)); });
-}
 #endif
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
   struct Part {

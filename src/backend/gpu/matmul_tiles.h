@@ -1,0 +1,45 @@
+// What products by tiles on the matrix cores have in common: blocks of 256 threads, whose warps stand 2 x 4 (32 lanes)
+// or 2 x 2 (64 lanes) over the block's tile. Kernel passes only.
+#pragma once
+
+#include "backend/gpu/number.h"
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+
+inline constexpr int tile_threads = 256;
+
+// A warp's part of the sums of a tile of rows x columns.
+template <int rows, int columns>
+struct WarpSums {
+  static constexpr int abreast = tile_threads / warp_width / 2;
+  static constexpr int tiles_m = rows / 2 / 16;
+  static constexpr int tiles_n = columns / abreast / 16;
+
+  MmaSums at[tiles_m][tiles_n] = {};
+
+  // Of the first, in the block's tile.
+  GPU_FN static int row() { return warp_index() / abreast * (rows / 2); }
+  GPU_FN static int column() { return warp_index() % abreast * (columns / abreast); }
+
+  // put(row, column, Floats<count>) for all of them, `count` neighbours of a row at a time: 1 or mma_neighbours.
+  template <int count, class Put>
+  GPU_FN void each(Put put) const {
+    GPU_UNROLL
+    for (int i = 0; i < tiles_m; ++i) {
+      GPU_UNROLL
+      for (int j = 0; j < tiles_n; ++j) {
+        GPU_UNROLL
+        for (int e = 0; e < MmaSums::count; e += count) {
+          Floats<count> values;
+          GPU_UNROLL
+          for (int x = 0; x < count; ++x) values.at[x] = at[i][j].at[e + x];
+          put(row() + i * 16 + mma_row(e), column() + j * 16 + mma_column(e), values);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace ingot::gpu::GPU_TARGET
+#endif
