@@ -5,6 +5,8 @@
 // A stage is 32 columns of k: two or four matrix instructions for each pair of operands between two barriers. In shared
 // memory 16 bytes, 8 neighbours, stay together, and their place is turned within the row (of k's elements, or of as
 // many k) so that what lanes read together lies in other banks, without room between the rows.
+#include <type_traits>
+
 #include "backend/gpu/block_quant.h"
 #include "backend/gpu/matmul_f32.h"
 #include "backend/gpu/matmul_tiles.h"
@@ -365,17 +367,9 @@ GPU_FN void multiply(const TileArgs& a) {
   });
 }
 
-template <bool wanted, class Yes, class No>
-struct Choose {
-  using Type = Yes;
-};
-template <class Yes, class No>
-struct Choose<false, Yes, No> {
-  using Type = No;
-};
 // Whole pieces are turned on the way where the device has no loads that turn it.
 template <int rows, bool across>
-using Way = typename Choose<across && !mma_transposes, Turned<rows>, Copied<rows, across>>::Type;
+using Way = std::conditional_t<across && !mma_transposes, Turned<rows>, Copied<rows, across>>;
 
 template <int rows, int columns, bool a_across, bool b_across>
 GPU_FN void multiply_copied(const TileArgs& a) {

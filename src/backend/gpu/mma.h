@@ -21,8 +21,8 @@ using MmaLongB = MmaTiles<MmaB, 32>;
 using MmaDeepA = MmaTiles<MmaA, mma_deep>;
 using MmaDeepB = MmaTiles<MmaB, mma_deep>;
 
-// Tiles of the pieces that a lane has. Those of one row are its tiles as they are; of two rows (mma.sync) a tile has
-// `row_step` words from the one to the other, and as many from the lower half of its columns to the upper as are left.
+// Tiles of the pieces that a lane has. Those of one row are its tiles as they are. Of two rows (mma.sync) a tile has
+// four words: `row_step` from one row to the other, 3 - row_step from the lower half of its columns to the upper.
 template <class Tiles, int row_step, class Piece>
 GPU_FN Tiles mma_tiles_of(Piece piece) {
   constexpr int pieces = static_cast<int>(sizeof(Tiles) / 16);
