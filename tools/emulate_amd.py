@@ -10,7 +10,8 @@ leaves with what the simulation of 64 lanes leaves. By hand, when kernels, fragm
 CHECKOUT is a working tree of tinygrad's repository (tinygrad/tinygrad on GitHub; a9069c177a9d of August 2026 made
 the table); its emulator, test/mockgpu/amd, is not in the package on PyPI. Needs numpy, llvm-objdump-22, and
 clang-19 for what the emulator compiles. --kernels REGEX and --targets choose. A kernel that the emulator cannot take is
-in the table with the reason. Exit status 1 when a result differs by more than the op's tolerance.
+in the table with the reason. Exit status 1 when a result differs by more than the op's tolerance. Where the emulator is
+not as a device is, MENDS changes its text in memory, and gfx942 gets its own fp8.
 
 For each kernel there is one launch of the op table (tests/backend/gpu/record), its memory mapped where it was. The
 emulator starts shared memory as zeros and runs the waves of a block in turns, barrier to barrier: what a device does at
@@ -180,7 +181,10 @@ MENDS = (
     # What goes to shared memory, and factors of v_mfma, may be in accumulation registers: `acc`, a bit for each factor.
     ("ctx.rvgpr_dyn(vdata_reg", 8, "(ctx.raccvgpr_dyn if use_acc else ctx.rvgpr_dyn)(vdata_reg"),
     ("ctx.rvgpr_dyn(data1_reg", 3, "(ctx.raccvgpr_dyn if use_acc else ctx.rvgpr_dyn)(data1_reg"),
-    ("ctx.rvgpr_dyn(off - ", 1, "(ctx.raccvgpr_dyn if _iattr(inst, 'acc') >> (base > 0) & 1 else ctx.rvgpr_dyn)(off - "),
+    (
+        "ctx.rvgpr_dyn(off - ", 1,
+        "(ctx.raccvgpr_dyn if _iattr(inst, 'acc') >> (base > 0) & 1 else ctx.rvgpr_dyn)(off - ",
+    ),
 )
 
 
@@ -203,12 +207,31 @@ def emulator(checkout):
     return emu
 
 
+def fnuz(emu, exponent_bits, bias):
+    """fp8 codes to fp32 as gfx942 has them: another bias than elsewhere, no infinity, and 0x80 is the one NaN."""
+    u32, f32 = emu.dtypes.uint32, emu.dtypes.float32
+    digits = 7 - exponent_bits
+
+    def decode(value):
+        code = value.cast(u32) & emu._c(0xFF)
+        sign, digit = (code >> emu._c(7)) << emu._c(31), code & emu._c((1 << digits) - 1)
+        exponent = (code >> emu._c(digits)) & emu._c((1 << exponent_bits) - 1)
+        normal = (exponent + emu._c(127 - bias)) << emu._c(23) | digit << emu._c(23 - digits)
+        below = (digit.cast(f32) * emu.UOp.const(2.0 ** (1 - bias - digits), f32)).bitcast(u32)
+        bits = sign | exponent.eq(emu._c(0)).where(below, normal)
+        return code.eq(emu._c(0x80)).where(emu._c(0x7FC00000), bits).bitcast(f32)
+
+    return decode
+
+
 def worker(options):
     """Reads launches, a JSON line each, and answers with lines. A process of its own, since wrong addresses end it."""
     emu = emulator(options.tinygrad)
     for line in sys.stdin:
         launch = json.loads(line)
         launch["args"] = bytes.fromhex(launch["args"])
+        if launch["target"] == "gfx942":  # a worker has launches of one target
+            emu._FUNCS.update(fp8_to_f32=fnuz(emu, 4, 8), bf8_to_f32=fnuz(emu, 5, 16))
         try:
             answer = run_kernel(emu, launch, options.launches, options.code)
         except Exception as error:  # whatever the emulator does not know
