@@ -18,6 +18,12 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 find_package(Boost REQUIRED COMPONENTS context)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+# What MDS shards are compressed with and hashed by, besides.
+find_package(BZip2 REQUIRED)
+pkg_check_modules(BROTLI REQUIRED IMPORTED_TARGET libbrotlienc libbrotlidec)
+find_path(SNAPPY_INCLUDE_DIR snappy-c.h REQUIRED)
+find_library(SNAPPY_LIBRARY snappy REQUIRED)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # headers only
 # Not through pkg-config: Debian's file also links the trainer.
 find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h REQUIRED)
 find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)

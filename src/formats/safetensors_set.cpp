@@ -2,37 +2,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "formats/printable.h"
+#include "formats/unique_json.h"
 
 namespace ingot::formats {
 namespace {
-
-// Refuses a key that occurs twice in the same object: a parsed value would keep only the last one.
-nlohmann::json parse_unique(const std::string& text, const std::string& source) {
-  std::vector<std::unordered_set<std::string>> keys;
-  const auto callback = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    if (depth > 8) throw_error(ErrorKind::corrupt, "{}: nested too deep for an index", source);
-    if (event == nlohmann::json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == nlohmann::json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == nlohmann::json::parse_event_t::key) {
-      const std::string& key = value.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) {
-        throw_error(ErrorKind::corrupt, "{}: duplicate key {}", source, printable(key));
-      }
-    }
-    return true;
-  };
-  try {
-    return nlohmann::json::parse(text, callback);
-  } catch (const nlohmann::json::exception&) {
-    throw_error(ErrorKind::corrupt, "{}: not valid UTF-8 JSON", source);
-  }
-}
 
 bool is_plain_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
@@ -49,7 +25,7 @@ uint64_t total_size(const nlohmann::json& document) {
 
 SafetensorsIndex read_safetensors_index(const std::filesystem::path& path) {
   const std::string source = path.string();
-  const nlohmann::json document = parse_unique(read_file(path), source);
+  const nlohmann::json document = parse_unique_json(read_file(path), source);
   if (!document.is_object()) throw_error(ErrorKind::corrupt, "{}: not a JSON object", source);
   const auto map = document.find("weight_map");
   if (map == document.end() || !map->is_object()) throw_error(ErrorKind::corrupt, "{}: no object weight_map", source);

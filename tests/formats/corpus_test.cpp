@@ -14,6 +14,7 @@ TEST(Corpus, Safetensors) { replay("safetensors", fuzz::read_safetensors); }
 TEST(Corpus, Gguf) { replay("gguf", fuzz::read_gguf); }
 TEST(Corpus, Megatron) { replay("megatron", fuzz::read_megatron); }
 TEST(Corpus, Npy) { replay("npy", fuzz::read_npy); }
+TEST(Corpus, Mds) { replay("mds", fuzz::read_mds); }
 
 }  // namespace
 }  // namespace ingot::formats

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "formats/compression.h"
 #include "formats/gguf.h"
+#include "formats/mds.h"
 #include "formats/megatron.h"
 #include "formats/npy.h"
 #include "formats/safetensors.h"
@@ -98,6 +101,36 @@ inline bool read_megatron(std::span<const std::byte> bytes) {
       touch(file.bytes(i));
       read.resize(static_cast<size_t>(file.length(i)));
       if (holds_tokens(file.dtype())) file.read(i, 0, read);
+    }
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::internal) throw;
+    return false;
+  }
+}
+
+// An index.json, a zero byte, and the first shard that it names.
+inline bool read_mds(std::span<const std::byte> bytes) {
+  const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view index = all.substr(0, all.find('\0'));
+  try {
+    const std::vector<MdsShardInfo> shards = parse_mds_index(index, "fuzz");
+    if (parse_mds_index(mds_index_text(shards), "again").size() != shards.size()) std::abort();
+    if (shards.empty() || index.size() == all.size()) return false;
+    bytes = bytes.subspan(index.size() + 1);
+    std::string unpacked;
+    if (!shards[0].compression.empty()) {
+      if (shards[0].raw.bytes > (uint64_t{1} << 20)) return false;
+      unpacked = decompress(shards[0].compression, bytes, shards[0].raw.bytes, "fuzz");
+      bytes = std::as_bytes(std::span(unpacked));
+    }
+    const MdsShard shard(bytes, shards[0], "fuzz");
+    for (int64_t i = 0; i < shard.num_samples(); ++i) {
+      const std::vector<std::string_view> values = shard.sample(i);
+      for (size_t c = 0; c < values.size(); ++c) {
+        touch(std::as_bytes(std::span(values[c])));
+        check_mds_value(shards[0].columns[c].encoding, values[c]);
+      }
     }
     return true;
   } catch (const Error& error) {

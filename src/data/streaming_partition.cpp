@@ -1,0 +1,153 @@
+#include "data/streaming_partition.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace ingot::data {
+
+namespace {
+
+constexpr int64_t most_samples = int64_t{1} << 32;  // of an epoch: 32 GiB of memory
+
+bool one_divides(int64_t a, int64_t b) { return a % b == 0 || b % a == 0; }
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The epoch's samples in the order of consumption: the first of each canonical node, then the second of each, ...
+class Rows {
+ public:
+  Rows(int64_t num_samples, int64_t canonical, int64_t nodes)
+      : n_(num_samples), canonical_(canonical), length_(ceil_div(num_samples, canonical)) {
+    if (canonical < nodes) {
+      ratio_ = nodes / canonical;
+      padding_ = (ratio_ - length_ % ratio_) % ratio_;
+    }
+    // Fewer samples than nodes: they are gone through again and again.
+    repeats_ = n_ < canonical || (n_ == canonical && canonical < nodes);
+    // The padding is a copy of what stands this far before it; a row of one value is copied into all of it.
+    if (!repeats_ && padding_ > 0) {
+      const int64_t end = length_ + padding_ - padding_ - ratio_ + 1;
+      const int64_t begin = std::max<int64_t>(end - padding_, 0);
+      source_ = begin;
+      source_size_ = std::max<int64_t>(end, 0) - begin;
+      if (source_size_ != padding_ && source_size_ != 1) {
+        throw_hint(ErrorKind::usage, "use fewer physical nodes, or as many canonical ones",
+                   "{} samples cannot be shared out over {} canonical and {} physical nodes", n_, canonical_, nodes);
+      }
+    }
+  }
+
+  int64_t total() const { return canonical_ * (length_ + padding_); }
+
+  int64_t at(int64_t place) const {
+    const int64_t row = place % canonical_;
+    int64_t column = place / canonical_;
+    if (repeats_) return (row * (length_ + padding_) + column) % n_;
+    if (column >= length_) column = source_ + (source_size_ == 1 ? 0 : column - length_);
+    const int64_t begin = row * n_ / canonical_;
+    const int64_t end = (row + 1) * n_ / canonical_;
+    return begin + column - (column == length_ - 1 && end - begin < length_ ? 1 : 0);
+  }
+
+ private:
+  int64_t n_, canonical_, length_;
+  int64_t ratio_ = 1, padding_ = 0;  // columns behind the length_ real ones
+  int64_t source_ = 0, source_size_ = 0;
+  bool repeats_ = false;
+};
+
+WorkerSamples partition_orig(int64_t num_samples, int64_t canonical, const StreamingWorld& world, int64_t batch,
+                             int64_t drop) {
+  if (!one_divides(canonical, world.nodes)) {
+    throw_hint(ErrorKind::usage, "neither divides the other; a resumed run may do so with the partition 'relaxed'",
+               "samples of {} canonical nodes cannot be shared out over {} physical ones", canonical, world.nodes);
+  }
+  const Rows rows(num_samples, canonical, world.nodes);
+  drop -= drop % world.nodes;
+  const int64_t of_node = std::max<int64_t>(rows.total() - drop, 0) / world.nodes;
+  const int64_t of_rank = ceil_div(of_node, world.ranks);
+  const int64_t added = of_rank * world.ranks - of_node;  // samples of a node that come again at its end
+  const int64_t again = of_node >= world.ranks + added - 1 ? of_node - world.ranks - added + 1 : 0;
+
+  WorkerSamples samples{world, batch, 0, {}};
+  samples.num_batches = ceil_div(of_rank, world.workers * batch);
+  samples.ids.assign(static_cast<size_t>(world.num_ranks() * world.workers * samples.num_batches * batch), -1);
+  auto id = samples.ids.begin();
+  for (int64_t rank = 0; rank < world.num_ranks(); ++rank) {
+    for (int64_t worker = 0; worker < world.workers; ++worker) {
+      for (int64_t k = 0; k < samples.num_batches; ++k) {
+        for (int64_t b = 0; b < batch; ++b, ++id) {
+          const int64_t place_in_rank = (k * world.workers + worker) * batch + b;
+          if (place_in_rank >= of_rank) continue;
+          int64_t place = place_in_rank * world.ranks + rank % world.ranks;
+          if (place >= of_node) place = (again + (place - of_node)) % of_node;
+          *id = rows.at(drop + place * world.nodes + rank / world.ranks);
+        }
+      }
+    }
+  }
+  return samples;
+}
+
+// The samples of `first` as other ranks read them: the same global batches.
+WorkerSamples reshape(const WorkerSamples& first, const StreamingWorld& world, int64_t batch) {
+  WorkerSamples samples{world, batch, first.num_batches, std::vector<int64_t>(first.ids.size())};
+  const int64_t global = world.num_ranks() * batch;
+  auto id = samples.ids.begin();
+  for (int64_t rank = 0; rank < world.num_ranks(); ++rank) {
+    for (int64_t worker = 0; worker < world.workers; ++worker) {
+      for (int64_t k = 0; k < samples.num_batches; ++k) {
+        for (int64_t b = 0; b < batch; ++b, ++id) {
+          const int64_t place = (rank * batch + b) % global;
+          *id = first.at(place / first.batch, k * world.workers + worker, place % first.batch);
+        }
+      }
+    }
+  }
+  return samples;
+}
+
+}  // namespace
+
+const char* name(StreamingPartition algorithm) { return algorithm == StreamingPartition::orig ? "orig" : "relaxed"; }
+
+StreamingPartition parse_streaming_partition(std::string_view word) {
+  if (word == "orig") return StreamingPartition::orig;
+  if (word == "relaxed") return StreamingPartition::relaxed;
+  throw_hint(ErrorKind::usage, "orig or relaxed", "the partition algorithm '{}' is not known", word);
+}
+
+WorkerSamples streaming_partition(StreamingPartition algorithm, int64_t num_samples, int64_t canonical_nodes,
+                                  const StreamingWorld& world, int64_t batch, int64_t drop,
+                                  std::optional<int64_t> initial_nodes) {
+  const int64_t first_nodes = initial_nodes.value_or(world.nodes);
+  for (const int64_t count : {canonical_nodes, world.nodes, world.ranks, world.workers, batch, first_nodes}) {
+    if (count < 1 || count > 1'000'000) {
+      throw_error(ErrorKind::usage, "nodes, ranks, workers and samples of a batch are 1 to a million each, not {}",
+                  count);
+    }
+  }
+  if (num_samples < 1 || num_samples > most_samples) {
+    throw_error(ErrorKind::usage, "an epoch of {} samples cannot be shared out; it has 1 to {}", num_samples,
+                most_samples);
+  }
+  const int64_t ranks = world.num_ranks();
+  if (drop < 0 || drop > num_samples + ranks - num_samples % ranks) {
+    throw_error(ErrorKind::usage, "the run is at sample {} of an epoch of {}", drop, num_samples);
+  }
+  if (algorithm == StreamingPartition::orig || !initial_nodes || one_divides(canonical_nodes, world.nodes)) {
+    return partition_orig(num_samples, canonical_nodes, world, batch, drop);
+  }
+  const int64_t global = ranks * batch, first_ranks = first_nodes * world.ranks;
+  if (global % first_ranks != 0) {
+    throw_hint(ErrorKind::usage, "the global batch stays as it is when a run goes on",
+               "a global batch of {} is no whole number of samples for each of the first run's {} ranks", global,
+               first_ranks);
+  }
+  StreamingWorld first = world;
+  first.nodes = first_nodes;
+  return reshape(partition_orig(num_samples, canonical_nodes, first, global / first_ranks, drop), world, batch);
+}
+
+}  // namespace ingot::data

@@ -1,0 +1,128 @@
+#include "formats/mds.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "formats/byte_reader.h"
+#include "formats/compression.h"
+#include "formats/digest.h"
+#include "formats/printable.h"
+
+namespace ingot::formats {
+namespace {
+
+constexpr uint64_t most_index_bytes = uint64_t{1} << 30;
+
+void check_file(std::span<const std::byte> bytes, const MdsFileInfo& info, const std::string& source) {
+  if (bytes.size() != info.bytes) {
+    throw_hint(ErrorKind::corrupt, "fetch the shard again", "{}: has {} bytes, but {} by the index", source,
+               bytes.size(), info.bytes);
+  }
+  for (const auto& [name, hex] : info.hashes) {
+    if (const std::string found = digest_hex(name, bytes); found != hex) {
+      throw_hint(ErrorKind::corrupt, "fetch the shard again", "{}: its {} is {}, but {} by the index", source, name,
+                 found, printable(hex));
+    }
+  }
+}
+
+template <class T>
+T load(std::span<const std::byte> bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(T));
+  return value;
+}
+
+}  // namespace
+
+MdsShard::MdsShard(const std::filesystem::path& folder, const MdsShardInfo& info) {
+  const std::filesystem::path raw = folder / info.raw.basename;
+  source_ = raw.string();
+  if (!info.zip || std::filesystem::exists(raw)) {
+    file_ = MappedFile(raw);
+    check_file(file_.bytes(), info.raw, source_);
+    open(file_.bytes(), info);
+    return;
+  }
+  const std::filesystem::path zip = folder / info.zip->basename;
+  source_ = zip.string();
+  const MappedFile packed(zip);
+  check_file(packed.bytes(), *info.zip, source_);
+  const std::string unpacked = decompress(info.compression, packed.bytes(), info.raw.bytes, source_);
+  unpacked_.assign(unpacked.begin(), unpacked.end());
+  open(std::as_bytes(std::span(unpacked_)), info);
+}
+
+MdsShard::MdsShard(std::span<const std::byte> bytes, const MdsShardInfo& info, std::string source)
+    : source_(std::move(source)) {
+  open(bytes, info);
+}
+
+void MdsShard::open(std::span<const std::byte> bytes, const MdsShardInfo& info) {
+  ByteReader reader(bytes, source_);
+  const auto number = reader.number<uint32_t>("the number of samples");
+  if (number != info.samples) {
+    throw_error(ErrorKind::corrupt, "{}: holds {} samples, but {} by the index", source_, number, info.samples);
+  }
+  reader.take(4 * (uint64_t{number} + 1), "the samples' offsets");
+  uint32_t before = static_cast<uint32_t>(std::min<size_t>(reader.position(), std::numeric_limits<uint32_t>::max()));
+  for (uint64_t i = 0; i <= number; ++i) {
+    const auto offset = load<uint32_t>(bytes, 4 + 4 * i);
+    if (offset < before || offset > bytes.size()) {
+      throw_error(ErrorKind::corrupt, "{}: sample {} begins at {}, behind the next or outside the file's {} bytes",
+                  source_, i, offset, bytes.size());
+    }
+    before = offset;
+  }
+  if (before != bytes.size()) {
+    throw_error(ErrorKind::corrupt, "{}: its samples end at {}, the file at {}", source_, before, bytes.size());
+  }
+  for (const MdsColumn& column : info.columns) {
+    sizes_.push_back(column.encoding.size());
+    names_.push_back(column.name);
+  }
+  bytes_ = bytes;
+  num_samples_ = number;
+}
+
+std::vector<std::string_view> MdsShard::sample(int64_t index) const {
+  const size_t place = 4 + 4 * static_cast<size_t>(index);
+  const size_t begin = load<uint32_t>(bytes_, place), end = load<uint32_t>(bytes_, place + 4);
+  const std::string where = fmt::format("{}: sample {}", source_, index);
+  ByteReader reader(bytes_.subspan(begin, end - begin), where);
+  std::vector<uint32_t> sizes;
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    sizes.push_back(sizes_[i] ? *sizes_[i] : reader.number<uint32_t>("a size"));
+  }
+  std::vector<std::string_view> values;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const std::span<const std::byte> value = reader.take(sizes[i], names_[i]);
+    values.emplace_back(reinterpret_cast<const char*>(value.data()), value.size());
+  }
+  if (reader.remaining() > 0) {
+    throw_error(ErrorKind::corrupt, "{} has {} bytes more than its columns", where, reader.remaining());
+  }
+  return values;
+}
+
+MdsFolder::MdsFolder(std::filesystem::path folder) : path_(std::move(folder)) {
+  const std::filesystem::path index = path_ / "index.json";
+  shards_ = parse_mds_index(read_file(index, most_index_bytes), index.string());
+  for (const MdsShardInfo& shard : shards_) {
+    num_samples_ += shard.samples;
+    const bool same = std::equal(
+        shard.columns.begin(), shard.columns.end(), columns().begin(), columns().end(),
+        [](const MdsColumn& a, const MdsColumn& b) { return a.name == b.name && a.encoding.name == b.encoding.name; });
+    if (!same) {
+      throw_error(ErrorKind::corrupt, "{}: the columns of {} are not those of the first shard", index.string(),
+                  printable(shard.raw.basename));
+    }
+  }
+  if (num_samples_ == 0) {
+    throw_hint(ErrorKind::corrupt, "give a folder with at least one sample", "{}: has no samples", index.string());
+  }
+}
+
+}  // namespace ingot::formats
