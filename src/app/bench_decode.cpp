@@ -10,6 +10,7 @@
 #include "app/device_rates.h"
 #include "app/interrupt.h"
 #include "app/json_text.h"
+#include "app/session.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
@@ -22,12 +23,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr DType activation = DType::bf16;
-
 // A model that serves, and its requests.
 class DecodeBench {
  public:
-  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType weights, int64_t batch, int64_t context)
+  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType activation, DType weights, int64_t batch,
+              int64_t context)
       : model_(model), weights_(random_model(*runtime.device, model, weights, 1)) {
     computed_ = models::make_model(model_, weights_, *runtime.device);
     infer::EngineSettings settings;
@@ -58,13 +58,13 @@ class DecodeBench {
 };
 
 // Logarithms of the probabilities of greedily chosen tokens of the reduced model, up to where the devices choose
-// differently (in bf16 two tokens may be that close).
-SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType weights) {
+// differently (in 16 bits two tokens may be that close).
+SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType activation, DType weights) {
   const spec::ModelSpec small = reduced(model);
   const int64_t prompt = std::min<int64_t>(20, small.context / 2);
   constexpr int64_t tokens = 8;
   const auto serve = [&](Runtime& on) {
-    DecodeBench bench(on, small, weights, 1, prompt + tokens);
+    DecodeBench bench(on, small, activation, weights, 1, prompt + tokens);
     bench.submit(1, prompt, tokens);
     std::vector<infer::Choice> choices;
     while (!bench.idle()) {
@@ -100,13 +100,15 @@ double read_bytes(const spec::ModelSpec& model, DType weights) {
   return bytes;
 }
 
-DType weights_of(const std::string& word) {
+DType weights_of(const std::string& word, DType activation) {
+  if (word == "auto") return activation;
   if (word == "bf16") return DType::bf16;
   if (word == "fp16") return DType::f16;
   if (word == "fp8" || word == "int8") {
-    throw_hint(ErrorKind::unsupported, "bf16 or fp16", "--weights {}: this version has no random weights of it", word);
+    throw_hint(ErrorKind::unsupported, "auto, bf16 or fp16", "--weights {}: this version has no random weights of it",
+               word);
   }
-  throw_hint(ErrorKind::usage, "bf16 or fp16", "--weights '{}' is not known", word);
+  throw_hint(ErrorKind::usage, "auto, bf16 or fp16", "--weights '{}' is not known", word);
 }
 
 class BenchDecode : public Command {
@@ -118,23 +120,25 @@ class BenchDecode : public Command {
     a.positional("model", model_, "a folder with a config.json (weights are not needed), or a model");
     a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU: sim32, sim64");
     a.option("threads", threads_, "CPU threads; all there are without it");
-    a.option("weights", weights_, "bf16 (default) or fp16; activations and the KV cache are bf16");
+    a.option("dtype", dtype_, dtype_help);
+    a.option("weights", weights_, "auto (default: as --dtype), bf16 or fp16");
     a.option("batch", batch_, "requests at once");
     a.option("prompt", prompt_, "tokens of a prompt");
     a.option("tokens", tokens_, "tokens of an answer: the first comes from the prompt, the others are timed");
-    a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --prompt 128 --tokens 64");
+    a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --dtype fp16 --prompt 128 --tokens 64");
   }
 
   int run(const Output& output) override {
     exit_on_interrupt();
-    const DType weights = weights_of(weights_);
+    const DType activation = activation_of(dtype_);
+    const DType weights = weights_of(weights_, activation);
     if (batch_ < 1 || prompt_ < 1 || tokens_ < 6) {
       throw_error(ErrorKind::usage, "--batch {} --prompt {} --tokens {}: at least 1, 1 and 6", batch_, prompt_,
                   tokens_);
     }
     Runtime runtime = open_runtime(device_, threads_);
     const spec::ModelSpec model = bench_spec(model_);
-    const SmallCheck check = check_decode(runtime, model, weights);
+    const SmallCheck check = check_decode(runtime, model, activation, weights);
     if (!check.agrees()) {
       throw_error(ErrorKind::internal,
                   "{} does not compute what the CPU does: a small model's log-probabilities are {:.6g}, on the CPU "
@@ -144,7 +148,7 @@ class BenchDecode : public Command {
     const bool gpu = runtime.device->kind() == DeviceKind::cuda || runtime.device->kind() == DeviceKind::hip;
     const double copied = gpu ? measure_gpu(*runtime.device, runtime.registry).copied : 0;
 
-    DecodeBench bench(runtime, model, weights, batch_, prompt_ + tokens_);
+    DecodeBench bench(runtime, model, activation, weights, batch_, prompt_ + tokens_);
     // A first round that is not timed.
     bench.submit(batch_, prompt_, 3);
     while (!bench.idle()) bench.step();
@@ -179,8 +183,8 @@ class BenchDecode : public Command {
     const double bytes = read_bytes(model, weights) + cached;
     const uint64_t memory =
         gpu ? runtime.device->memory_bytes() - runtime.device->memory_available() : memory_use().peak;
-    output.print(fmt::format("{}, {} weights, batch {} on {} ({})\n", model_, weights_, batch_, runtime.device->name(),
-                             runtime.model));
+    output.print(fmt::format("{}, {}, {} weights, batch {} on {} ({})\n", model_, dtype_, ingot::name(weights), batch_,
+                             runtime.device->name(), runtime.model));
     output.print(fmt::format(
         "  {:.3f} ms a token, {:.1f} tokens/s; prompts of {} tokens took {:.3f} s; {:.1f} GB/s{}\n", 1e3 * seconds,
         static_cast<double>(batch_) / seconds, prompt_, first, bytes / seconds / 1e9,
@@ -193,7 +197,8 @@ class BenchDecode : public Command {
                    {"device", runtime.device->name()},
                    {"arch", runtime.device->arch()},
                    {"device_model", runtime.model},
-                   {"weights", weights_},
+                   {"dtype", dtype_},
+                   {"weights", weights_ == "auto" ? dtype_ : weights_},
                    {"batch", batch_},
                    {"prompt", prompt_},
                    {"tokens", tokens_},
@@ -211,7 +216,7 @@ class BenchDecode : public Command {
   }
 
  private:
-  std::string model_, device_ = "cpu", weights_ = "bf16";
+  std::string model_, device_ = "cpu", dtype_ = "bf16", weights_ = "auto";
   std::optional<int64_t> threads_;
   int64_t batch_ = 1, prompt_ = 128, tokens_ = 64;
 };

@@ -5,6 +5,7 @@
 
 #include "app/answer.h"
 #include "base/error.h"
+#include "infer/sampler.h"
 
 namespace ingot::app {
 
@@ -65,6 +66,7 @@ std::vector<eval::PieceLoss> Evaluation::run(std::span<const data::PackedSequenc
     eval::PieceLoss piece;
     for (size_t t = static_cast<size_t>(offsets[s]); t < static_cast<size_t>(offsets[s + 1]); ++t) {
       if (targets[t] < 0) continue;
+      infer::check_number(static_cast<double>(host[t]));
       piece.sum += static_cast<double>(host[t]);
       ++piece.counted;
     }

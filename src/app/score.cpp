@@ -7,6 +7,7 @@
 #include "app/session.h"
 #include "base/error.h"
 #include "formats/npy.h"
+#include "infer/sampler.h"
 
 namespace ingot::app {
 
@@ -17,7 +18,9 @@ double log_probability(std::span<const float> logits, int32_t id) {
   const double most = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double sum = 0;
   for (float logit : logits) sum += std::exp(static_cast<double>(logit) - most);
-  return static_cast<double>(logits[static_cast<size_t>(id)]) - most - std::log(sum);
+  const double result = static_cast<double>(logits[static_cast<size_t>(id)]) - most - std::log(sum);
+  infer::check_number(result);
+  return result;
 }
 
 // Runs the model once over `ids`, as one sequence, and hands out the logits in pieces: see(first row, logits).

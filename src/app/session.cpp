@@ -10,12 +10,6 @@ namespace ingot::app {
 
 namespace {
 
-DType activation_of(const std::string& dtype) {
-  if (dtype == "bf16") return DType::bf16;
-  if (dtype == "fp32") return DType::f32;
-  throw_hint(ErrorKind::usage, "bf16 or fp32", "--dtype '{}' is not known", dtype);
-}
-
 checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime) {
   checkpoint::LoadOptions options{*runtime.device};
   options.pool = runtime.threads.get();
@@ -69,13 +63,20 @@ Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, 
 
 }  // namespace
 
+DType activation_of(const std::string& dtype) {
+  if (dtype == "bf16") return DType::bf16;
+  if (dtype == "fp16") return DType::f16;
+  if (dtype == "fp32") return DType::f32;
+  throw_hint(ErrorKind::usage, "bf16, fp16 or fp32", "--dtype '{}' is not known", dtype);
+}
+
 void ModelOptions::declare(Arguments& arguments) {
   arguments.option("model", model, "a Hugging Face folder, a .gguf file or a registered name", true);
   arguments.option("adapter", adapter, "a folder with a LoRA adapter in PEFT's layout");
   arguments.option(
       "device", device,
       "auto (the first GPU that works, else the CPU), cpu, cuda:N, hip:N, or a simulated GPU: sim32, sim64");
-  arguments.option("dtype", dtype, "what is computed in: bf16 (default) or fp32");
+  arguments.option("dtype", dtype, dtype_help);
   arguments.option("weights", weights,
                    "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16, fp32, int8 "
                    "(GGUF's q8_0), or fp8 (the blocks' linear layers in e4m3, the rest as --dtype)");

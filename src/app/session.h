@@ -16,6 +16,10 @@
 
 namespace ingot::app {
 
+// What --dtype says of inference. ErrorKind::usage for a word that is not known.
+inline constexpr const char* dtype_help = "what is computed in: bf16 (default), fp16 or fp32";
+DType activation_of(const std::string& dtype);
+
 // The options --model, --adapter, --device, --dtype, --weights and --threads.
 struct ModelOptions {
   std::string model;

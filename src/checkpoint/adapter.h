@@ -59,7 +59,7 @@ void write_adapter(const std::filesystem::path& folder, const spec::ModelSpec& m
 
 // W += sign * factor * B A, computed in fp32 and rounded once to the weight's type; DoRA and saved parameters likewise
 // (sign +1 only). sign -1 takes an adapter of plain LoRA out again (up to that rounding). The weights must be writable,
-// f32 or bf16, in memory that the host can write.
+// f32, bf16 or f16, in memory that the host can write.
 // Errors: unsupported naming the layer for another storage or device; usage for taking out what replaced weights.
 void merge_adapter(WeightSet& weights, Device& device, const AdapterFile& adapter, double sign, ThreadPool* pool);
 

@@ -79,9 +79,9 @@ void replace(const Parameter& parameter, const SavedParameter& saved) {
 
 void check_writable(const Parameter& parameter, const Device& device, const std::string& what) {
   const Weight& weight = parameter.matrix;
-  const bool plain = !weight || weight.storage == Storage::f32 || weight.storage == Storage::bf16;
+  const bool plain = !weight || is_plain(weight.storage);
   if (device.host_visible() && plain) return;
-  throw_hint(ErrorKind::unsupported, "load the model in f32 or bf16 on the CPU to merge",
+  throw_hint(ErrorKind::unsupported, "load the model in f32, bf16 or f16 on the CPU to merge",
              "layer '{}', {} on {}, cannot take an adapter in", what, weight ? weight.text() : "a vector",
              device.name());
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "infer/sampler.h"
 #include "ops/elementwise.h"
 #include "spec/sizes.h"
 
@@ -43,7 +44,9 @@ double log_probability(std::span<const float> logits, int32_t id) {
   const double most = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double sum = 0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - most);
-  return static_cast<double>(logits[static_cast<size_t>(id)]) - most - std::log(sum);
+  const double result = static_cast<double>(logits[static_cast<size_t>(id)]) - most - std::log(sum);
+  check_number(result);
+  return result;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Continuations {
 };
 
 struct ContinuationSettings {
-  DType activation = DType::bf16;  // f32 or bf16; the cache's type too
+  DType activation = DType::bf16;  // f32, bf16 or f16; the cache's type too
   int64_t batch_tokens = 1024;     // computed at once; more when one item needs more
   int64_t page_tokens = 16;
   int64_t adapter_rank = 0;

@@ -19,7 +19,7 @@ class ThreadPool;
 namespace ingot::infer {
 
 struct EngineSettings {
-  DType activation = DType::bf16;  // f32 or bf16; the cache's type too
+  DType activation = DType::bf16;  // f32, bf16 or f16; the cache's type too
   int64_t context = 0;             // most tokens of a sequence, prompt and output; at most the model's; 0: the model's
   int64_t batch_tokens = 512;      // most tokens computed in a step
   int64_t sequences = 1;           // most running at once

@@ -70,11 +70,18 @@ void check(const Sampling& sampling) {
   range("top_k", static_cast<double>(sampling.top_k), 0, 1e9);
 }
 
+void check_number(double logit) {
+  if (!std::isnan(logit)) return;
+  throw_hint(
+      ErrorKind::internal,
+      "in fp16 activations from 65520 on become infinite: if this is fp16, use bf16 or fp32; else the weights may "
+      "be damaged",
+      "a logit is not a number");
+}
+
 Choice choose(std::span<const float> logits, const Sampling& sampling, std::span<const int32_t> seen,
               int64_t position) {
-  for (float logit : logits) {
-    if (std::isnan(logit)) throw_error(ErrorKind::internal, "a logit is not a number");
-  }
+  for (float logit : logits) check_number(static_cast<double>(logit));
   const double total = log_sum_exp(logits, *std::max_element(logits.begin(), logits.end()));
   const auto choice = [&](int32_t id) {
     return Choice{id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - total)};

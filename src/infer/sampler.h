@@ -25,10 +25,13 @@ struct Choice {
   float logprob = 0;  // natural log of its probability under the unchanged logits (temperature 1, nothing cut)
 };
 
+// ErrorKind::internal, with what may be the cause, when a logit, or what was computed of logits, is NaN.
+void check_number(double logit);
+
 // Chooses among logits [V]. `seen` are the ids of prompt and output so far, for the repetition penalty. The draw is a
 // pure function of (logits, sampling, position): Philox keyed by (seed, position), so the same request gives the same
 // text whatever else is in the batch. Order of filters: penalty, temperature, top_k, top_p, min_p (transformers'
-// order). ErrorKind::internal when a logit is NaN.
+// order). Errors: check_number's.
 Choice choose(std::span<const float> logits, const Sampling& sampling, std::span<const int32_t> seen, int64_t position);
 
 }  // namespace ingot::infer

@@ -25,7 +25,11 @@ void table_gradient(Pass& pass, int trainable, int use, const Tensor& dx, const 
 }  // namespace
 
 float Embedding::scale_in(DType type) const {
-  return type == DType::bf16 ? bf16_to_float(float_to_bf16(scale)) : scale;
+  switch (type) {
+    case DType::bf16: return bf16_to_float(float_to_bf16(scale));
+    case DType::f16: return f16_to_float(float_to_f16(scale));
+    default: return scale;
+  }
 }
 
 void Embedding::forward(Pass& pass, const Tensor& x) const {

@@ -64,7 +64,7 @@ struct Training {
 struct Pass {
   ops::Context& ops;
   const TokenBatch& batch;
-  DType activation = DType::f32;  // f32 or bf16
+  DType activation = DType::f32;  // f32, bf16 or, outside training, f16
   std::vector<AdapterSegment> adapters;
   KvCache* cache = nullptr;      // null: attention inside the batch's own sequences
   Training* training = nullptr;  // null: nothing is kept for backward

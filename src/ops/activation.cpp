@@ -16,7 +16,7 @@ const char* name(Activation activation) {
 
 void activation(Context& context, const Tensor& y, const Tensor& x, Activation activation) {
   const char* op = Activate::name;
-  check_dtype(op, "x", x, {DType::f32, DType::bf16});
+  check_dtype(op, "x", x, forward_types);
   check_place(op, "x", context, x);
   check(op, "y", context, y, x.shape, {x.dtype});
   if (x.elements() == 0) return;
@@ -25,7 +25,7 @@ void activation(Context& context, const Tensor& y, const Tensor& x, Activation a
 
 void activation_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& x, Activation activation) {
   const char* op = ActivateBackward::name;
-  check_dtype(op, "x", x, {DType::f32, DType::bf16});
+  check_dtype(op, "x", x, trained_types);
   check_place(op, "x", context, x);
   check(op, "dy", context, dy, x.shape, {x.dtype});
   check(op, "dx", context, dx, x.shape, {x.dtype});

@@ -12,7 +12,7 @@ enum class Activation { silu, gelu, gelu_tanh };
 
 const char* name(Activation activation);
 
-// y = activation(x), as many elements, f32 or bf16, alike; in fp32, rounded once. y may be x.
+// y = activation(x), as many elements, f32, bf16 or f16, alike; in fp32, rounded once. y may be x.
 void activation(Context& context, const Tensor& y, const Tensor& x, Activation activation);
 
 struct Activate {

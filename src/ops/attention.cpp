@@ -7,7 +7,8 @@
 namespace ingot::ops {
 namespace {
 
-void check_queries(const char* op, const Context& context, const Tensor& q, const AttentionAttributes& a) {
+void check_queries(const char* op, const Context& context, const Tensor& q, const AttentionAttributes& a,
+                   std::initializer_list<DType> types = forward_types) {
   if (a.heads < 1 || a.kv_heads < 1 || a.head_dim < 1 || a.heads % a.kv_heads != 0) {
     throw_error(ErrorKind::internal, "{}: {} heads of {} over {} key/value heads", op, a.heads, a.head_dim, a.kv_heads);
   }
@@ -16,7 +17,7 @@ void check_queries(const char* op, const Context& context, const Tensor& q, cons
   }
   if (a.slopes) check(op, "slopes", context, a.slopes, {a.heads}, {DType::f32});
   check_rank(op, "q", q, 2);
-  check(op, "q", context, q, {q.shape[0], a.heads * a.head_dim}, {DType::f32, DType::bf16});
+  check(op, "q", context, q, {q.shape[0], a.heads * a.head_dim}, types);
 }
 
 void check_offsets(const char* op, const Context& context, const Tensor& offsets) {
@@ -54,7 +55,7 @@ void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, co
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes) {
   const char* op = AttentionBackward::name;
   const auto& [out, lse, q, k, v] = saved;
-  check_queries(op, context, q, attributes);
+  check_queries(op, context, q, attributes, trained_types);
   const Shape kv{q.shape[0], attributes.kv_heads * attributes.head_dim};
   check(op, "k", context, k, kv, {q.dtype});
   check(op, "v", context, v, kv, {q.dtype});
@@ -72,11 +73,15 @@ void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, co
 void kv_store(Context& context, const KvPages& pages, const Tensor& k, const Tensor& v, const Tensor& slots) {
   const char* op = KvStore::name;
   check_rank(op, "k", k, 2);
-  check_dtype(op, "k", k, {DType::f32, DType::bf16});
+  check_dtype(op, "k", k, forward_types);
   check_place(op, "k", context, k);
   check(op, "v", context, v, k.shape, {k.dtype});
   check(op, "slots", context, slots, {k.shape[0]}, {DType::i32});
-  check_pages(op, context, pages, k.shape[1], {DType::f32, DType::bf16});
+  if (k.dtype == DType::f16) {
+    check_pages(op, context, pages, k.shape[1], {DType::f16});
+  } else {
+    check_pages(op, context, pages, k.shape[1], {DType::f32, DType::bf16});
+  }
   if (k.elements() == 0) return;
   dispatch<KvStore>(context, pages, k, v, slots);
 }

@@ -23,7 +23,7 @@ struct AttentionAttributes {
 
 // Causal attention inside every sequence (token i of a sequence sees tokens 0..i of it, as far as the window reaches),
 // softmax in fp32.
-// out [T, Q D], q [T, Q D], k and v [T, G D], all f32 or all bf16; offsets [S + 1] i32: sequence s is rows
+// out [T, Q D], q [T, Q D], k and v [T, G D], all f32, all bf16 or all f16; offsets [S + 1] i32: sequence s is rows
 // offsets[s] .. offsets[s+1]; lse [Q, T] f32: log of the sum of exp(score), absent when not wanted.
 // A token's result depends on its own sequence only, never on its neighbours in the pack.
 void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
@@ -40,8 +40,8 @@ struct AttentionSaved {
   Tensor out, lse, q, k, v;
 };
 
-// Assigns dq [T, Q D], dk and dv [T, G D] from dout [T, Q D]. Deterministic: no sum depends on threads (Dao 2023,
-// arXiv 2307.08691, with dq and dk/dv in loops of their own).
+// Assigns dq [T, Q D], dk and dv [T, G D] from dout [T, Q D], f32 or bf16. Deterministic: no sum depends on threads
+// (Dao 2023, arXiv 2307.08691, with dq and dk/dv in loops of their own).
 void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes);
 
@@ -53,11 +53,12 @@ struct AttentionBackward {
 
 // A paged KV cache of one layer. A page holds `page` tokens.
 struct KvPages {
-  Tensor k, v;  // [P, page, G D], f32 or bf16
+  Tensor k, v;  // [P, page, G D], f32, bf16 or f16
 };
 
-// Stores k and v [T, G D] of new tokens at slots [T] i32 (slot = page number * page + place in the page). A slot that
-// does not exist is ErrorKind::internal; devices whose memory the host cannot see leave its token out.
+// Stores k and v [T, G D] of new tokens, converted to the pages' type unless one is f16: then both are, at slots [T]
+// i32 (slot = page number * page + place in the page). A slot that does not exist is ErrorKind::internal; devices whose
+// memory the host cannot see leave its token out.
 void kv_store(Context& context, const KvPages& pages, const Tensor& k, const Tensor& v, const Tensor& slots);
 
 struct KvStore {
@@ -73,7 +74,7 @@ struct PagedLayout {
 };
 
 // Causal attention of new tokens (one when decoding, a piece of a prompt when filling) over the cache: query i of a
-// sequence with n queries and length L is its token L - n + i. out and q [T, Q D], f32 or bf16; pages of q's type.
+// sequence with n queries and length L is its token L - n + i. out and q [T, Q D], f32, bf16 or f16; pages of q's type.
 // A token's bits do not depend on how the prompt was cut into pieces or on the other sequences.
 void paged_attention(Context& context, const Tensor& out, const Tensor& q, const KvPages& pages,
                      const PagedLayout& layout, AttentionAttributes attributes);

@@ -9,6 +9,11 @@
 
 namespace ingot::ops {
 
+// Types of activations: of every forward op, and of the backward ones and what only they need. Nothing is trained in
+// f16, whose small gradients become 0.
+inline constexpr std::initializer_list<DType> forward_types = {DType::f32, DType::bf16, DType::f16};
+inline constexpr std::initializer_list<DType> trained_types = {DType::f32, DType::bf16};
+
 // `what` names the argument: "x", "dweight".
 void check_shape(const char* op, const char* what, const Tensor& tensor, const Shape& wanted);
 void check_rank(const char* op, const char* what, const Tensor& tensor, int wanted);

@@ -8,9 +8,9 @@ namespace {
 
 // `wide` [T, N] and `narrow` [T, groups width].
 void check_columns(const char* op, const Context& context, const Tensor& wide, const Tensor& narrow,
-                   const ColumnsAttributes& a) {
+                   const ColumnsAttributes& a, std::initializer_list<DType> types) {
   check_rank(op, "x", wide, 2);
-  check_dtype(op, "x", wide, {DType::f32, DType::bf16});
+  check_dtype(op, "x", wide, types);
   check_place(op, "x", context, wide);
   if (a.groups < 1 || a.width < 1 || a.offset < 0 || (a.groups > 1 && a.stride < a.width) ||
       (a.groups - 1) * a.stride + a.offset + a.width > wide.shape[1]) {
@@ -23,13 +23,13 @@ void check_columns(const char* op, const Context& context, const Tensor& wide, c
 }  // namespace
 
 void gather_columns(Context& context, const Tensor& y, const Tensor& x, ColumnsAttributes attributes) {
-  check_columns(GatherColumns::name, context, x, y, attributes);
+  check_columns(GatherColumns::name, context, x, y, attributes, forward_types);
   if (x.elements() == 0) return;
   dispatch<GatherColumns>(context, y, x, attributes);
 }
 
 void scatter_columns(Context& context, const Tensor& x, const Tensor& y, ColumnsAttributes attributes) {
-  check_columns(ScatterColumns::name, context, x, y, attributes);
+  check_columns(ScatterColumns::name, context, x, y, attributes, trained_types);
   if (x.elements() == 0) return;
   dispatch<ScatterColumns>(context, x, y, attributes);
 }

@@ -18,8 +18,8 @@ struct ColumnsAttributes {
   int64_t offset = 0;
 };
 
-// y [T, groups width] = the groups of x [T, N]: y[t, g width + j] = x[t, g stride + offset + j]. f32 or bf16, alike; y
-// shares no memory with x.
+// y [T, groups width] = the groups of x [T, N]: y[t, g width + j] = x[t, g stride + offset + j]. f32, bf16 or f16,
+// alike; y shares no memory with x.
 void gather_columns(Context& context, const Tensor& y, const Tensor& x, ColumnsAttributes attributes);
 
 struct GatherColumns {

@@ -12,9 +12,10 @@ struct Named {
   const Tensor& tensor;
 };
 
-// All of the first one's type, f32 or bf16, and of as many elements.
-void check_alike(const char* op, const Context& context, const Named& first, std::initializer_list<Named> others) {
-  check_dtype(op, first.name, first.tensor, {DType::f32, DType::bf16});
+// All of the first one's type, one of `types`, and of as many elements.
+void check_alike(const char* op, const Context& context, const Named& first, std::initializer_list<Named> others,
+                 std::initializer_list<DType> types = forward_types) {
+  check_dtype(op, first.name, first.tensor, types);
   check_place(op, first.name, context, first.tensor);
   for (const Named& other : others) {
     check_dtype(op, other.name, other.tensor, {first.tensor.dtype});
@@ -39,8 +40,8 @@ void add(Context& context, const Tensor& y, const Tensor& a, const Tensor& b) {
 }
 
 void scale(Context& context, const Tensor& y, const Tensor& x, float factor) {
-  check_dtype("scale", "y", y, {DType::f32, DType::bf16});
-  check_dtype("scale", "x", x, {DType::f32, DType::bf16, DType::f16});
+  check_dtype("scale", "y", y, forward_types);
+  check_dtype("scale", "x", x, forward_types);
   check_place("scale", "y", context, y);
   check_place("scale", "x", context, x);
   if (x.elements() != y.elements()) {
@@ -61,7 +62,7 @@ void clamp(Context& context, const Tensor& y, const Tensor& x, float limit) {
 }
 
 void clamp_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& x, float limit) {
-  check_alike(ClampBackward::name, context, {"dx", dx}, {{"dy", dy}, {"x", x}});
+  check_alike(ClampBackward::name, context, {"dx", dx}, {{"dy", dy}, {"x", x}}, trained_types);
   check_positive(ClampBackward::name, "limit", limit);
   if (dx.elements() == 0) return;
   dispatch<ClampBackward>(context, dx, dy, x, limit);
@@ -75,7 +76,7 @@ void softcap(Context& context, const Tensor& y, const Tensor& x, float cap) {
 }
 
 void softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& y, float cap) {
-  check_alike(SoftcapBackward::name, context, {"dx", dx}, {{"dy", dy}, {"y", y}});
+  check_alike(SoftcapBackward::name, context, {"dx", dx}, {{"dy", dy}, {"y", y}}, trained_types);
   check_positive(SoftcapBackward::name, "cap", cap);
   if (dx.elements() == 0) return;
   dispatch<SoftcapBackward>(context, dx, dy, y, cap);
@@ -83,7 +84,7 @@ void softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, cons
 
 void add_bias(Context& context, const Tensor& y, const Tensor& bias) {
   check_rank("add_bias", "y", y, 2);
-  check_dtype("add_bias", "y", y, {DType::f32, DType::bf16});
+  check_dtype("add_bias", "y", y, forward_types);
   check_place("add_bias", "y", context, y);
   check("add_bias", "bias", context, bias, Shape{y.shape[1]}, {DType::f32});
   if (y.elements() == 0) return;
@@ -92,7 +93,7 @@ void add_bias(Context& context, const Tensor& y, const Tensor& bias) {
 
 void add_bias_backward(Context& context, const Tensor& dbias, const Tensor& dy, bool accumulate) {
   check_rank("add_bias_backward", "dy", dy, 2);
-  check_dtype("add_bias_backward", "dy", dy, {DType::f32, DType::bf16});
+  check_dtype("add_bias_backward", "dy", dy, trained_types);
   check_place("add_bias_backward", "dy", context, dy);
   check("add_bias_backward", "dbias", context, dbias, Shape{dy.shape[1]}, {DType::f32});
   if (dbias.elements() == 0) return;
@@ -101,7 +102,7 @@ void add_bias_backward(Context& context, const Tensor& dbias, const Tensor& dy, 
 
 void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, DropoutAttributes attributes) {
   check_rank("dropout", "x", x, 2);
-  check_dtype("dropout", "x", x, {DType::f32, DType::bf16});
+  check_dtype("dropout", "x", x, trained_types);
   check_place("dropout", "x", context, x);
   check("dropout", "y", context, y, x.shape, {x.dtype});
   check("dropout", "rows", context, rows, Shape{x.shape[0]}, {DType::i64});

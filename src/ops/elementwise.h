@@ -1,4 +1,4 @@
-// Element-wise ops. f32 and bf16 unless said otherwise; computed in fp32, rounded once.
+// Element-wise ops. f32, bf16 and, but for dropout and backward ops, f16; computed in fp32, rounded once.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Add {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
 };
 
-// y = factor * x, converted to y's type (f32, bf16; x also f16). y may be x when the types are alike. factor 1 is a
+// y = factor * x, converted to y's type. y may be x when the types are alike. factor 1 is a
 // cast.
 void scale(Context& context, const Tensor& y, const Tensor& x, float factor);
 struct Scale {

@@ -6,8 +6,9 @@
 
 namespace ingot::ops {
 
-// y [T, H] (f32 or bf16) = row ids[t] of the table [V, H] (any storage). ids [T] i32 in [0, V): checked by the caller
-// who made the batch. On devices that the host cannot see, rows of other ids are NaN, and backward passes them over.
+// y [T, H] (f32, bf16 or f16) = row ids[t] of the table [V, H] (any storage). ids [T] i32 in [0, V): checked by the
+// caller who made the batch. On devices that the host cannot see, rows of other ids are NaN, and backward passes them
+// over.
 void embedding(Context& context, const Tensor& y, const Weight& table, const Tensor& ids);
 
 struct Embedding {

@@ -7,7 +7,7 @@
 
 namespace ingot::ops {
 
-// y = activation(gate) up. All [T, F], f32 or bf16, alike; in fp32, rounded once. y may be gate or up.
+// y = activation(gate) up. All [T, F], f32, bf16 or f16, alike; in fp32, rounded once. y may be gate or up.
 void glu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up, Activation activation);
 
 struct Glu {

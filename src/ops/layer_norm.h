@@ -7,8 +7,8 @@
 namespace ingot::ops {
 
 // y [T, H] = (x - mean) rstd weight + bias; mean [T] f32 of the row, rstd [T] f32 = 1 / sqrt(mean((x - mean)^2) +
-// epsilon). x and y are f32 or bf16, alike; weight and bias [H] f32; sums in fp32, one rounding at the end. mean, rstd
-// and bias may be absent. y may be x.
+// epsilon). x and y are f32, bf16 or f16, alike; weight and bias [H] f32; sums in fp32, one rounding at the end. mean,
+// rstd and bias may be absent. y may be x.
 void layer_norm(Context& context, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                 const Tensor& weight, const Tensor& bias, float epsilon);
 

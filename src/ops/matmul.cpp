@@ -5,18 +5,18 @@
 
 namespace ingot::ops {
 
-namespace {
-constexpr std::initializer_list<DType> real_types = {DType::f32, DType::bf16};
-}  // namespace
-
 void matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b, MatmulAttributes attributes) {
   check_rank("matmul", "c", c, 2);
   const int64_t m = c.shape[0];
   const int64_t n = c.shape[1];
   check_rank("matmul", "a", a, 2);
   const int64_t k = a.shape[attributes.transpose_a ? 0 : 1];
-  check("matmul", "c", context, c, Shape{m, n}, real_types);
-  check("matmul", "a", context, a, attributes.transpose_a ? Shape{k, m} : Shape{m, k}, real_types);
+  check("matmul", "a", context, a, attributes.transpose_a ? Shape{k, m} : Shape{m, k}, forward_types);
+  if (a.dtype == DType::f16) {
+    check("matmul", "c", context, c, Shape{m, n}, {DType::f32, DType::f16});
+  } else {
+    check("matmul", "c", context, c, Shape{m, n}, {DType::f32, DType::bf16});
+  }
   check("matmul", "b", context, b, attributes.transpose_b ? Shape{n, k} : Shape{k, n}, {a.dtype});
   if (c.elements() == 0) return;
   dispatch<Matmul>(context, c, a, b, attributes);
@@ -27,10 +27,10 @@ namespace {
 // `wide` [T, width] is given, `result` [T, result_width] is computed.
 void check_linear(const char* op, const Context& context, const Tensor& result, const char* result_name,
                   int64_t result_width, const Tensor& given, const char* given_name, int64_t given_width,
-                  const Weight& weight) {
+                  const Weight& weight, std::initializer_list<DType> types) {
   check_place(op, "weight", context, weight);
   check_rank(op, given_name, given, 2);
-  check(op, given_name, context, given, Shape{given.shape[0], given_width}, real_types);
+  check(op, given_name, context, given, Shape{given.shape[0], given_width}, types);
   check_shape(op, result_name, result, Shape{given.shape[0], result_width});
   check_dtype(op, result_name, result, {given.dtype, DType::f32});
   check_place(op, result_name, context, result);
@@ -39,21 +39,21 @@ void check_linear(const char* op, const Context& context, const Tensor& result, 
 }  // namespace
 
 void linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes) {
-  check_linear("linear", context, y, "y", weight.out, x, "x", weight.in, weight);
+  check_linear("linear", context, y, "y", weight.out, x, "x", weight.in, weight, forward_types);
   if (y.elements() == 0) return;
   dispatch<Linear>(context, y, x, weight, attributes);
 }
 
 void linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                            LinearAttributes attributes) {
-  check_linear("linear_backward_input", context, dx, "dx", weight.in, dy, "dy", weight.out, weight);
+  check_linear("linear_backward_input", context, dx, "dx", weight.in, dy, "dy", weight.out, weight, trained_types);
   if (dx.elements() == 0) return;
   dispatch<LinearBackwardInput>(context, dx, dy, weight, attributes);
 }
 
 void dequantize(Context& context, const Tensor& out, const Weight& weight) {
   check_place("dequantize", "weight", context, weight);
-  check("dequantize", "out", context, out, Shape{weight.out, weight.in}, real_types);
+  check("dequantize", "out", context, out, Shape{weight.out, weight.in}, forward_types);
   if (out.elements() == 0) return;
   dispatch<Dequantize>(context, out, weight);
 }

@@ -14,9 +14,10 @@ struct MatmulAttributes {
   bool accumulate = false;   // add to c instead of assigning
 };
 
-// c [M, N] = op(a) [M, K] op(b) [K, N]. a and b are both f32 or both bf16; c is f32 or bf16. Sums in fp32, in an order
-// that depends on K only: never on M, N or the number of threads, so any slice of rows or columns has the same bits.
-// (On GPUs a vendor's library may have an order of its own for calls whose rows are whole multiples of 16 bytes.)
+// c [M, N] = op(a) [M, K] op(b) [K, N]. a and b are both f32, both bf16 or both f16; c is f32 or, of f16, f16, else
+// bf16. Sums in fp32, in an order that depends on K only: never on M, N or the number of threads, so any slice of rows
+// or columns has the same bits. (On GPUs a vendor's library may have an order of its own for calls whose rows are whole
+// multiples of 16 bytes.)
 void matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b, MatmulAttributes attributes);
 
 struct Matmul {
@@ -32,8 +33,8 @@ struct LinearAttributes {
   bool any_rows = false;
 };
 
-// y [T, out] = x [T, in] W^T, W [out, in] of any storage. x and y are both f32 or both bf16 (y may be f32 with x bf16).
-// Storage other than x's type is decoded to x's type (rounded to nearest even), a slice of rows at a time.
+// y [T, out] = x [T, in] W^T, W [out, in] of any storage. x and y are alike, f32, bf16 or f16 (y may be f32 with any
+// x). Storage other than x's type is decoded to x's type (rounded to nearest even), a slice of rows at a time.
 void linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes);
 
 struct Linear {
@@ -41,7 +42,7 @@ struct Linear {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Weight&, LinearAttributes);
 };
 
-// The gradient of linear's input: dx [T, in] = dy [T, out] W. Types as in `linear`; dx has dy's type or f32.
+// The gradient of linear's input: dx [T, in] = dy [T, out] W. dy is f32 or bf16; dx has its type or f32.
 // Accumulating over slices of a decoded weight is done in fp32 and rounded once.
 void linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                            LinearAttributes attributes);
@@ -53,7 +54,7 @@ struct LinearBackwardInput {
 
 // The gradient of the weight, dW [out, in] (+)= dy^T x, is matmul with transpose_a.
 
-// out [R, in] of f32 or bf16 = the decoded rows of `weight` (R = weight.out).
+// out [R, in] of f32, bf16 or f16 = the decoded rows of `weight` (R = weight.out).
 void dequantize(Context& context, const Tensor& out, const Weight& weight);
 
 struct Dequantize {

@@ -16,9 +16,10 @@ void check_choices(const char* op, const Context& context, const Tensor& experts
 }
 
 // The rows of z [T K, H] that `places` [T, K] says belong to the rows of y [T, H].
-void check_combined(const char* op, const Context& context, const char* y_name, const Tensor& y, const Tensor& places) {
+void check_combined(const char* op, const Context& context, const char* y_name, const Tensor& y, const Tensor& places,
+                    std::initializer_list<DType> types) {
   check_rank(op, y_name, y, 2);
-  check_dtype(op, y_name, y, {DType::f32, DType::bf16});
+  check_dtype(op, y_name, y, types);
   check_place(op, y_name, context, y);
   check_rank(op, "places", places, 2);
   check(op, "places", context, places, {y.shape[0], places.shape[1]}, {DType::i32});
@@ -29,7 +30,7 @@ void check_combined(const char* op, const Context& context, const char* y_name, 
 void moe_route(Context& context, const Tensor& experts, const Tensor& weights, const Tensor& logits) {
   const char* op = MoeRoute::name;
   check_rank(op, "logits", logits, 2);
-  check_dtype(op, "logits", logits, {DType::f32, DType::bf16});
+  check_dtype(op, "logits", logits, forward_types);
   check_place(op, "logits", context, logits);
   check_choices(op, context, experts, logits.shape[1]);
   check(op, "experts", context, experts, {logits.shape[0], experts.shape[1]}, {DType::i32});
@@ -42,7 +43,7 @@ void moe_route_backward(Context& context, const Tensor& dlogits, const Tensor& d
                         const Tensor& weights) {
   const char* op = MoeRouteBackward::name;
   check_rank(op, "dlogits", dlogits, 2);
-  check_dtype(op, "dlogits", dlogits, {DType::f32, DType::bf16});
+  check_dtype(op, "dlogits", dlogits, trained_types);
   check_place(op, "dlogits", context, dlogits);
   check_choices(op, context, experts, dlogits.shape[1]);
   check(op, "experts", context, experts, {dlogits.shape[0], experts.shape[1]}, {DType::i32});
@@ -67,7 +68,7 @@ void moe_group(Context& context, const Tensor& rows, const Tensor& places, const
 void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows) {
   const char* op = GatherRows::name;
   check_rank(op, "x", x, 2);
-  check_dtype(op, "x", x, {DType::f32, DType::bf16});
+  check_dtype(op, "x", x, forward_types);
   check_place(op, "x", context, x);
   check_rank(op, "rows", rows, 1);
   check_dtype(op, "rows", rows, {DType::i32});
@@ -80,7 +81,7 @@ void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tenso
 void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
                   bool accumulate) {
   const char* op = CombineRows::name;
-  check_combined(op, context, "y", y, places);
+  check_combined(op, context, "y", y, places, forward_types);
   check(op, "z", context, z, {places.elements(), y.shape[1]}, {y.dtype});
   if (weights) check(op, "weights", context, weights, places.shape, {DType::f32});
   if (y.elements() == 0) return;
@@ -90,7 +91,7 @@ void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tens
 void combine_rows_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy,
                            const Tensor& z, const Tensor& places, const Tensor& weights) {
   const char* op = CombineRowsBackward::name;
-  check_combined(op, context, "dy", dy, places);
+  check_combined(op, context, "dy", dy, places, trained_types);
   check(op, "dz", context, dz, {places.elements(), dy.shape[1]}, {dy.dtype});
   check(op, "weights", context, weights, places.shape, {DType::f32});
   if (dweights) {

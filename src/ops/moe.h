@@ -15,8 +15,8 @@
 namespace ingot::ops {
 
 // experts [T, K] i32: the K largest logits of a token, falling; of equal ones the lower expert first. weights [T, K]
-// f32: softmax over these K logits. logits [T, E], f32 or bf16, K <= E. A NaN logit counts as the largest, so that the
-// token's weights are NaN too.
+// f32: softmax over these K logits. logits [T, E], f32, bf16 or f16, K <= E. A NaN logit counts as the largest, so that
+// the token's weights are NaN too.
 void moe_route(Context& context, const Tensor& experts, const Tensor& weights, const Tensor& logits);
 
 struct MoeRoute {
@@ -45,7 +45,7 @@ struct MoeGroup {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 };
 
-// y [N, H] = row rows[n] of x [T, H], f32 or bf16, alike. rows [N] i32 in [0, T), else ErrorKind::internal. Its
+// y [N, H] = row rows[n] of x [T, H], f32, bf16 or f16, alike. rows [N] i32 in [0, T), else ErrorKind::internal. Its
 // backward is combine_rows without weights.
 void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows);
 
@@ -55,7 +55,7 @@ struct GatherRows {
 };
 
 // y [T, H] (+)= sum over k of weights[t, k] z[places[t, k]], in order of k, in fp32, rounded once. z [N, H] of y's
-// type, f32 or bf16; places [T, K] i32 in [0, N), else ErrorKind::internal; weights [T, K] f32, absent: ones.
+// type, f32, bf16 or f16; places [T, K] i32 in [0, N), else ErrorKind::internal; weights [T, K] f32, absent: ones.
 void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
                   bool accumulate);
 

@@ -11,8 +11,8 @@ struct RmsNormAttributes {
   float weight_offset = 0;  // what the weights are counted from: 1 in gemma, whose weights are differences from 1
 };
 
-// y [T, H] = x * rstd * (weight_offset + weight), rstd [T] f32 = 1 / sqrt(mean(x^2) + epsilon). x and y are f32 or
-// bf16, alike; weight [H] f32; sums in fp32, one rounding at the end. rstd may be absent. y may be x.
+// y [T, H] = x * rstd * (weight_offset + weight), rstd [T] f32 = 1 / sqrt(mean(x^2) + epsilon). x and y are f32,
+// bf16 or f16, alike; weight [H] f32; sums in fp32, one rounding at the end. rstd may be absent. y may be x.
 void rms_norm(Context& context, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
               RmsNormAttributes attributes);
 

@@ -10,7 +10,7 @@ void rope(Context& context, const Tensor& y, const Tensor& x, const Tensor& posi
           RopeAttributes attributes) {
   const char* op = Rope::name;
   check_rank(op, "x", x, 2);
-  check_dtype(op, "x", x, {DType::f32, DType::bf16});
+  check_dtype(op, "x", x, forward_types);
   check_place(op, "x", context, x);
   check(op, "y", context, y, x.shape, {x.dtype});
   check(op, "positions", context, positions, {x.shape[0]}, {DType::i32});

@@ -16,7 +16,7 @@ struct RopeAttributes {
 // Turns the first R of every head's D elements, R even, R <= D, and copies the others. For every token t, head and i <
 // R/2, with angle a = positions[t] * frequencies[i] in fp32:
 //   y[i] = x[i] cos a - x[i + R/2] sin a,  y[i + R/2] = x[i + R/2] cos a + x[i] sin a.
-// x and y [T, heads * D], f32 or bf16, alike, may be the same; positions [T] i32; frequencies [R/2] f32.
+// x and y [T, heads * D], f32, bf16 or f16, alike, may be the same; positions [T] i32; frequencies [R/2] f32.
 void rope(Context& context, const Tensor& y, const Tensor& x, const Tensor& positions, const Tensor& frequencies,
           RopeAttributes attributes);
 

@@ -281,6 +281,11 @@ Recipe read_recipe(const std::filesystem::path& path, std::span<const std::strin
       }
     }
   }
+  if (const ConfigNode* precision = node.find("precision"); precision != nullptr && precision->is_plain("fp16")) {
+    throw_hint(ErrorKind::usage, "precision: bf16, which has the range of fp32; fp16 is for inference (--dtype fp16)",
+               "{}: precision: fp16: small gradients become 0 in it unless the loss is scaled, which Ingot does not do",
+               precision->where());
+  }
   Recipe recipe = read_config<Recipe>(node);
   check(recipe, path.string());
   return recipe;

@@ -94,7 +94,7 @@ TEST(Bench, TrainsAndDecodesOnTheCpu) {
   // Random logits of a small spread: near ln 100 for llama("a")'s vocabulary.
   EXPECT_NEAR(lora.at("first_loss").get<double>(), std::log(lora.at("vocab").get<double>()), 0.5);
   const Json decoded = program.report(
-      {"bench", "decode", llama("a"), "--weights", "fp16", "--batch", "3", "--prompt", "9", "--tokens", "7"});
+      {"bench", "decode", llama("a"), "--dtype", "fp16", "--batch", "3", "--prompt", "9", "--tokens", "7"});
   EXPECT_GT(decoded.at("ms_per_token").get<double>(), 0);
 }
 

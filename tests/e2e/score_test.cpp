@@ -144,6 +144,24 @@ TEST(ScoreText, Fp8WeightsGiveNearlyTheSame) {
   EXPECT_NEAR(loss("fp8"), loss("bf16"), 0.05 * loss("bf16"));
 }
 
+// fp16 rounds an eighth as coarsely as bf16.
+TEST(ScoreText, Fp16IsNearerThanBf16) {
+  const Program program;
+  const auto losses = [&](const char* dtype) {
+    return program.report({"score", "--model", llama("a"), "--ids", "1,5,9,12,100", "--dtype", dtype})["tokens"];
+  };
+  const auto off = [&](const Json& tokens, const Json& exact) {
+    double sum = 0;
+    for (size_t t = 1; t < exact.size(); ++t) {
+      sum += std::abs(tokens[t]["logprob"].get<double>() - exact[t]["logprob"].get<double>());
+    }
+    return sum;
+  };
+  const Json exact = losses("fp32");
+  EXPECT_LT(off(losses("fp16"), exact), off(losses("bf16"), exact));
+  EXPECT_GT(off(losses("fp16"), exact), 0);
+}
+
 TEST(ScoreErrors, OneLineEach) {
   const Program program;
   const std::string a = llama("a");

@@ -271,8 +271,10 @@ TEST_P(EngineTest, SettingsThatContradictAreRefused) {
 // What engine_bytes says is what is taken, nothing is taken later, and it is enough at the limits: batches full of one
 // prompt, full of decoding sequences, adapters of the largest rank, weights that are decoded as they are used.
 TEST_P(EngineTest, MemoryIsWhatEngineBytesSays) {
-  for (const auto& [weights, activation] :
-       {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+  for (const auto& [weights, activation] : {std::pair{DType::f32, DType::f32},
+                                            {DType::bf16, DType::bf16},
+                                            {DType::bf16, DType::f32},
+                                            {DType::f16, DType::f16}}) {
     SmallModel model(GetParam(), weights);
     const auto adapter = model.adapter(8, 3, activation);
     for (const int64_t batch_tokens : {1, 8, 40}) {

@@ -46,7 +46,7 @@ std::unique_ptr<RandomAdapter> SmallModel::adapter(int64_t rank, uint64_t seed, 
       if (type == DType::f32) {
         tensor.as<float>()[i] = value;
       } else {
-        tensor.as<uint16_t>()[i] = float_to_bf16(value);
+        tensor.as<uint16_t>()[i] = type == DType::bf16 ? float_to_bf16(value) : float_to_f16(value);
       }
     }
     return tensor;

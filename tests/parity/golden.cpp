@@ -165,11 +165,15 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, Be
   return bench;
 }
 
-std::vector<float> logits(Machine& machine, Bench& bench, const std::string& model, DType activation) {
+namespace {
+
+// Of the golden sequence.
+std::vector<float> logits(Machine& machine, ops::Context& context, const models::Model& computed,
+                          const spec::ModelSpec& spec, const nn::Adapter* adapter, const std::string& model,
+                          DType activation) {
   const data::PackedSequence sequence = golden_sequence(model);
   const std::vector<int32_t> positions = data::positions(sequence);
   const int64_t tokens = static_cast<int64_t>(sequence.ids.size());
-  const spec::ModelSpec& spec = bench.loaded.spec;
   const auto on_device = [&](const std::vector<int32_t>& values) {
     Buffer buffer(*machine.device, values.size() * sizeof(int32_t));
     machine.device->copy_from_host(buffer.data(), values.data(), buffer.bytes());
@@ -180,15 +184,40 @@ std::vector<float> logits(Machine& machine, Bench& bench, const std::string& mod
   const Buffer offsets = on_device(sequence.offsets);
   const nn::TokenBatch batch{ids.view(DType::i32, {tokens}), places.view(DType::i32, {tokens}),
                              offsets.view(DType::i32, {std::ssize(sequence.offsets)})};
-  nn::Pass pass{bench.step->context(), batch, activation, {}};
-  if (bench.trained->adapter()) pass.adapters.push_back({0, tokens, bench.trained->adapter()});
+  nn::Pass pass{context, batch, activation, {}};
+  if (adapter != nullptr) pass.adapters.push_back({0, tokens, adapter});
   const Buffer normed(*machine.device, static_cast<size_t>(tokens * spec.hidden) * size_of(activation));
   const Buffer scores(*machine.device, static_cast<size_t>(tokens * spec.vocab) * 4);
   const Tensor hidden = normed.view(activation, Shape{tokens, spec.hidden});
   const Tensor out = scores.view(DType::f32, Shape{tokens, spec.vocab});
-  bench.model->forward(pass, hidden);
-  bench.model->logits(pass, out, hidden);
+  computed.forward(pass, hidden);
+  computed.logits(pass, out, hidden);
   return floats(*machine.device, out);
+}
+
+}  // namespace
+
+Served serve(Machine& machine, const std::string& model, DType type) {
+  const checkpoint::LoadOptions options{
+      .device = *machine.device, .matrices = checkpoint::storage_of(type), .pool = &machine.threads};
+  Served served{checkpoint::load_model(checkpoint::open_model(golden_folder(model).string()), options), nullptr};
+  served.model = models::make_model(served.loaded.spec, served.loaded.weights, *machine.device);
+  return served;
+}
+
+std::vector<float> logits(Machine& machine, const Served& served, const std::string& model, DType activation) {
+  models::PassShape shape;
+  shape.tokens = shape.longest = shape.logit_rows = std::ssize(golden_sequence(model).ids);
+  shape.activation = activation;
+  shape.threads = machine.threads.threads();
+  Arena scratch(*machine.device, models::pass_bytes(served.loaded.spec, shape).forward, "scratch");
+  ops::Context context{*machine.device, machine.registry, scratch, &machine.threads};
+  return logits(machine, context, *served.model, served.loaded.spec, nullptr, model, activation);
+}
+
+std::vector<float> logits(Machine& machine, Bench& bench, const std::string& model, DType activation) {
+  return logits(machine, bench.step->context(), *bench.model, bench.loaded.spec, bench.trained->adapter(), model,
+                activation);
 }
 
 int64_t chain_length(const spec::ModelSpec& model, int64_t tokens) {

@@ -70,8 +70,16 @@ struct BenchSettings {
 };
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings);
 
+// A golden model for inference alone, in any type of activations.
+struct Served {
+  checkpoint::LoadedModel loaded;
+  std::unique_ptr<models::Model> model;
+};
+Served serve(Machine& machine, const std::string& model, DType type);
+
 // Logits [T * V] of the golden sequence.
 std::vector<float> logits(Machine& machine, Bench& bench, const std::string& model, DType activation);
+std::vector<float> logits(Machine& machine, const Served& served, const std::string& model, DType activation);
 
 // Most fp32 terms summed one after another on the way from ids to a gradient: the longest reduction of a layer times
 // how many follow each other. What tolerance() is asked with.

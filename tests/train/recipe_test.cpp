@@ -116,6 +116,7 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"optimizer: {betas: [0.9]}", "betas"},
                                     {"optimizer: {name: sgd}", "sgd"},
                                     {"precision: fp32\noptimizer: {master: bf16}", "master"},
+                                    {"precision: fp16", "unless the loss is scaled"},
                                     {"weights: stored", "adapter"},
                                     {"weights: fp8", "adapter"},
                                     {"adapter: {rank: 4}\nprecision: fp8\nweights: int8", "weights: int8"},

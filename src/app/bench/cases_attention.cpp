@@ -387,6 +387,7 @@ std::vector<OpCase> attention_cases() {
     }
     cases.push_back(timing(kv_store_case(dtype, dtype, 1024, 512)));
   }
+  for (const int64_t width : {17, 64}) cases.push_back(kv_store_case(DType::f16, DType::f16, 9, width));
   // Llama-3.1-8B, GPT-2 1558M, a sliding window; a token of Llama-2-13B and of Llama-3.1-8B.
   for (const auto& [lengths, heads] : std::vector<std::pair<std::vector<int64_t>, Heads>>{
            {{8192}, {32, 8, 128}}, {std::vector<int64_t>(8, 1024), {25, 25, 64}}, {{8192}, {32, 8, 128, 1024}}}) {

@@ -185,14 +185,16 @@ OpCase dropout_case(DType dtype, int64_t rows, int64_t width, ops::DropoutAttrib
 
 std::vector<OpCase> elementwise_cases() {
   std::vector<OpCase> cases;
+  for (const DType to : {DType::f32, DType::bf16, DType::f16}) {
+    for (const DType from : {DType::f32, DType::bf16, DType::f16}) {
+      for (const int64_t n : {0, 1, 17, 131}) cases.push_back(scale_case(to, from, n, -0.75F));
+      cases.push_back(scale_case(to, from, 20000, 1.0F));
+    }
+  }
   for (const DType dtype : real_types) {
     for (const int64_t n : {0, 1, 3, 17, 33, 131}) cases.push_back(add_case(dtype, n, -1));
     cases.push_back(add_case(dtype, 40000, 1));
     cases.push_back(add_case(dtype, 33, 2));
-    for (const DType from : {DType::f32, DType::bf16, DType::f16}) {
-      for (const int64_t n : {0, 1, 17, 131}) cases.push_back(scale_case(dtype, from, n, -0.75F));
-      cases.push_back(scale_case(dtype, from, 20000, 1.0F));
-    }
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {5, 64}, {33, 131}, {0, 5}}) {
       cases.push_back(add_bias_case(dtype, rows, width));
       cases.push_back(add_bias_backward_case(dtype, rows, width, false));

@@ -66,11 +66,17 @@ OpCase matmul_case(DType out, DType in, Sizes s, ops::MatmulAttributes attribute
 
 double rounded_to(DType dtype, double value) {
   const float single = static_cast<float>(value);
-  return static_cast<double>(dtype == DType::bf16 ? bf16_to_float(float_to_bf16(single)) : single);
+  switch (dtype) {
+    case DType::bf16: return static_cast<double>(bf16_to_float(float_to_bf16(single)));
+    case DType::f16: return static_cast<double>(f16_to_float(float_to_f16(single)));
+    default: return static_cast<double>(single);
+  }
 }
 
 bool decoded(Storage storage, DType activation) {
-  return storage != (activation == DType::f32 ? Storage::f32 : Storage::bf16);
+  return storage != (activation == DType::f32    ? Storage::f32
+                     : activation == DType::bf16 ? Storage::bf16
+                                                 : Storage::f16);
 }
 
 struct LinearSizes {
@@ -147,8 +153,9 @@ constexpr Storage storages[] = {Storage::f32,  Storage::bf16, Storage::f16,     
                                 Storage::q4_k, Storage::q6_k, Storage::fp8_e4m3};
 
 void add_matmuls(std::vector<OpCase>& cases) {
-  constexpr std::pair<DType, DType> types[] = {
-      {DType::f32, DType::f32}, {DType::f32, DType::bf16}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
+  constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},   {DType::f32, DType::bf16},
+                                               {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
+                                               {DType::f32, DType::f16},   {DType::f16, DType::f16}};
   for (const auto& [out, in] : types) {
     for (const ops::MatmulAttributes form : {ops::MatmulAttributes{}, ops::MatmulAttributes{.transpose_b = true},
                                              ops::MatmulAttributes{.transpose_a = true},
@@ -176,6 +183,7 @@ void add_matmuls(std::vector<OpCase>& cases) {
       cases.push_back(matmul_case(DType::bf16, DType::bf16, s, form));
       cases.push_back(matmul_case(DType::f32, DType::bf16, s, accumulate));
     }
+    cases.push_back(matmul_case(DType::f16, DType::f16, s, {.transpose_b = true}));
   }
   const Sizes linear{1024, 1536, 576};
   for (const DType in : {DType::f32, DType::bf16}) {
@@ -199,9 +207,13 @@ void add_large_matmuls(std::vector<OpCase>& cases) {
 }
 
 void add_linears(std::vector<OpCase>& cases, bool backward) {
-  constexpr std::pair<DType, DType> types[] = {
-      {DType::f32, DType::f32}, {DType::f32, DType::bf16}, {DType::bf16, DType::bf16}};
+  constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},
+                                               {DType::f32, DType::bf16},
+                                               {DType::bf16, DType::bf16},
+                                               {DType::f32, DType::f16},
+                                               {DType::f16, DType::f16}};
   for (const auto& [result, given] : types) {
+    if (backward && given == DType::f16) continue;
     for (const Storage storage : storages) {
       const int64_t block = block_elements(storage);
       const int64_t in = block == 1 ? 33 : block == 32 ? 96 : 256;
@@ -244,7 +256,7 @@ std::vector<OpCase> matmul_cases() {
   add_linears(cases, false);
   add_linears(cases, true);
   for (const Storage storage : storages) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       const int64_t in = block_elements(storage) == 1 ? 33 : 1280;
       cases.push_back(dequantize_case(dtype, storage, 1, in));
       cases.push_back(dequantize_case(dtype, storage, 17, in));

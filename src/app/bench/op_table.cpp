@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 
@@ -59,6 +60,33 @@ OpCase large(OpCase c, std::initializer_list<size_t> drawn) {
   return c;
 }
 
+namespace {
+
+OpCase in_f16(OpCase c) {
+  c.name.replace(c.name.find("bf16"), 4, "f16");
+  for (Operand& operand : c.operands) {
+    if (operand.dtype == DType::bf16) operand.dtype = DType::f16;
+  }
+  return c;
+}
+
+// The cases of bf16 with f16 in its place, of ops that inference uses and whose cases ask for no more than that.
+std::vector<OpCase> f16_cases(const std::vector<OpCase>& cases) {
+  constexpr const char* ops[] = {"add",        "clamp",       "softcap",      "add_bias",   "rms_norm",
+                                 "layer_norm", "rope",        "glu",          "activation", "gather_columns",
+                                 "moe_route",  "gather_rows", "combine_rows", "attention",  "paged_attention"};
+  std::vector<OpCase> all;
+  for (const OpCase& c : cases) {
+    const bool wanted = std::find(std::begin(ops), std::end(ops), c.op) != std::end(ops);
+    const bool has = std::any_of(c.operands.begin(), c.operands.end(),
+                                 [](const Operand& operand) { return operand.dtype == DType::bf16; });
+    if (wanted && has && !c.large) all.push_back(in_f16(c));
+  }
+  return all;
+}
+
+}  // namespace
+
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
@@ -68,6 +96,8 @@ const std::vector<OpCase>& op_cases() {
           activation_cases(), columns_cases(), moe_cases(), attention_cases()}) {
       cases.insert(cases.end(), list.begin(), list.end());
     }
+    const std::vector<OpCase> halves = f16_cases(cases);
+    cases.insert(cases.end(), halves.begin(), halves.end());
     return cases;
   }();
   return all;

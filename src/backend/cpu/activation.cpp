@@ -12,12 +12,10 @@ using ops::Context;
 template <const ActivationKernels& K>
 void run_forward(Context& context, const Tensor& y, const Tensor& x, ops::Activation activation) {
   const auto which = static_cast<size_t>(activation);
-  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
-    if (y.dtype == DType::f32) {
-      K.forward_f32[which](y.as<float>() + lo, x.as<float>() + lo, hi - lo);
-    } else {
-      K.forward_bf16[which](bf16(y) + lo, bf16(x) + lo, hi - lo);
-    }
+  by_type(y.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+      of_type<T>(K.forward[which])(elements<T>(y) + lo, elements<T>(x) + lo, hi - lo);
+    });
   });
 }
 

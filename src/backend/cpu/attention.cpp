@@ -16,6 +16,10 @@ AttentionScores scores_of(const ops::AttentionAttributes& attributes, int64_t he
           attributes.slopes ? attributes.slopes.as<float>() + head : nullptr};
 }
 
+ElementType type_of(const Tensor& q) {
+  return q.dtype == DType::f32 ? ElementType::f32 : q.dtype == DType::bf16 ? ElementType::bf16 : ElementType::f16;
+}
+
 template <const AttentionKernels& K>
 void run_attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                    const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
@@ -32,7 +36,7 @@ void run_attention(Context& context, const Tensor& out, const Tensor& lse, const
     const int64_t start = starts[static_cast<size_t>(slice.sequence)];
     const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
     AttentionForward task{};
-    task.bf16 = q.dtype == DType::bf16;
+    task.type = type_of(q);
     task.q_stride = attributes.heads * d;
     task.kv_stride = attributes.kv_heads * d;
     const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;
@@ -131,7 +135,7 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
     const int64_t queries = starts[slice.sequence + 1] - start;
     const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
     AttentionForward task{};
-    task.bf16 = q.dtype == DType::bf16;
+    task.type = type_of(q);
     task.q_stride = attributes.heads * d;
     task.kv_stride = attributes.kv_heads * d;
     const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;

@@ -66,7 +66,7 @@ void run_slices(ops::Context& context, int64_t count, int64_t head_dim, Body bod
   });
 }
 
-// Address of element `i` of an f32 or bf16 tensor.
+// Address of element `i`.
 inline void* address(const Tensor& tensor, int64_t i) {
   return static_cast<std::byte*>(tensor.data) + static_cast<size_t>(i) * size_of(tensor.dtype);
 }

@@ -6,16 +6,18 @@
 namespace ingot::cpu {
 namespace {
 
-template <class Out, class FromFloat, class FromBf16, class FromF16>
-void decode_row_to(const Weight& weight, int64_t row, Out* out, FromFloat from_float, FromBf16 from_bf16,
-                   FromF16 from_f16) {
+template <class Out>
+void decode_row_to(const ElementwiseKernels& kernels, const Weight& weight, int64_t row, Out* out) {
   const int64_t n = weight.in;
   const std::byte* data =
       static_cast<const std::byte*>(weight.data) + static_cast<size_t>(row) * row_bytes(weight.storage, n);
+  const auto from = [&]<class X>(const X* x, int64_t begin, int64_t count) {
+    scale_kernel<Out, X>(kernels)(out + begin, x, 1.0F, count);
+  };
   switch (weight.storage) {
-    case Storage::f32: return from_float(out, reinterpret_cast<const float*>(data), 1.0F, n);
-    case Storage::bf16: return from_bf16(out, reinterpret_cast<const Bf16*>(data), 1.0F, n);
-    case Storage::f16: return from_f16(out, reinterpret_cast<const F16*>(data), 1.0F, n);
+    case Storage::f32: return from(reinterpret_cast<const float*>(data), 0, n);
+    case Storage::bf16: return from(reinterpret_cast<const Bf16*>(data), 0, n);
+    case Storage::f16: return from(reinterpret_cast<const F16*>(data), 0, n);
     default: break;
   }
   const BlockCodec* codec = is_fp8(weight.storage) ? nullptr : &block_codec(weight.storage);
@@ -28,20 +30,14 @@ void decode_row_to(const Weight& weight, int64_t row, Out* out, FromFloat from_f
     } else {
       decode_fp8(weight.storage, data, n, begin, count, values);
     }
-    from_float(out + begin, values, 1.0F, count);
+    from(static_cast<const float*>(values), begin, count);
   }
 }
 
 }  // namespace
 
 void decode_row(const ElementwiseKernels& kernels, const Weight& weight, int64_t row, void* out, DType dtype) {
-  if (dtype == DType::f32) {
-    decode_row_to(weight, row, static_cast<float*>(out), kernels.scale_f32_f32, kernels.scale_f32_bf16,
-                  kernels.scale_f32_f16);
-  } else {
-    decode_row_to(weight, row, static_cast<Bf16*>(out), kernels.scale_bf16_f32, kernels.scale_bf16_bf16,
-                  kernels.scale_bf16_f16);
-  }
+  by_type(dtype, [&]<class T>() { decode_row_to(kernels, weight, row, static_cast<T*>(out)); });
 }
 
 }  // namespace ingot::cpu

@@ -1,12 +1,23 @@
-// Rows of a weight of any storage as f32 or bf16.
+// Elements of one type as another: rows of a weight of any storage as activations.
 #pragma once
 
+#include <type_traits>
+
+#include "backend/cpu/glue.h"
 #include "backend/cpu/simd/elementwise.h"
 #include "tensor/weight.h"
 
 namespace ingot::cpu {
 
-// Row `row` of `weight` (in elements) to `out`, of type f32 or bf16, rounded once.
+// y = factor x.
+template <class Y, class X>
+auto* scale_kernel(const ElementwiseKernels& kernels) {
+  if constexpr (std::is_same_v<Y, float>) return of_type<X>(kernels.scale_to_f32);
+  if constexpr (std::is_same_v<Y, Bf16>) return of_type<X>(kernels.scale_to_bf16);
+  if constexpr (std::is_same_v<Y, F16>) return of_type<X>(kernels.scale_to_f16);
+}
+
+// Row `row` of `weight` (in elements) to `out`, of type f32, bf16 or f16, rounded once.
 void decode_row(const ElementwiseKernels& kernels, const Weight& weight, int64_t row, void* out, DType dtype);
 
 }  // namespace ingot::cpu

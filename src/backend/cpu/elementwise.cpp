@@ -1,5 +1,6 @@
 #include "ops/elementwise.h"
 
+#include "backend/cpu/decode.h"
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/elementwise.h"
@@ -12,42 +13,30 @@ using ops::Context;
 
 template <const ElementwiseKernels& K>
 void run_add(Context& context, const Tensor& y, const Tensor& a, const Tensor& b) {
-  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
-    if (y.dtype == DType::f32) {
-      K.add_f32(y.as<float>() + lo, a.as<float>() + lo, b.as<float>() + lo, hi - lo);
-    } else {
-      K.add_bf16(bf16(y) + lo, bf16(a) + lo, bf16(b) + lo, hi - lo);
-    }
+  by_type(y.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+      of_type<T>(K.add)(elements<T>(y) + lo, elements<T>(a) + lo, elements<T>(b) + lo, hi - lo);
+    });
   });
 }
 
 template <const ElementwiseKernels& K>
 void run_scale(Context& context, const Tensor& y, const Tensor& x, float factor) {
-  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
-    const int64_t n = hi - lo;
-    if (y.dtype == DType::f32) {
-      switch (x.dtype) {
-        case DType::f32: return K.scale_f32_f32(y.as<float>() + lo, x.as<float>() + lo, factor, n);
-        case DType::bf16: return K.scale_f32_bf16(y.as<float>() + lo, bf16(x) + lo, factor, n);
-        default: return K.scale_f32_f16(y.as<float>() + lo, f16(x) + lo, factor, n);
-      }
-    }
-    switch (x.dtype) {
-      case DType::f32: return K.scale_bf16_f32(bf16(y) + lo, x.as<float>() + lo, factor, n);
-      case DType::bf16: return K.scale_bf16_bf16(bf16(y) + lo, bf16(x) + lo, factor, n);
-      default: return K.scale_bf16_f16(bf16(y) + lo, f16(x) + lo, factor, n);
-    }
+  by_type(y.dtype, [&]<class Y>() {
+    by_type(x.dtype, [&]<class X>() {
+      context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+        scale_kernel<Y, X>(K)(elements<Y>(y) + lo, elements<X>(x) + lo, factor, hi - lo);
+      });
+    });
   });
 }
 
 template <const ElementwiseKernels& K>
 void run_clamp(Context& context, const Tensor& y, const Tensor& x, float limit) {
-  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
-    if (y.dtype == DType::f32) {
-      K.clamp_f32(y.as<float>() + lo, x.as<float>() + lo, limit, hi - lo);
-    } else {
-      K.clamp_bf16(bf16(y) + lo, bf16(x) + lo, limit, hi - lo);
-    }
+  by_type(y.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+      of_type<T>(K.clamp)(elements<T>(y) + lo, elements<T>(x) + lo, limit, hi - lo);
+    });
   });
 }
 
@@ -64,12 +53,10 @@ void run_clamp_backward(Context& context, const Tensor& dx, const Tensor& dy, co
 
 template <const ElementwiseKernels& K>
 void run_softcap(Context& context, const Tensor& y, const Tensor& x, float cap) {
-  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
-    if (y.dtype == DType::f32) {
-      K.softcap_f32(y.as<float>() + lo, x.as<float>() + lo, cap, hi - lo);
-    } else {
-      K.softcap_bf16(bf16(y) + lo, bf16(x) + lo, cap, hi - lo);
-    }
+  by_type(y.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+      of_type<T>(K.softcap)(elements<T>(y) + lo, elements<T>(x) + lo, cap, hi - lo);
+    });
   });
 }
 
@@ -87,14 +74,12 @@ void run_softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, 
 template <const ElementwiseKernels& K>
 void run_add_bias(Context& context, const Tensor& y, const Tensor& bias) {
   const int64_t width = y.shape[1];
-  context.threads->parallel_for(0, y.shape[0], row_grain(width), [&](int64_t lo, int64_t hi) {
-    for (int64_t row = lo; row < hi; ++row) {
-      if (y.dtype == DType::f32) {
-        K.add_bias_f32(y.as<float>() + row * width, bias.as<float>(), width);
-      } else {
-        K.add_bias_bf16(bf16(y) + row * width, bias.as<float>(), width);
+  by_type(y.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, y.shape[0], row_grain(width), [&](int64_t lo, int64_t hi) {
+      for (int64_t row = lo; row < hi; ++row) {
+        of_type<T>(K.add_bias)(elements<T>(y) + row * width, bias.as<float>(), width);
       }
-    }
+    });
   });
 }
 

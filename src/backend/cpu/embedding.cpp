@@ -45,7 +45,7 @@ void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, cons
           const int64_t id = ids.as<int32_t>()[t];
           if (id < lo || id >= hi) continue;
           if (dy.dtype == DType::f32) {
-            K.add_f32(rows + id * width, rows + id * width, dy.as<float>() + t * width, width);
+            K.add.f32(rows + id * width, rows + id * width, dy.as<float>() + t * width, width);
           } else {
             K.add_from_bf16(rows + id * width, bf16(dy) + t * width, width);
           }

@@ -48,7 +48,8 @@ namespace {
 
 double read(const void* data, DType dtype, int64_t i) {
   if (dtype == DType::f32) return static_cast<double>(static_cast<const float*>(data)[i]);
-  return static_cast<double>(bf16_to_float(static_cast<const uint16_t*>(data)[i]));
+  const uint16_t bits = static_cast<const uint16_t*>(data)[i];
+  return static_cast<double>(dtype == DType::bf16 ? bf16_to_float(bits) : f16_to_float(bits));
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ void reference_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
       if (gemm.out == DType::f32) {
         static_cast<float*>(c)[place] = rounded;
       } else {
-        static_cast<uint16_t*>(c)[place] = float_to_bf16(rounded);
+        static_cast<uint16_t*>(c)[place] = gemm.out == DType::bf16 ? float_to_bf16(rounded) : float_to_f16(rounded);
       }
     }
   }

@@ -13,12 +13,10 @@ using ops::Context;
 template <const GluKernels& K>
 void run_forward(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up, ops::Activation activation) {
   const auto which = static_cast<size_t>(activation);
-  context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
-    if (y.dtype == DType::f32) {
-      K.forward_f32[which](y.as<float>() + lo, gate.as<float>() + lo, up.as<float>() + lo, hi - lo);
-    } else {
-      K.forward_bf16[which](bf16(y) + lo, bf16(gate) + lo, bf16(up) + lo, hi - lo);
-    }
+  by_type(y.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, y.elements(), element_grain, [&](int64_t lo, int64_t hi) {
+      of_type<T>(K.forward[which])(elements<T>(y) + lo, elements<T>(gate) + lo, elements<T>(up) + lo, hi - lo);
+    });
   });
 }
 

@@ -1,7 +1,10 @@
 // What the glue between an op and its kernels needs: typed addresses and the pool.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cpu/simd/levels.h"
+#include "base/error.h"
 #include "base/half.h"
 #include "base/thread_pool.h"
 #include "ops/context.h"
@@ -9,8 +12,33 @@
 
 namespace ingot::cpu {
 
-inline Bf16* bf16(const Tensor& tensor) { return reinterpret_cast<Bf16*>(tensor.as<uint16_t>()); }
-inline F16* f16(const Tensor& tensor) { return reinterpret_cast<F16*>(tensor.as<uint16_t>()); }
+template <class T>
+T* elements(const Tensor& tensor) {
+  return reinterpret_cast<T*>(tensor.as<uint16_t>());
+}
+template <>
+inline float* elements<float>(const Tensor& tensor) {
+  return tensor.as<float>();
+}
+inline Bf16* bf16(const Tensor& tensor) { return elements<Bf16>(tensor); }
+
+// Calls body.operator()<T>() for the element type f32, bf16 or f16.
+template <class Body>
+void by_type(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::f32: return body.template operator()<float>();
+    case DType::bf16: return body.template operator()<Bf16>();
+    case DType::f16: return body.template operator()<F16>();
+    default: throw_error(ErrorKind::internal, "no kernel has elements of {}", name(dtype));
+  }
+}
+
+template <class T, template <class> class Form>
+Form<T>* of_type(const ForTypes<Form>& kernels) {
+  if constexpr (std::is_same_v<T, float>) return kernels.f32;
+  if constexpr (std::is_same_v<T, Bf16>) return kernels.bf16;
+  if constexpr (std::is_same_v<T, F16>) return kernels.f16;
+}
 
 // Elements a slice of element-wise work: large enough to be worth a thread, small enough to balance.
 constexpr int64_t element_grain = 16384;

@@ -14,17 +14,14 @@ template <const LayerNormKernels& K>
 void run_forward(Context& context, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                  const Tensor& weight, const Tensor& bias, float epsilon) {
   const int64_t n = x.shape[1];
-  context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
-    float* means = mean ? mean.as<float>() + lo : nullptr;
-    float* rstds = rstd ? rstd.as<float>() + lo : nullptr;
-    const float* offsets = bias ? bias.as<float>() : nullptr;
-    if (x.dtype == DType::f32) {
-      K.forward_f32({y.as<float>() + lo * n, means, rstds, x.as<float>() + lo * n, weight.as<float>(), offsets, epsilon,
-                     hi - lo, n});
-    } else {
-      K.forward_bf16(
-          {bf16(y) + lo * n, means, rstds, bf16(x) + lo * n, weight.as<float>(), offsets, epsilon, hi - lo, n});
-    }
+  by_type(x.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
+      float* means = mean ? mean.as<float>() + lo : nullptr;
+      float* rstds = rstd ? rstd.as<float>() + lo : nullptr;
+      const float* offsets = bias ? bias.as<float>() : nullptr;
+      of_type<T>(K.forward)({elements<T>(y) + lo * n, means, rstds, elements<T>(x) + lo * n, weight.as<float>(),
+                             offsets, epsilon, hi - lo, n});
+    });
   });
 }
 

@@ -38,15 +38,15 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
                         .c_row = gemm.ldc,
                         .accumulate = gemm.accumulate};
   float* pack = pack_memory();
-  const bool wide_in = gemm.in == DType::f32;
-  if (gemm.out == DType::f32) {
-    float* out = static_cast<float*>(c);
-    if (wide_in) return K.f32_f32(shape, out, static_cast<const float*>(a), static_cast<const float*>(b), pack);
-    return K.bf16_f32(shape, out, static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), pack);
+  const auto run = [&]<class T, class Y>(void (*kernel)(const GemmShape&, Y*, const T*, const T*, float*)) {
+    kernel(shape, static_cast<Y*>(c), static_cast<const T*>(a), static_cast<const T*>(b), pack);
+  };
+  const bool wide = gemm.out == DType::f32;
+  switch (gemm.in) {
+    case DType::f32: return wide ? run(K.f32_f32) : run(K.f32_bf16);
+    case DType::bf16: return wide ? run(K.bf16_f32) : run(K.bf16_bf16);
+    default: return wide ? run(K.f16_f32) : run(K.f16_f16);
   }
-  Bf16* out = static_cast<Bf16*>(c);
-  if (wide_in) return K.f32_bf16(shape, out, static_cast<const float*>(a), static_cast<const float*>(b), pack);
-  return K.bf16_bf16(shape, out, static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), pack);
 }
 
 template <GemmSlice S>
@@ -65,9 +65,7 @@ void run_matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor
   parallel_gemm(context, gemm, c.data, a.data, b.data, S);
 }
 
-bool in_place(const Weight& weight, DType dtype) {
-  return weight.storage == (dtype == DType::f32 ? Storage::f32 : Storage::bf16);
-}
+bool in_place(const Weight& weight, DType dtype) { return is_plain(weight.storage) && weight.tensor().dtype == dtype; }
 
 // Rows of `weight` decoded to `dtype` at `out`.
 void decode_rows(Context& context, const ElementwiseKernels& kernels, const Weight& weight, void* out, DType dtype) {
@@ -137,7 +135,7 @@ void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor&
   context.threads->parallel_for(0, dx.elements(), element_grain, [&](int64_t lo, int64_t hi) {
     float* totals = sums.as<float>() + lo;
     if (attributes.accumulate) E.add_from_bf16(totals, bf16(dx) + lo, hi - lo);
-    E.scale_bf16_f32(bf16(dx) + lo, totals, 1.0F, hi - lo);
+    E.scale_to_bf16.f32(bf16(dx) + lo, totals, 1.0F, hi - lo);
   });
 }
 
@@ -150,47 +148,43 @@ std::string decline_dots(const Context&, const Tensor&, const Tensor& x, const W
   return x.shape[0] <= most_dot_tokens ? "" : "serves one or two tokens";
 }
 
-template <const GemmKernels& K, const ElementwiseKernels& E>
+// W: the type of the activations, which the weight is kept in or decoded to.
+template <class W, const GemmKernels& K, const ElementwiseKernels& E>
 void dot_rows(const Tensor& y, const float* x, const Weight& weight, DType decoded, int64_t lo, int64_t hi,
               bool accumulate) {
   const int64_t tokens = y.shape[0];
   float* y_float = y.dtype == DType::f32 ? y.as<float>() : nullptr;
-  Bf16* y_bf16 = y.dtype == DType::f32 ? nullptr : bf16(y);
-  const auto dots = [&](int64_t row, int64_t count, const void* rows, bool wide) {
-    float* to_float = y_float == nullptr ? nullptr : y_float + row;
-    Bf16* to_bf16 = y_bf16 == nullptr ? nullptr : y_bf16 + row;
-    if (wide) {
-      K.dot_rows_f32(to_float, to_bf16, weight.out, x, static_cast<const float*>(rows), tokens, count, weight.in,
-                     accumulate);
-    } else {
-      K.dot_rows_bf16(to_float, to_bf16, weight.out, x, static_cast<const Bf16*>(rows), tokens, count, weight.in,
-                      accumulate);
-    }
+  W* y_own = y.dtype == DType::f32 ? nullptr : elements<W>(y);
+  const auto dots = [&](int64_t row, int64_t count, const void* rows) {
+    of_type<W>(K.dot_rows)(y_float == nullptr ? nullptr : y_float + row, y_own == nullptr ? nullptr : y_own + row,
+                           weight.out, x, static_cast<const W*>(rows), tokens, count, weight.in, accumulate);
   };
-  if (in_place(weight, decoded)) return dots(lo, hi - lo, weight.slice(lo, hi).data, decoded == DType::f32);
+  if (in_place(weight, decoded)) return dots(lo, hi - lo, weight.slice(lo, hi).data);
   thread_local std::vector<std::byte> line;
   line.resize(static_cast<size_t>(weight.in) * size_of(decoded));
   for (int64_t row = lo; row < hi; ++row) {
     decode_row(E, weight, row, line.data(), decoded);
-    dots(row, 1, line.data(), decoded == DType::f32);
+    dots(row, 1, line.data());
   }
 }
 
 template <const GemmKernels& K, const ElementwiseKernels& E>
 void run_dots(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
               ops::LinearAttributes attributes) {
-  const float* wide = nullptr;
   thread_local std::vector<float> widened;
-  if (x.dtype == DType::f32) {
-    wide = x.as<float>();
-  } else {
-    widened.resize(static_cast<size_t>(x.elements()));
-    E.scale_f32_bf16(widened.data(), bf16(x), 1.0F, x.elements());
-    wide = widened.data();
-  }
   const int64_t grain = std::max(row_grain(weight.in), (weight.out + 63) / 64);
-  context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
-    dot_rows<K, E>(y, wide, weight, x.dtype, lo, hi, attributes.accumulate);
+  by_type(x.dtype, [&]<class T>() {
+    const float* wide = nullptr;
+    if constexpr (std::is_same_v<T, float>) {
+      wide = elements<T>(x);
+    } else {
+      widened.resize(static_cast<size_t>(x.elements()));
+      of_type<T>(E.scale_to_f32)(widened.data(), elements<T>(x), 1.0F, x.elements());
+      wide = widened.data();
+    }
+    context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
+      dot_rows<T, K, E>(y, wide, weight, x.dtype, lo, hi, attributes.accumulate);
+    });
   });
 }
 

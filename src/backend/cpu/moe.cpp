@@ -112,16 +112,14 @@ void run_combine(Context& context, const Tensor& y, const Tensor& z, const Tenso
   check_places(ops::CombineRows::name, places, z.shape[0]);
   const int64_t h = y.shape[1];
   const int64_t k = places.shape[1];
-  context.threads->parallel_for(0, y.shape[0], row_grain(h * k), [&](int64_t lo, int64_t hi) {
-    for (int64_t t = lo; t < hi; ++t) {
-      const int32_t* rows = places.as<int32_t>() + t * k;
-      const float* factors = weights ? weights.as<float>() + t * k : nullptr;
-      if (y.dtype == DType::f32) {
-        K.combine_f32(y.as<float>() + t * h, z.as<float>(), rows, factors, k, h, accumulate);
-      } else {
-        K.combine_bf16(bf16(y) + t * h, bf16(z), rows, factors, k, h, accumulate);
+  by_type(y.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, y.shape[0], row_grain(h * k), [&](int64_t lo, int64_t hi) {
+      for (int64_t t = lo; t < hi; ++t) {
+        const int32_t* rows = places.as<int32_t>() + t * k;
+        const float* factors = weights ? weights.as<float>() + t * k : nullptr;
+        of_type<T>(K.combine)(elements<T>(y) + t * h, elements<T>(z), rows, factors, k, h, accumulate);
       }
-    }
+    });
   });
 }
 

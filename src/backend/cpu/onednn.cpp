@@ -149,6 +149,7 @@ constexpr int64_t most_terms_in_tiles = 16384;
 
 std::string onednn_declines(DType in, DType out, int64_t k) {
   if (k == 0) return "an empty sum";
+  if (in == DType::f16) return "takes no f16: the distribution's version multiplies none on CPUs";
   if (in == DType::bf16 && k > most_terms_in_tiles && has_tiles()) return "sums this long depend on the columns";
   if (in == DType::f32 && out != DType::f32) return "f32 products into bf16";
   if (in == DType::bf16 && machine_isa() < Isa::avx512) return "bf16 products need a machine with avx512_bf16";

@@ -14,15 +14,12 @@ template <const RmsNormKernels& K>
 void run_forward(Context& context, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                  ops::RmsNormAttributes attributes) {
   const int64_t n = x.shape[1];
-  context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
-    float* rstd_rows = rstd ? rstd.as<float>() + lo : nullptr;
-    if (x.dtype == DType::f32) {
-      K.forward_f32({y.as<float>() + lo * n, rstd_rows, x.as<float>() + lo * n, weight.as<float>(), attributes.epsilon,
-                     attributes.weight_offset, hi - lo, n});
-    } else {
-      K.forward_bf16({bf16(y) + lo * n, rstd_rows, bf16(x) + lo * n, weight.as<float>(), attributes.epsilon,
-                      attributes.weight_offset, hi - lo, n});
-    }
+  by_type(x.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
+      float* rstd_rows = rstd ? rstd.as<float>() + lo : nullptr;
+      of_type<T>(K.forward)({elements<T>(y) + lo * n, rstd_rows, elements<T>(x) + lo * n, weight.as<float>(),
+                             attributes.epsilon, attributes.weight_offset, hi - lo, n});
+    });
   });
 }
 

@@ -14,16 +14,12 @@ void run(Context& context, const Tensor& y, const Tensor& x, const Tensor& posit
          ops::RopeAttributes attributes) {
   const int64_t n = x.shape[1];
   const int64_t pairs = frequencies.shape[0];
-  context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
-    const int32_t* places = positions.as<int32_t>() + lo;
-    const float* rates = frequencies.as<float>();
-    if (x.dtype == DType::f32) {
-      K.rotate_f32(y.as<float>() + lo * n, x.as<float>() + lo * n, places, rates, hi - lo, attributes.heads,
-                   n / attributes.heads, pairs, attributes.inverse);
-    } else {
-      K.rotate_bf16(bf16(y) + lo * n, bf16(x) + lo * n, places, rates, hi - lo, attributes.heads, n / attributes.heads,
-                    pairs, attributes.inverse);
-    }
+  by_type(x.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, x.shape[0], row_grain(n), [&](int64_t lo, int64_t hi) {
+      of_type<T>(K.rotate)(elements<T>(y) + lo * n, elements<T>(x) + lo * n, positions.as<int32_t>() + lo,
+                           frequencies.as<float>(), hi - lo, attributes.heads, n / attributes.heads, pairs,
+                           attributes.inverse);
+    });
   });
 }
 

@@ -20,7 +20,7 @@ struct ActivationBackwardArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(activation_y, ActivationArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(activation_y, ActivationArgs, 256)
 GPU_KERNEL_PACKS(activation_dx, ActivationBackwardArgs, 256)
 
 #if GPU_KERNEL_PASS
@@ -46,7 +46,7 @@ GPU_FN void backward(const ActivationBackwardArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(activation_y, ActivationArgs, forward)
+GPU_KERNEL_BODY_FORWARD_PACKS(activation_y, ActivationArgs, forward)
 GPU_KERNEL_BODY_PACKS(activation_dx, ActivationBackwardArgs, backward)
 
 }  // namespace ingot::gpu::GPU_TARGET

@@ -2,10 +2,10 @@
 // and the paged cache. What the tiles of attention_mma.gpu.cpp do not take comes here.
 #include "backend/gpu/attention_args.h"
 
-GPU_KERNEL_TYPES(attention, PackedAttentionArgs, 256)
+GPU_KERNEL_FORWARD_TYPES(attention, PackedAttentionArgs, 256)
 GPU_KERNEL_TYPES(attention_dq, PackedAttentionArgs, 256)
 GPU_KERNEL_TYPES(attention_dkv, PackedAttentionArgs, 256)
-GPU_KERNEL_TYPES(paged_attention, PagedAttentionArgs, 256)
+GPU_KERNEL_FORWARD_TYPES(paged_attention, PagedAttentionArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -214,10 +214,10 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_TYPES(attention, PackedAttentionArgs, forward)
+GPU_KERNEL_BODY_FORWARD_TYPES(attention, PackedAttentionArgs, forward)
 GPU_KERNEL_BODY_TYPES(attention_dq, PackedAttentionArgs, query_gradient)
 GPU_KERNEL_BODY_TYPES(attention_dkv, PackedAttentionArgs, key_gradient)
-GPU_KERNEL_BODY_TYPES(paged_attention, PagedAttentionArgs, over_pages)
+GPU_KERNEL_BODY_FORWARD_TYPES(paged_attention, PagedAttentionArgs, over_pages)
 
 }  // namespace ingot::gpu::GPU_TARGET
 

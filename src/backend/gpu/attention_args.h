@@ -99,7 +99,7 @@ inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
 
 // Why the kernels on matrix tiles do not take it, or nothing.
 inline std::string decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors) {
-  if (tensors.begin()->dtype != DType::bf16) return "takes bf16 only";
+  if (tensors.begin()->dtype == DType::f32) return "takes no f32";
   if (a.head_dim > 256) return fmt::format("heads of {} elements; at most 256", a.head_dim);
   if (a.head_dim % 8 != 0) return fmt::format("heads of {} elements; a multiple of 8", a.head_dim);
   if (!(a.scale > 0)) return fmt::format("a scale of {}; above 0", a.scale);

@@ -1,8 +1,8 @@
-// Flash attention on the matrix cores (Dao 2023, arXiv 2307.08691) for bf16 and packed sequences. A warp has 16 or 32
-// queries of a head (keys, in the gradient of keys and values) and its block goes over the keys (queries) tile by tile,
-// the next tile under way while this one is multiplied. Scores become operands of the second product in registers.
-// Tiles start at the sequence's own first token and sums run in order, so results are deterministic and know nothing of
-// the neighbours in the pack.
+// Flash attention on the matrix cores (Dao 2023, arXiv 2307.08691) for bf16, forward f16 too, and packed sequences. A
+// warp has 16 or 32 queries of a head (keys, in the gradient of keys and values) and its block goes over the keys
+// (queries) tile by tile, the next tile under way while this one is multiplied. Scores become operands of the second
+// product in registers. Tiles start at the sequence's own first token and sums run in order, so results are
+// deterministic and know nothing of the neighbours in the pack.
 //
 // bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes below. No block takes more than
 // 64 KiB of shared memory, which all devices have.
@@ -47,6 +47,9 @@ GPU_FN constexpr FlashShape dkv_shape(int d, int lanes) {
 GPU_KERNEL_PAIRED(flash_64, PackedAttentionArgs, 4)
 GPU_KERNEL_PAIRED(flash_128, PackedAttentionArgs, 4)
 GPU_KERNEL_WARPS(flash_256, PackedAttentionArgs, 4)
+GPU_KERNEL_PAIRED(flash_f16_64, PackedAttentionArgs, 4)
+GPU_KERNEL_PAIRED(flash_f16_128, PackedAttentionArgs, 4)
+GPU_KERNEL_WARPS(flash_f16_256, PackedAttentionArgs, 4)
 GPU_KERNEL(flash_delta, FlashArgs, 128)
 GPU_KERNEL_PAIRED(flash_dq_64, FlashArgs, 4)
 GPU_KERNEL_WARPS(flash_dq_128, FlashArgs, 4)
@@ -84,26 +87,28 @@ GPU_FN Place place_of(const PackedAttentionArgs& a, int rows, int block) {
 GPU_FN int longest_first() { return grid_blocks() - 1 - block_index(); }
 
 // A sequence's rows of one head.
+template <class T>
 struct HeadRows {
   int64_t start, stride;
   int end, d;
-  GPU_FN Source source(const void* matrix) const { return {static_cast<const Bf16*>(matrix) + start, stride, end, d}; }
-  GPU_FN Bf16* row(void* matrix, int row) const { return static_cast<Bf16*>(matrix) + start + row * stride; }
+  GPU_FN Source<T> source(const void* matrix) const { return {static_cast<const T*>(matrix) + start, stride, end, d}; }
+  GPU_FN T* row(void* matrix, int row) const { return static_cast<T*>(matrix) + start + row * stride; }
 };
-GPU_FN HeadRows head_rows(const PackedAttentionArgs& a, const Place& place, int heads, int head) {
+template <class T>
+GPU_FN HeadRows<T> head_rows(const PackedAttentionArgs& a, const Place& place, int heads, int head) {
   const int64_t stride = static_cast<int64_t>(heads) * a.d;
   return {place.start * stride + static_cast<int64_t>(head) * a.d, stride, place.length, a.d};
 }
 
 // Two stages of two tiles of `inner` rows, of which one is multiplied while the other fills.
-template <int D, int inner, int threads>
+template <class T, int D, int inner, int threads>
 struct Stages {
-  Bf16* room;
-  TileCopy<inner, D, threads> left_copy, right_copy;
+  T* room;
+  TileCopy<T, inner, D, threads> left_copy, right_copy;
 
-  GPU_FN Tile<D> left(int stage) const { return {room + stage * 2 * inner * D}; }
-  GPU_FN Tile<D> right(int stage) const { return {room + (stage * 2 + 1) * inner * D}; }
-  GPU_FN void begin(int stage, const Source& from_left, const Source& from_right, int first) {
+  GPU_FN Tile<T, D> left(int stage) const { return {room + stage * 2 * inner * D}; }
+  GPU_FN Tile<T, D> right(int stage) const { return {room + (stage * 2 + 1) * inner * D}; }
+  GPU_FN void begin(int stage, const Source<T>& from_left, const Source<T>& from_right, int first) {
     left_copy.begin(left(stage), from_left, first);
     right_copy.begin(right(stage), from_right, first);
   }
@@ -116,13 +121,13 @@ struct Stages {
 };
 
 // The warp's part of the block's own rows, through `room` (the block's rows of D).
-template <int D, int tiles, int warps, bool in_registers>
-GPU_FN Rows<D, tiles, in_registers> own_rows(Bf16* room, const Source& from, int first) {
-  TileCopy<16 * tiles * warps, D, warps * warp_width> copy = {};
+template <int D, int tiles, int warps, bool in_registers, class T>
+GPU_FN Rows<T, D, tiles, in_registers> own_rows(T* room, const Source<T>& from, int first) {
+  TileCopy<T, 16 * tiles * warps, D, warps * warp_width> copy = {};
   copy.begin({room}, from, first);
   copy.copies.end();
   block_barrier();
-  const Rows<D, tiles, in_registers> rows(Tile<D>{room}.from_row(warp_index() * tiles * 16));
+  const Rows<T, D, tiles, in_registers> rows(Tile<T, D>{room}.from_row(warp_index() * tiles * 16));
   if constexpr (in_registers) block_barrier();  // `room` may be used again
   return rows;
 }
@@ -130,11 +135,12 @@ GPU_FN Rows<D, tiles, in_registers> own_rows(Bf16* room, const Source& from, int
 template <int D, int tiles, int matrices, int most>
 constexpr bool keeps = static_cast<int>(sizeof(MmaA)) / 4 * (D / mma_k) * tiles * matrices <= most;
 
+template <class T>
 GPU_FN MmaA operand_of(const MmaSums* sums) {
   MmaSums part[operand_tiles];
   GPU_UNROLL
   for (int j = 0; j < operand_tiles; ++j) part[j] = sums[j];
-  return mma_operand(part);
+  return mma_operand<T>(part);
 }
 
 // Softmax of 16 queries as far as they have seen keys.
@@ -181,7 +187,7 @@ struct Softmax {
   }
 };
 
-template <int D>
+template <class T, int D>
 GPU_FN void forward(const PackedAttentionArgs& a) {
   constexpr FlashShape shape = forward_shape(D, warp_width, sizeof(MmaA) == 32);
   constexpr int tiles = shape.tiles;
@@ -191,14 +197,14 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   const Place place = place_of(a, block_rows, longest_first());
   if (place.first >= place.length) return;
   const int head = block_index_y();
-  const HeadRows q_rows = head_rows(a, place, a.heads, head);
-  const HeadRows kv_rows = head_rows(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
-  const Source k = kv_rows.source(a.k);
-  const Source v = kv_rows.source(a.v);
+  const HeadRows<T> q_rows = head_rows<T>(a, place, a.heads, head);
+  const HeadRows<T> kv_rows = head_rows<T>(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
+  const Source<T> k = kv_rows.source(a.k);
+  const Source<T> v = kv_rows.source(a.v);
 
-  Stages<D, keys, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
-  const auto q = own_rows<D, tiles, shape.warps, in_registers>(
-      dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * keys * D), q_rows.source(a.q), place.first);
+  Stages<T, D, keys, shape.warps * warp_width> stages{dynamic_shared<T>(), {}, {}};
+  const auto q = own_rows<D, tiles, shape.warps, in_registers>(dynamic_shared<T>() + (in_registers ? 0 : 4 * keys * D),
+                                                               q_rows.source(a.q), place.first);
   MmaSums out[tiles][D / 16] = {};
   Softmax softmax[tiles];
 
@@ -259,8 +265,8 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
     for (int j = 0; j < keys / mma_k; ++j) {
       MmaA weights[tiles];
       GPU_UNROLL
-      for (int r = 0; r < tiles; ++r) weights[r] = operand_of(scores[r] + j * operand_tiles);
-      multiply_transposed<D>(out, weights, stages.right(stage), j * mma_k);
+      for (int r = 0; r < tiles; ++r) weights[r] = operand_of<T>(scores[r] + j * operand_tiles);
+      multiply_transposed<T, D>(out, weights, stages.right(stage), j * mma_k);
     }
   }
   GPU_UNROLL
@@ -337,12 +343,12 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   const Place place = place_of(a, block_rows, longest_first());
   if (place.first >= place.length) return;
   const int head = block_index_y();
-  const HeadRows q_rows = head_rows(a, place, a.heads, head);
-  const HeadRows kv_rows = head_rows(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
-  const Source k = kv_rows.source(a.k);
-  const Source v = kv_rows.source(a.v);
+  const HeadRows<Bf16> q_rows = head_rows<Bf16>(a, place, a.heads, head);
+  const HeadRows<Bf16> kv_rows = head_rows<Bf16>(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
+  const Source<Bf16> k = kv_rows.source(a.k);
+  const Source<Bf16> v = kv_rows.source(a.v);
 
-  Stages<D, keys, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
+  Stages<Bf16, D, keys, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
   Bf16* const kept = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * keys * D);
   const auto q = own_rows<D, tiles, shape.warps, in_registers>(kept, q_rows.source(a.q), place.first);
   const auto dout = own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
@@ -400,8 +406,8 @@ GPU_FN void query_gradient(const FlashArgs& args) {
       });
       MmaA slopes[tiles];
       GPU_UNROLL
-      for (int r = 0; r < tiles; ++r) slopes[r] = operand_of(products[r]);
-      multiply_transposed<D>(dq, slopes, stages.left(stage), j);
+      for (int r = 0; r < tiles; ++r) slopes[r] = operand_of<Bf16>(products[r]);
+      multiply_transposed<Bf16, D>(dq, slopes, stages.left(stage), j);
     }
   }
   float factors[mma_lane_rows];
@@ -426,9 +432,9 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   if (place.first >= place.length) return;
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
-  const HeadRows kv_rows = head_rows(a, place, a.kv_heads, kv_head);
+  const HeadRows<Bf16> kv_rows = head_rows<Bf16>(a, place, a.kv_heads, kv_head);
 
-  Stages<D, queries, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
+  Stages<Bf16, D, queries, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
   Bf16* const kept = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * queries * D);
   const auto k = own_rows<D, tiles, shape.warps, in_registers>(kept, kv_rows.source(a.k), place.first);
   const auto v = own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
@@ -446,7 +452,7 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   const int last_head = head + group - 1;
   int q0 = place.first;
   const auto begin = [&](int stage, int of_head, int at) {
-    const HeadRows rows = head_rows(a, place, a.heads, of_head);
+    const HeadRows<Bf16> rows = head_rows<Bf16>(a, place, a.heads, of_head);
     stages.begin(stage, rows.source(a.q), rows.source(a.dout), at);
   };
   begin(0, head, q0);
@@ -501,11 +507,11 @@ GPU_FN void key_gradient(const FlashArgs& args) {
       MmaA slopes[tiles];
       GPU_UNROLL
       for (int r = 0; r < tiles; ++r) {
-        weights[r] = operand_of(products[r]);
-        slopes[r] = operand_of(of_value[r]);
+        weights[r] = operand_of<Bf16>(products[r]);
+        slopes[r] = operand_of<Bf16>(of_value[r]);
       }
-      if constexpr (of_values) multiply_transposed<D>(dv, weights, stages.right(stage), j);
-      if constexpr (of_keys) multiply_transposed<D>(dk, slopes, stages.left(stage), j);
+      if constexpr (of_values) multiply_transposed<Bf16, D>(dv, weights, stages.right(stage), j);
+      if constexpr (of_keys) multiply_transposed<Bf16, D>(dk, slopes, stages.left(stage), j);
     }
     head = head_after;
     q0 = q0_after;
@@ -525,9 +531,12 @@ GPU_FN void key_gradient(const FlashArgs& args) {
 
 }  // namespace
 
-GPU_KERNEL_BODY(flash_64, PackedAttentionArgs) { forward<64>(a); }
-GPU_KERNEL_BODY(flash_128, PackedAttentionArgs) { forward<128>(a); }
-GPU_KERNEL_BODY(flash_256, PackedAttentionArgs) { forward<256>(a); }
+GPU_KERNEL_BODY(flash_64, PackedAttentionArgs) { forward<Bf16, 64>(a); }
+GPU_KERNEL_BODY(flash_128, PackedAttentionArgs) { forward<Bf16, 128>(a); }
+GPU_KERNEL_BODY(flash_256, PackedAttentionArgs) { forward<Bf16, 256>(a); }
+GPU_KERNEL_BODY(flash_f16_64, PackedAttentionArgs) { forward<F16, 64>(a); }
+GPU_KERNEL_BODY(flash_f16_128, PackedAttentionArgs) { forward<F16, 128>(a); }
+GPU_KERNEL_BODY(flash_f16_256, PackedAttentionArgs) { forward<F16, 256>(a); }
 GPU_KERNEL_BODY(flash_delta, FlashArgs) { dots(a); }
 GPU_KERNEL_BODY(flash_dq_64, FlashArgs) { query_gradient<64>(a); }
 GPU_KERNEL_BODY(flash_dq_128, FlashArgs) { query_gradient<128>(a); }
@@ -562,10 +571,11 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
   const int lanes = device_of(context).warp_width();
   const int d = padded_d(attributes.head_dim);
   const FlashShape shape = forward_shape(d, lanes, device_of(context).arch().starts_with("gfx11"));
+  const bool half = q.dtype == DType::f16;
   launch(context,
-         d == 64    ? flash_64
-         : d == 128 ? flash_128
-                    : flash_256,
+         d == 64    ? (half ? flash_f16_64 : flash_64)
+         : d == 128 ? (half ? flash_f16_128 : flash_128)
+                    : (half ? flash_f16_256 : flash_256),
          grid_of(args, shape, attributes.heads), args, shape.shared_bytes(d, lanes, 1));
 }
 std::string decline_forward(const Context&, const Tensor& out, const Tensor&, const Tensor& q, const Tensor& k,

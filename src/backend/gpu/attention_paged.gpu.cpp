@@ -1,6 +1,6 @@
-// Attention over the paged cache on the matrix cores, for bf16. The query heads that share a key/value head, of one
-// token or of all tokens of a piece of a prompt, are the rows of the tiles. Keys are taken in units of 128 places of
-// the sequence: softmax and its product with the values within a unit, then the units are folded together in order.
+// Attention over the paged cache on the matrix cores, for bf16 and f16. The query heads that share a key/value head, of
+// one token or of all tokens of a piece of a prompt, are the rows of the tiles. Keys are taken in units of 128 places
+// of the sequence: softmax and its product with the values within a unit, then the units are folded together in order.
 // Either a block goes over all units of its rows, or (few tokens) each unit has a block, whose sums go through scratch
 // and are folded by a kernel of their own. Both do the same arithmetic with a row, so that its bits depend neither on
 // which of them it was, nor on the pieces that the prompt was cut into, nor on the other sequences.
@@ -25,13 +25,17 @@ struct PagedTilesArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_WARPS(paged_64, PagedTilesArgs, 4)
-GPU_KERNEL_WARPS(paged_128, PagedTilesArgs, 4)
-GPU_KERNEL_WARPS(paged_256, PagedTilesArgs, 2)
-GPU_KERNEL_WARPS(paged_unit_64, PagedTilesArgs, 2)
-GPU_KERNEL_WARPS(paged_unit_128, PagedTilesArgs, 2)
-GPU_KERNEL_WARPS(paged_unit_256, PagedTilesArgs, 2)
-GPU_KERNEL(paged_fold, PagedTilesArgs, 128)
+// Of bf16 and of f16, by the most elements of a head.
+#define PAGED_KERNELS(NAME)                            \
+  GPU_KERNEL_WARPS(NAME##_64, PagedTilesArgs, 4)       \
+  GPU_KERNEL_WARPS(NAME##_128, PagedTilesArgs, 4)      \
+  GPU_KERNEL_WARPS(NAME##_256, PagedTilesArgs, 2)      \
+  GPU_KERNEL_WARPS(NAME##_unit_64, PagedTilesArgs, 2)  \
+  GPU_KERNEL_WARPS(NAME##_unit_128, PagedTilesArgs, 2) \
+  GPU_KERNEL_WARPS(NAME##_unit_256, PagedTilesArgs, 2) \
+  GPU_KERNEL(NAME##_fold, PagedTilesArgs, 128)
+PAGED_KERNELS(paged)
+PAGED_KERNELS(paged_f16)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -60,21 +64,21 @@ GPU_FN Shares meet(float& top, float other, float factor) {
 }
 
 // 16 rows of a warp over units of keys.
-template <int D, int warps, bool one_unit>
+template <class T, int D, int warps, bool one_unit>
 struct Walk {
   static constexpr int threads = warps * warp_width;
   static constexpr int chunks = D / chunk_columns;  // of the keys, and of the values, of a unit
   static constexpr int n_tiles = unit_keys / 16;
   static constexpr bool in_registers = warp_width == 64 || D == 64;
-  using Chunk = Tile<chunk_columns>;
+  using Chunk = Tile<T, chunk_columns>;
 
   const PagedTilesArgs& args;
   const Queries& queries;
-  Bf16* room;
+  T* room;
   int* slots;  // [2][128]: rows of the cache, -1: absent
   int kv_head;
   int last_place;  // of the block's rows
-  TileCopy<unit_keys, chunk_columns, threads> copy;
+  TileCopy<T, unit_keys, chunk_columns, threads> copy;
 
   GPU_FN Chunk chunk(int stage) const { return {room + stage * unit_keys * chunk_columns}; }
   GPU_FN void find_slots(int unit) {
@@ -90,7 +94,7 @@ struct Walk {
   GPU_FN void begin(int unit, int c) {
     const PagedAttentionArgs& a = args.paged;
     const int column = c % chunks * chunk_columns;
-    const auto* const base = static_cast<const Bf16*>(c < chunks ? a.k : a.v) + kv_head * a.d + column;
+    const auto* const base = static_cast<const T*>(c < chunks ? a.k : a.v) + kv_head * a.d + column;
     const int64_t stride = static_cast<int64_t>(a.kv_heads) * a.d;
     copy.begin_at(chunk(c % 2), a.d - column, [&](int row) {
       const int slot = slots[unit % 2 * unit_keys + row];
@@ -110,9 +114,9 @@ struct Walk {
   }
 };
 
-template <int D, int warps, bool one_unit>
+template <class T, int D, int warps, bool one_unit>
 GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int first_row, int only_unit) {
-  using Way = Walk<D, warps, one_unit>;
+  using Way = Walk<T, D, warps, one_unit>;
   const PagedAttentionArgs& a = args.paged;
   const int group = a.heads / a.kv_heads;
   const int rows = 16 * warps;
@@ -123,8 +127,8 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
   const int last_unit = last_place / unit_keys;
   if (one_unit && (only_unit < first_unit || only_unit > last_unit)) return;
 
-  auto* const shared = dynamic_shared<Bf16>();
-  Bf16* const kept = shared + 2 * unit_keys * chunk_columns;  // the queries, unless they stay in registers
+  auto* const shared = dynamic_shared<T>();
+  T* const kept = shared + 2 * unit_keys * chunk_columns;  // the queries, unless they stay in registers
   auto* const slots = reinterpret_cast<int*>(kept + (warp_width == 32 ? rows * D : 0));
   Way way{args, queries, shared, slots, kv_head, last_place, {}};
   int unit = one_unit ? only_unit : first_unit;
@@ -134,14 +138,14 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
   const auto start_of = [&](int row) {
     return ((queries.first_token + row / group) * a.heads + kv_head * group + row % group) * a.d;
   };
-  Bf16* const q_room = Way::in_registers ? shared : kept;
-  TileCopy<16 * warps, D, Way::threads> q_copy = {};
+  T* const q_room = Way::in_registers ? shared : kept;
+  TileCopy<T, 16 * warps, D, Way::threads> q_copy = {};
   q_copy.begin_at({q_room}, a.d, [&](int row) {
-    return first_row + row < queries.rows ? static_cast<const Bf16*>(a.q) + start_of(first_row + row) : nullptr;
+    return first_row + row < queries.rows ? static_cast<const T*>(a.q) + start_of(first_row + row) : nullptr;
   });
   q_copy.copies.end();
   block_barrier();
-  const Rows<D, 1, Way::in_registers> q(Tile<D>{q_room}.from_row(warp_index() * 16));
+  const Rows<T, D, 1, Way::in_registers> q(Tile<T, D>{q_room}.from_row(warp_index() * 16));
   if constexpr (Way::in_registers) block_barrier();
 
   const Exponents exponents(a.score);
@@ -176,7 +180,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
         const MmaA part = q.at(0, c * (chunk_columns / mma_k) + k);
         GPU_UNROLL
         for (int n = 0; n < Way::n_tiles; ++n) {
-          if (n < seen) mma(scores[n], part, load_b(way.chunk(c % 2), n * 16, k * mma_k));
+          if (n < seen) mma<T>(scores[n], part, load_b(way.chunk(c % 2), n * 16, k * mma_k));
         }
       }
     }
@@ -230,7 +234,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
       MmaSums part[operand_tiles];
       GPU_UNROLL
       for (int n = 0; n < operand_tiles; ++n) part[n] = scores[j * operand_tiles + n];
-      weights[j] = mma_operand(part);
+      weights[j] = mma_operand<T>(part);
     }
     GPU_UNROLL
     for (int c = 0; c < Way::chunks; ++c) {
@@ -241,7 +245,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
         GPU_UNROLL
         for (int j = 0; j < unit_keys / mma_k; ++j) {
           if (j * operand_tiles < seen) {
-            mma(part, weights[j], load_b_transposed(way.chunk((Way::chunks + c) % 2), j * mma_k, n * 16));
+            mma<T>(part, weights[j], load_b_transposed(way.chunk((Way::chunks + c) % 2), j * mma_k, n * 16));
           }
         }
         MmaSums& folded = out[c * (chunk_columns / 16) + n];
@@ -278,12 +282,12 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
       }
     }
   } else {
-    Bf16* to[mma_lane_rows];
+    T* to[mma_lane_rows];
     float factors[mma_lane_rows];
     GPU_UNROLL
     for (int i = 0; i < MmaSums::count; ++i) {
       const int row = warp_row + mma_row(i);
-      to[mma_lane_row(i)] = row < queries.rows ? static_cast<Bf16*>(a.out) + start_of(row) : nullptr;
+      to[mma_lane_row(i)] = row < queries.rows ? static_cast<T*>(a.out) + start_of(row) : nullptr;
     }
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) factors[m] = 1.0F / total[m];
@@ -292,7 +296,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
 }
 
 // Sequence s gets the blocks from offsets[s] group / rows + s on.
-template <int D, int warps>
+template <class T, int D, int warps>
 GPU_FN void all_units(const PagedTilesArgs& args) {
   const PagedAttentionArgs& a = args.paged;
   const int64_t group = a.heads / a.kv_heads;
@@ -311,21 +315,22 @@ GPU_FN void all_units(const PagedTilesArgs& args) {
   const int tokens = a.query_offsets[low + 1] - first_token;
   const Queries queries{first_token, static_cast<int>(tokens * group), a.lengths[low] - tokens, low};
   const auto first_row = static_cast<int>((block_index() - (first_token * group / rows + low)) * rows);
-  if (first_row < queries.rows) over_pages<D, warps, false>(args, queries, first_row, 0);
+  if (first_row < queries.rows) over_pages<T, D, warps, false>(args, queries, first_row, 0);
 }
 
 // Blocks in x: token, unit; in y: tile of the group's rows, key/value head.
-template <int D, int warps>
+template <class T, int D, int warps>
 GPU_FN void unit_alone(const PagedTilesArgs& args) {
   const PagedAttentionArgs& a = args.paged;
   const int token = block_index() / args.units;
   const int s = sequence_of(a.query_offsets, a.sequences, token);
   const Queries queries{token, a.heads / a.kv_heads, a.lengths[s] - (a.query_offsets[s + 1] - token), s};
-  over_pages<D, warps, true>(args, queries, block_index_y() / a.kv_heads * 16 * warps, block_index() % args.units);
+  over_pages<T, D, warps, true>(args, queries, block_index_y() / a.kv_heads * 16 * warps, block_index() % args.units);
 }
 
 // A block for a token and head, a thread for each of two columns. Units are loaded a few at a time, ahead of what waits
 // for the one before.
+template <class T>
 GPU_FN void fold(const PagedTilesArgs& args) {
   constexpr int ahead = 4;
   const PagedAttentionArgs& a = args.paged;
@@ -367,19 +372,22 @@ GPU_FN void fold(const PagedTilesArgs& args) {
   GPU_UNROLL
   for (int c = 0; c < 2; ++c) {
     const int column = thread_index() + c * 128;
-    if (column < a.d) static_cast<Bf16*>(a.out)[row * a.d + column] = from_float<Bf16>(sums[c] * share);
+    if (column < a.d) static_cast<T*>(a.out)[row * a.d + column] = from_float<T>(sums[c] * share);
   }
 }
 
 }  // namespace
 
-GPU_KERNEL_BODY(paged_64, PagedTilesArgs) { all_units<64, 4>(a); }
-GPU_KERNEL_BODY(paged_128, PagedTilesArgs) { all_units<128, 4>(a); }
-GPU_KERNEL_BODY(paged_256, PagedTilesArgs) { all_units<256, 2>(a); }
-GPU_KERNEL_BODY(paged_unit_64, PagedTilesArgs) { unit_alone<64, 2>(a); }
-GPU_KERNEL_BODY(paged_unit_128, PagedTilesArgs) { unit_alone<128, 2>(a); }
-GPU_KERNEL_BODY(paged_unit_256, PagedTilesArgs) { unit_alone<256, 2>(a); }
-GPU_KERNEL_BODY(paged_fold, PagedTilesArgs) { fold(a); }
+#define PAGED_BODIES(NAME, T)                                                    \
+  GPU_KERNEL_BODY(NAME##_64, PagedTilesArgs) { all_units<T, 64, 4>(a); }         \
+  GPU_KERNEL_BODY(NAME##_128, PagedTilesArgs) { all_units<T, 128, 4>(a); }       \
+  GPU_KERNEL_BODY(NAME##_256, PagedTilesArgs) { all_units<T, 256, 2>(a); }       \
+  GPU_KERNEL_BODY(NAME##_unit_64, PagedTilesArgs) { unit_alone<T, 64, 2>(a); }   \
+  GPU_KERNEL_BODY(NAME##_unit_128, PagedTilesArgs) { unit_alone<T, 128, 2>(a); } \
+  GPU_KERNEL_BODY(NAME##_unit_256, PagedTilesArgs) { unit_alone<T, 256, 2>(a); } \
+  GPU_KERNEL_BODY(NAME##_fold, PagedTilesArgs) { fold<T>(a); }
+PAGED_BODIES(paged, Bf16)
+PAGED_BODIES(paged_f16, F16)
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -396,11 +404,22 @@ using ops::Context;
 
 static_assert(unit_keys == ops::attention_unit_keys);
 
+// Of a type, by the most elements of a head: 64, 128, 256.
+struct PagedKernels {
+  const Kernel<PagedTilesArgs>*all[3], *unit[3], *fold;
+};
+#define PAGED_TABLE(NAME) \
+  {{&NAME##_64, &NAME##_128, &NAME##_256}, {&NAME##_unit_64, &NAME##_unit_128, &NAME##_unit_256}, &NAME##_fold}
+constexpr PagedKernels bf16_kernels PAGED_TABLE(paged);
+constexpr PagedKernels f16_kernels PAGED_TABLE(paged_f16);
+
 void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
                const ops::PagedLayout& layout, ops::AttentionAttributes attributes) {
   PagedTilesArgs args{paged_args(out, q, pages, layout, attributes), nullptr, nullptr, 0};
   const int64_t d = attributes.head_dim;
-  const int64_t padded_d = d <= 64 ? 64 : d <= 128 ? 128 : 256;
+  const PagedKernels& kernels = q.dtype == DType::bf16 ? bf16_kernels : f16_kernels;
+  const size_t size = d <= 64 ? 0 : d <= 128 ? 1 : 2;
+  const int64_t padded_d = int64_t{64} << size;
   const int64_t group = attributes.heads / attributes.kv_heads;
   const int64_t kept = device_of(context).warp_width() == 32 ? padded_d * 2 : 0;  // bytes of a row of queries
   const int64_t chunks_and_slots = 2 * unit_keys * 64 * 2 + 2 * unit_keys * 4;
@@ -418,20 +437,13 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
     const int64_t rows = tokens * attributes.heads * units;
     args.parts = static_cast<float*>(scratch.take_bytes(static_cast<size_t>(rows * d) * sizeof(float)));
     args.stats = static_cast<float*>(scratch.take_bytes(static_cast<size_t>(rows * 2) * sizeof(float)));
-    launch(context,
-           padded_d == 64    ? paged_unit_64
-           : padded_d == 128 ? paged_unit_128
-                             : paged_unit_256,
-           {tokens * units, attributes.kv_heads * blocks_of(group, 32)}, args, shared(2));
-    launch(context, paged_fold, {tokens, attributes.heads}, args);
+    launch(context, *kernels.unit[size], {tokens * units, attributes.kv_heads * blocks_of(group, 32)}, args, shared(2));
+    launch(context, *kernels.fold, {tokens, attributes.heads}, args);
     return;
   }
   const int64_t warps = padded_d == 256 ? 2 : 4;
-  launch(context,
-         padded_d == 64    ? paged_64
-         : padded_d == 128 ? paged_128
-                           : paged_256,
-         {tokens * group / (16 * warps) + args.paged.sequences, attributes.kv_heads}, args, shared(warps));
+  launch(context, *kernels.all[size], {tokens * group / (16 * warps) + args.paged.sequences, attributes.kv_heads}, args,
+         shared(warps));
 }
 std::string decline_paged(const Context&, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
                           const ops::PagedLayout&, ops::AttentionAttributes attributes) {

@@ -1,5 +1,5 @@
-// What the attention kernels on matrix tiles share: tiles of bf16 in shared memory, how they get there, products of 16
-// rows with them, and scores. Kernel passes only.
+// What the attention kernels on matrix tiles share: tiles of T (bf16, or f16 in forward kernels) in shared memory, how
+// they get there, products of 16 rows with them, and scores. Kernel passes only.
 #pragma once
 
 #include "backend/gpu/attention_args.h"
@@ -13,30 +13,31 @@ GPU_FN float infinity() { return bits_of<float>(0x7f800000); }
 
 // [rows][D] in shared memory. The 16-byte pieces of row r are exchanged by r % 8, so that the 8 rows that a matrix
 // instruction's load reads at once (and the 8 pieces that a copy writes) lie in different banks, without padding.
-template <int D>
+template <class T, int D>
 struct Tile {
-  Bf16* base;
-  GPU_FN Bf16* at(int row, int column) const { return base + row * D + (column ^ not_hoisted(row % 8 * 8)); }
+  T* base;
+  GPU_FN T* at(int row, int column) const { return base + row * D + (column ^ not_hoisted(row % 8 * 8)); }
   GPU_FN Tile from_row(int row) const { return {base + row * D}; }  // a multiple of 8
 };
 
 // Rows of a matrix in global memory: element (r, c) is at base[r * stride + c]; zeros from row `end` and column d on.
+template <class T>
 struct Source {
-  const Bf16* base;
+  const T* base;
   int64_t stride;
   int end;
   int d;
 };
 
 // `rows` rows on their way into a tile, by all `threads` threads of the block.
-template <int rows, int D, int threads>
+template <class T, int rows, int D, int threads>
 struct TileCopy {
   static constexpr int pieces = D / 8;  // of a row
   static constexpr int count = rows * pieces / threads;
   static_assert(rows * pieces % threads == 0);
   AsyncCopies<count> copies;
 
-  GPU_FN void begin(const Tile<D>& to, const Source& from, int first) {
+  GPU_FN void begin(const Tile<T, D>& to, const Source<T>& from, int first) {
     const int column = thread_index() % pieces * 8;
     GPU_UNROLL_COPIES
     for (int i = 0; i < count; ++i) {
@@ -48,38 +49,38 @@ struct TileCopy {
   }
   // Row r of the tile is where address(r) points to; null: zeros.
   template <class Address>
-  GPU_FN void begin_at(const Tile<D>& to, int d, Address address) {
+  GPU_FN void begin_at(const Tile<T, D>& to, int d, Address address) {
     const int column = thread_index() % pieces * 8;
     GPU_UNROLL_COPIES
     for (int i = 0; i < count; ++i) {
       const int row = thread_index() / pieces + i * (threads / pieces);
-      const Bf16* const from = address(row);
+      const T* const from = address(row);
       copies.begin(i, to.at(row, column), from != nullptr ? from + column : nullptr, from != nullptr && column < d);
     }
     copies.commit();
   }
 };
 
-template <int D>
-GPU_FN MmaA load_a(const Tile<D>& tile, int row, int k) {
+template <class T, int D>
+GPU_FN MmaA load_a(const Tile<T, D>& tile, int row, int k) {
   return mma_load_a([&](int r, int c) { return tile.at(row + r, k + c); });
 }
-template <int D>
-GPU_FN MmaB load_b(const Tile<D>& tile, int row, int k) {
+template <class T, int D>
+GPU_FN MmaB load_b(const Tile<T, D>& tile, int row, int k) {
   return mma_load_b([&](int r, int c) { return tile.at(row + r, k + c); });
 }
-template <int D>
-GPU_FN MmaB load_b_transposed(const Tile<D>& tile, int row, int column) {
+template <class T, int D>
+GPU_FN MmaB load_b_transposed(const Tile<T, D>& tile, int row, int column) {
   return mma_load_b_transposed([&](int r, int c) { return tile.at(row + r, column + c); });
 }
 
 // 16 `tiles` rows of a warp as operands, in registers where they are few enough, else in shared memory.
-template <int D, int tiles, bool in_registers>
+template <class T, int D, int tiles, bool in_registers>
 struct Rows;
-template <int D, int tiles>
-struct Rows<D, tiles, true> {
+template <class T, int D, int tiles>
+struct Rows<T, D, tiles, true> {
   MmaA a[tiles][D / mma_k];
-  GPU_FN explicit Rows(const Tile<D>& tile) {
+  GPU_FN explicit Rows(const Tile<T, D>& tile) {
     GPU_UNROLL
     for (int r = 0; r < tiles; ++r) {
       GPU_UNROLL
@@ -88,10 +89,10 @@ struct Rows<D, tiles, true> {
   }
   GPU_FN MmaA at(int r, int k) const { return a[r][k]; }
 };
-template <int D, int tiles>
-struct Rows<D, tiles, false> {
-  Tile<D> tile;
-  GPU_FN explicit Rows(const Tile<D>& rows) : tile(rows) {}
+template <class T, int D, int tiles>
+struct Rows<T, D, tiles, false> {
+  Tile<T, D> tile;
+  GPU_FN explicit Rows(const Tile<T, D>& rows) : tile(rows) {}
   GPU_FN MmaA at(int r, int k) const { return load_a(tile, r * 16, k * mma_k); }
 };
 
@@ -99,8 +100,8 @@ struct Rows<D, tiles, false> {
 inline constexpr int operand_tiles = mma_k / 16;
 
 // sums[n] += rows of tile r times tile rows [row + 16 n, ...), over all of D.
-template <int D, int tiles, bool in_registers, int count>
-GPU_FN void multiply(MmaSums (&sums)[tiles][count], const Rows<D, tiles, in_registers>& rows, const Tile<D>& tile,
+template <class T, int D, int tiles, bool in_registers, int count>
+GPU_FN void multiply(MmaSums (&sums)[tiles][count], const Rows<T, D, tiles, in_registers>& rows, const Tile<T, D>& tile,
                      int row) {
   GPU_UNROLL
   for (int k = 0; k < D / mma_k; ++k) {
@@ -111,25 +112,26 @@ GPU_FN void multiply(MmaSums (&sums)[tiles][count], const Rows<D, tiles, in_regi
     for (int n = 0; n < count; ++n) {
       const MmaB b = load_b(tile, row + n * 16, k * mma_k);
       GPU_UNROLL
-      for (int r = 0; r < tiles; ++r) mma(sums[r][n], a[r], b);
+      for (int r = 0; r < tiles; ++r) mma<T>(sums[r][n], a[r], b);
     }
   }
 }
 
 // sums[n] += a times columns [16 n, ...) of tile rows [row, row + mma_k).
-template <int D, int tiles>
-GPU_FN void multiply_transposed(MmaSums (&sums)[tiles][D / 16], const MmaA (&a)[tiles], const Tile<D>& tile, int row) {
+template <class T, int D, int tiles>
+GPU_FN void multiply_transposed(MmaSums (&sums)[tiles][D / 16], const MmaA (&a)[tiles], const Tile<T, D>& tile,
+                                int row) {
   GPU_UNROLL
   for (int n = 0; n < D / 16; ++n) {
     const MmaB b = load_b_transposed(tile, row, n * 16);
     GPU_UNROLL
-    for (int r = 0; r < tiles; ++r) mma(sums[r][n], a[r], b);
+    for (int r = 0; r < tiles; ++r) mma<T>(sums[r][n], a[r], b);
   }
 }
 
 // The first `d` columns of 16 rows times a factor each; to[m]: where the lane's row m begins, null when it is absent.
-template <int count>
-GPU_FN void put_rows(Bf16* const (&to)[mma_lane_rows], int d, const MmaSums (&sums)[count],
+template <class T, int count>
+GPU_FN void put_rows(T* const (&to)[mma_lane_rows], int d, const MmaSums (&sums)[count],
                      const float (&factors)[mma_lane_rows]) {
   GPU_UNROLL
   for (int n = 0; n < count; ++n) {
@@ -137,18 +139,18 @@ GPU_FN void put_rows(Bf16* const (&to)[mma_lane_rows], int d, const MmaSums (&su
     for (int i = 0; i < MmaSums::count; i += mma_neighbours) {
       const int m = mma_lane_row(i);
       const int column = n * 16 + mma_column(i);
-      Pack<Bf16, mma_neighbours> pack;
+      Pack<T, mma_neighbours> pack;
       GPU_UNROLL
-      for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = from_float<Bf16>(sums[n].at[i + j] * factors[m]);
+      for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = from_float<T>(sums[n].at[i + j] * factors[m]);
       if (to[m] != nullptr && column < d) store_pack(to[m] + column, pack);
     }
   }
 }
 // Of which `rows` exist, `stride` apart.
-template <int count>
-GPU_FN void put_rows(Bf16* to, int64_t stride, int rows, int d, const MmaSums (&sums)[count],
+template <class T, int count>
+GPU_FN void put_rows(T* to, int64_t stride, int rows, int d, const MmaSums (&sums)[count],
                      const float (&factors)[mma_lane_rows]) {
-  Bf16* places[mma_lane_rows];
+  T* places[mma_lane_rows];
   GPU_UNROLL
   for (int i = 0; i < MmaSums::count; ++i) {
     places[mma_lane_row(i)] = mma_row(i) < rows ? to + mma_row(i) * stride : nullptr;

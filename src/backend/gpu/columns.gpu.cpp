@@ -15,7 +15,7 @@ struct ColumnsArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(columns, ColumnsArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(columns, ColumnsArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -38,7 +38,7 @@ GPU_FN void move(const ColumnsArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(columns, ColumnsArgs, move)
+GPU_KERNEL_BODY_FORWARD_PACKS(columns, ColumnsArgs, move)
 
 }  // namespace ingot::gpu::GPU_TARGET
 

@@ -12,7 +12,7 @@ struct DequantizeArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(dequantize, DequantizeArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(dequantize, DequantizeArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -26,7 +26,7 @@ GPU_FN void decode_elements(const DequantizeArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(dequantize, DequantizeArgs, decode_elements)
+GPU_KERNEL_BODY_FORWARD_PACKS(dequantize, DequantizeArgs, decode_elements)
 
 }  // namespace ingot::gpu::GPU_TARGET
 

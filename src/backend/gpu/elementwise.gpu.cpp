@@ -38,13 +38,13 @@ struct AddBiasBackwardArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(add, ElementwiseArgs, 256)
-GPU_KERNEL_PACKS(clamp, ElementwiseArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(add, ElementwiseArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(clamp, ElementwiseArgs, 256)
 GPU_KERNEL_PACKS(clamp_backward, ElementwiseArgs, 256)
-GPU_KERNEL_PACKS(softcap, ElementwiseArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(softcap, ElementwiseArgs, 256)
 GPU_KERNEL_PACKS(softcap_backward, ElementwiseArgs, 256)
-GPU_KERNEL_PACKS(scale, ScaleArgs, 256)
-GPU_KERNEL_PACKS(add_bias, AddBiasArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(scale, ScaleArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(add_bias, AddBiasArgs, 256)
 GPU_KERNEL_TYPES(add_bias_backward, AddBiasBackwardArgs, 256)
 
 #if GPU_KERNEL_PASS
@@ -134,13 +134,13 @@ GPU_FN void sum_of_rows(const AddBiasBackwardArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(add, ElementwiseArgs, sum_of_two)
-GPU_KERNEL_BODY_PACKS(clamp, ElementwiseArgs, bound)
+GPU_KERNEL_BODY_FORWARD_PACKS(add, ElementwiseArgs, sum_of_two)
+GPU_KERNEL_BODY_FORWARD_PACKS(clamp, ElementwiseArgs, bound)
 GPU_KERNEL_BODY_PACKS(clamp_backward, ElementwiseArgs, bound_backward)
-GPU_KERNEL_BODY_PACKS(softcap, ElementwiseArgs, bend)
+GPU_KERNEL_BODY_FORWARD_PACKS(softcap, ElementwiseArgs, bend)
 GPU_KERNEL_BODY_PACKS(softcap_backward, ElementwiseArgs, bend_backward)
-GPU_KERNEL_BODY_PACKS(scale, ScaleArgs, convert)
-GPU_KERNEL_BODY_PACKS(add_bias, AddBiasArgs, add_to_rows)
+GPU_KERNEL_BODY_FORWARD_PACKS(scale, ScaleArgs, convert)
+GPU_KERNEL_BODY_FORWARD_PACKS(add_bias, AddBiasArgs, add_to_rows)
 GPU_KERNEL_BODY_TYPES(add_bias_backward, AddBiasBackwardArgs, sum_of_rows)
 
 }  // namespace ingot::gpu::GPU_TARGET

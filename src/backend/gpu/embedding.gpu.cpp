@@ -30,7 +30,7 @@ struct EmbeddingBackwardArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(embedding, EmbeddingArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(embedding, EmbeddingArgs, 256)
 GPU_KERNEL(embedding_zero, ZeroArgs, 256)
 GPU_KERNEL_PACKS(embedding_backward, EmbeddingBackwardArgs, 256)
 
@@ -101,7 +101,7 @@ GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(embedding, EmbeddingArgs, look_up)
+GPU_KERNEL_BODY_FORWARD_PACKS(embedding, EmbeddingArgs, look_up)
 GPU_KERNEL_BODY(embedding_zero, ZeroArgs) {
   for (int i = 0; i < zeros_a_thread; ++i) {
     const int64_t at = (static_cast<int64_t>(block_index()) * zeros_a_thread + i) * 256 + thread_index();

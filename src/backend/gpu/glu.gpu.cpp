@@ -23,7 +23,7 @@ struct GluBackwardArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(glu, GluArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(glu, GluArgs, 256)
 GPU_KERNEL_PACKS(glu_backward, GluBackwardArgs, 256)
 
 #if GPU_KERNEL_PASS
@@ -59,7 +59,7 @@ GPU_FN void backward(const GluBackwardArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(glu, GluArgs, forward)
+GPU_KERNEL_BODY_FORWARD_PACKS(glu, GluArgs, forward)
 GPU_KERNEL_BODY_PACKS(glu_backward, GluBackwardArgs, backward)
 
 }  // namespace ingot::gpu::GPU_TARGET

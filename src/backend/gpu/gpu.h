@@ -21,6 +21,17 @@ struct alignas(16) Bytes16 {
   uint32_t at[4];
 };
 
+struct Bf16 {  // the upper half of an fp32
+  uint16_t bits;
+};
+struct F16 {  // IEEE 754 binary16
+  uint16_t bits;
+};
+template <class T>
+inline constexpr bool is_f16 = false;
+template <>
+inline constexpr bool is_f16<F16> = true;
+
 }  // namespace ingot::gpu
 
 // clang-format off
@@ -40,14 +51,16 @@ struct alignas(16) Bytes16 {
 //   fma, square_root (float and double), round_to_even: as IEEE 754 has them
 //   power_of_two(x)             2^x by the device's own instruction: 0 for -infinity, within about 2 ulp; bits differ by target
 //   not_hoisted(int)            the same, but what is computed of it is not kept in registers over a loop where those are few
-//   pack_bf16(low, high): uint32_t   both rounded to nearest, ties to even
+//   pack_rounded<T>(low, high): uint32_t   both rounded to T, Bf16 or F16, to nearest, ties to even
+//   f16_bits(value): uint16_t   rounded to nearest, ties to even, subnormals included; from 65520 on infinity; NaN stays one
+//   f16_value(bits): float      exact, subnormals included
 //   AsyncCopies<n>              n copies of 16 bytes from global to shared memory that are under way while the thread does
 //     copies.begin(i, to, from, wanted)   something else: once for each i < n; zeros where not wanted, then `from` is not read
 //     copies.commit()             after the last of them; until end() nobody touches what is copied to
 //     copies.end<younger>()       waits; block_barrier() then makes them everyone's. `younger`: commits that this thread made since
 //   async_groups                commits worth having under way: 3 where copies need no registers, else 1
 //   load_once(address)          Bytes16 of global memory, aligned, that no other thread asks for: caches need not keep it
-// Matrix tiles, each operation by all lanes of a warp; bf16 operands, fp32 sums:
+// Matrix tiles, each operation by all lanes of a warp; operands T, Bf16 or F16 (loads do not ask which), fp32 sums:
 //   mma_k                       columns of an operand tile: 16 or 32
 //   MmaA, MmaB, MmaSums         a lane's part of 16 x mma_k operands and of the 16 x 16 sums (`count` of them in `at`)
 //   mma_load_a(at), mma_load_b(at)   element (row, k) of a, or (column, k) of b, is where at(row, k) points to, in shared
@@ -55,8 +68,8 @@ struct alignas(16) Bytes16 {
 //   mma_load_a_transposed(at),  the same where element (row, k) of a is where at(k, row) points to, element (column, k)
 //     mma_load_b_transposed(at)   of b where at(k, column) does
 //   mma_transposes              true where these two cost what the plain ones do; else they load element by element
-//   mma_operand(sums)           MmaA of mma_k / 16 neighbouring tiles of sums, rounded to bf16: k is their column
-//   mma(sums, a, b)             sums += a b^T
+//   mma_operand<T>(sums)        MmaA of mma_k / 16 neighbouring tiles of sums, rounded to T: k is their column
+//   mma<T>(sums, a, b)          sums += a b^T
 //   mma_row(i), mma_column(i)   where sums.at[i] belongs
 //   mma_lane_rows               rows that a lane has parts of: 1, or 2 (mma.sync); mma_lane_row(i), which of them sums.at[i] is in
 //   mma_neighbours              1, 2 or 4: so many sums, from at[multiple of it] on, are neighbours in a row
@@ -94,8 +107,8 @@ struct alignas(16) Bytes16 {
     GPU_KERNEL_PAIRED)  // as GPU_KERNEL_WARPS, with as many registers as let two blocks of 4 warps run side by side
 #define GPU_KERNEL_PAIRED(NAME, Args, WARPS) GPU_KERNEL_WARPS(NAME, Args, WARPS)
 #endif
-// The same kernel for f32 and bf16 (Bf16 of number.h), from a function template <class T> or, for GPU_KERNEL_PACKS,
-// <class T, int V>: V elements are moved at a time, 1 or as many as 16 bytes hold.
+// The same kernel for f32 and bf16, from a function template <class T> or, for GPU_KERNEL_PACKS, <class T, int V>: V
+// elements are moved at a time, 1 or as many as 16 bytes hold. FORWARD: for f16 too.
 #define GPU_KERNEL_TYPES(NAME, Args, THREADS) \
   GPU_KERNEL(NAME##_f32, Args, THREADS)       \
   GPU_KERNEL(NAME##_bf16, Args, THREADS)
@@ -103,6 +116,13 @@ struct alignas(16) Bytes16 {
   GPU_KERNEL_TYPES(NAME, Args, THREADS)        \
   GPU_KERNEL(NAME##_f32_packed, Args, THREADS) \
   GPU_KERNEL(NAME##_bf16_packed, Args, THREADS)
+#define GPU_KERNEL_FORWARD_TYPES(NAME, Args, THREADS) \
+  GPU_KERNEL_TYPES(NAME, Args, THREADS)               \
+  GPU_KERNEL(NAME##_f16, Args, THREADS)
+#define GPU_KERNEL_FORWARD_PACKS(NAME, Args, THREADS) \
+  GPU_KERNEL_PACKS(NAME, Args, THREADS)               \
+  GPU_KERNEL(NAME##_f16, Args, THREADS)               \
+  GPU_KERNEL(NAME##_f16_packed, Args, THREADS)
 #define GPU_KERNEL_BODY_TYPES(NAME, Args, function)         \
   GPU_KERNEL_BODY(NAME##_f32, Args) { function<float>(a); } \
   GPU_KERNEL_BODY(NAME##_bf16, Args) { function<Bf16>(a); }
@@ -111,6 +131,13 @@ struct alignas(16) Bytes16 {
   GPU_KERNEL_BODY(NAME##_f32_packed, Args) { function<float, 4>(a); } \
   GPU_KERNEL_BODY(NAME##_bf16, Args) { function<Bf16, 1>(a); }        \
   GPU_KERNEL_BODY(NAME##_bf16_packed, Args) { function<Bf16, 8>(a); }
+#define GPU_KERNEL_BODY_FORWARD_TYPES(NAME, Args, function) \
+  GPU_KERNEL_BODY_TYPES(NAME, Args, function)               \
+  GPU_KERNEL_BODY(NAME##_f16, Args) { function<F16>(a); }
+#define GPU_KERNEL_BODY_FORWARD_PACKS(NAME, Args, function)  \
+  GPU_KERNEL_BODY_PACKS(NAME, Args, function)                \
+  GPU_KERNEL_BODY(NAME##_f16, Args) { function<F16, 1>(a); } \
+  GPU_KERNEL_BODY(NAME##_f16_packed, Args) { function<F16, 8>(a); }
 
 namespace ingot::gpu::GPU_TARGET {
 

@@ -24,14 +24,15 @@ struct Kernel {
   KernelInfo info;
 };
 
-// One kernel for each element type, with `_packed` for rows that are moved 16 bytes at a time.
+// One kernel for each element type (f16: only what inference launches, else without a name), with `_packed` for rows
+// that are moved 16 bytes at a time.
 template <class Args>
 struct KernelTypes {
-  Kernel<Args> f32, bf16;
+  Kernel<Args> f32, bf16, f16 = {};
 };
 template <class Args>
 struct KernelPacks {
-  Kernel<Args> f32, f32_packed, bf16, bf16_packed;
+  Kernel<Args> f32, f32_packed, bf16, bf16_packed, f16 = {}, f16_packed = {};
 };
 
 // Blocks in x and y: up to 2^31 - 1 and 65,535.

@@ -10,12 +10,12 @@ struct KvStoreArgs {
   const int32_t* slots;
   int64_t num_slots;
   int64_t n;       // elements of a token; a block is a token
-  bool from_bf16;  // k and v
+  bool from_bf16;  // k and v, else f32; those of f16 go into pages of f16
 };
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(kv_store, KvStoreArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(kv_store, KvStoreArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -28,23 +28,29 @@ GPU_FN void store_row(void* pages, int64_t slot, const void* rows, int64_t n) {
   for (int64_t j = thread_index() * V; j < n; j += 256 * V) store_floats(to + j, load_floats<V>(from + j));
 }
 
+template <int V, class From, class To>
+GPU_FN void store_rows(const KvStoreArgs& a, int64_t slot) {
+  store_row<V, From, To>(a.k_pages, slot, a.k, a.n);
+  store_row<V, From, To>(a.v_pages, slot, a.v, a.n);
+}
+
 // A token whose slot does not exist is not stored.
 template <class T, int V>
 GPU_FN void store_token(const KvStoreArgs& a) {
   const int64_t slot = a.slots[block_index()];
   if (slot < 0 || slot >= a.num_slots) return;
-  if (a.from_bf16) {
-    store_row<V, Bf16, T>(a.k_pages, slot, a.k, a.n);
-    store_row<V, Bf16, T>(a.v_pages, slot, a.v, a.n);
+  if constexpr (is_f16<T>) {
+    store_rows<V, F16, F16>(a, slot);
+  } else if (a.from_bf16) {
+    store_rows<V, Bf16, T>(a, slot);
   } else {
-    store_row<V, float, T>(a.k_pages, slot, a.k, a.n);
-    store_row<V, float, T>(a.v_pages, slot, a.v, a.n);
+    store_rows<V, float, T>(a, slot);
   }
 }
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(kv_store, KvStoreArgs, store_token)
+GPU_KERNEL_BODY_FORWARD_PACKS(kv_store, KvStoreArgs, store_token)
 
 }  // namespace ingot::gpu::GPU_TARGET
 

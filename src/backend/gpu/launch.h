@@ -6,6 +6,7 @@
 
 #include "backend/gpu/gpu_device.h"
 #include "backend/gpu/kernel.h"
+#include "base/error.h"
 #include "ops/context.h"
 
 namespace ingot::gpu {
@@ -31,17 +32,26 @@ inline bool in_packs(int64_t n, std::initializer_list<Tensor> tensors) {
   return true;
 }
 
+// Of one kernel's forms that for elements of `dtype`; ErrorKind::unsupported where it does not exist.
 template <class Args>
-const Kernel<Args>& of_type(const KernelTypes<Args>& kernels, DType dtype) {
-  return dtype == DType::f32 ? kernels.f32 : kernels.bf16;
+const Kernel<Args>& choose(DType dtype, const Kernel<Args>& f32, const Kernel<Args>& bf16, const Kernel<Args>& f16) {
+  if (dtype == DType::f32) return f32;
+  if (dtype == DType::bf16) return bf16;
+  if (dtype == DType::f16 && f16.info.name != nullptr) return f16;
+  throw_error(ErrorKind::unsupported, "{} has no form for {}", f32.info.name, name(dtype));
 }
 
-// The kernel for rows of n elements of tensors of one type, f32 or bf16; absent ones do not count.
+template <class Args>
+const Kernel<Args>& of_type(const KernelTypes<Args>& kernels, DType dtype) {
+  return choose(dtype, kernels.f32, kernels.bf16, kernels.f16);
+}
+
+// The kernel for rows of n elements of tensors of one type; absent ones do not count.
 template <class Args>
 const Kernel<Args>& of_rows(const KernelPacks<Args>& kernels, int64_t n, std::initializer_list<Tensor> tensors) {
-  const bool packed = in_packs(n, tensors);
-  if (tensors.begin()->dtype == DType::f32) return packed ? kernels.f32_packed : kernels.f32;
-  return packed ? kernels.bf16_packed : kernels.bf16;
+  const DType dtype = tensors.begin()->dtype;
+  if (!in_packs(n, tensors)) return choose(dtype, kernels.f32, kernels.bf16, kernels.f16);
+  return choose(dtype, kernels.f32_packed, kernels.bf16_packed, kernels.f16_packed);
 }
 
 }  // namespace ingot::gpu

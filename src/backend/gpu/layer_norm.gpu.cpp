@@ -26,7 +26,7 @@ struct LayerNormDxArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(layer_norm, LayerNormArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(layer_norm, LayerNormArgs, 256)
 GPU_KERNEL_PACKS(layer_norm_dx, LayerNormDxArgs, 256)
 
 #if GPU_KERNEL_PASS
@@ -82,7 +82,7 @@ GPU_FN void input_gradient(const LayerNormDxArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(layer_norm, LayerNormArgs, forward)
+GPU_KERNEL_BODY_FORWARD_PACKS(layer_norm, LayerNormArgs, forward)
 GPU_KERNEL_BODY_PACKS(layer_norm_dx, LayerNormDxArgs, input_gradient)
 
 }  // namespace ingot::gpu::GPU_TARGET

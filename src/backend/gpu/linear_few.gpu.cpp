@@ -2,10 +2,10 @@
 // storage, every byte of it loaded once, 16 at a time, and decoded in shared memory by the warp that loaded it.
 //
 // A warp has 16 rows of W and takes every `splits`-th span of their columns; the spans of `splits` warps are added in
-// their order. With bf16 activations the 16 rows and 16 tokens (those there are, and zeros) are one matrix tile: at
-// 16 tokens a weight takes part in 32 operations, more than ordinary cores do in the time that memory needs to deliver
-// it, and for fewer tokens the tile costs no more. With f32 activations the ordinary cores multiply. Either way tokens
-// do not meet, so that one has the same bits whatever the number of others.
+// their order. With bf16 or f16 activations the 16 rows and 16 tokens (those there are, and zeros) are one matrix tile:
+// at 16 tokens a weight takes part in 32 operations, more than ordinary cores do in the time that memory needs to
+// deliver it, and for fewer tokens the tile costs no more. With f32 activations the ordinary cores multiply. Either way
+// tokens do not meet, so that one has the same bits whatever the number of others.
 #include "backend/gpu/block_quant.h"
 
 namespace ingot::gpu {
@@ -19,7 +19,7 @@ struct FewArgs {
   int row_bytes;  // of the weight
   int tokens;     // 1 to 16
   int splits;     // warps that share 16 rows: 1, 2, 4 or 8, at most the block's warps
-  bool y_f32;     // else bf16
+  bool y_f32;     // else as x
   bool accumulate;
 };
 
@@ -39,6 +39,7 @@ struct FewArgs {
   GPU_KERNEL(linear_few_##X##_q6_k, FewArgs, 256)
 LINEAR_FEW_KERNELS(f32)
 LINEAR_FEW_KERNELS(bf16)
+LINEAR_FEW_KERNELS(f16)
 
 namespace ingot::gpu {
 
@@ -136,44 +137,41 @@ GPU_FN Floats<8> weights_at(const uint8_t* row, int element) {
   return decode_unit<S, 8, Span<S>::aligned>(row + element / unit_elements<S> * unit_bytes<S>,
                                              element % unit_elements<S>);
 }
-template <Stored S>
+// The same rounded to T.
+template <class T, Stored S>
 GPU_FN Bytes16 rounded_weights_at(const uint8_t* row, int element) {
-  if constexpr (S == Stored::bf16) {
+  if constexpr (S == (is_f16<T> ? Stored::f16 : Stored::bf16)) {
     return *reinterpret_cast<const Bytes16*>(row + element * 2);
   } else {
     const Floats<8> values = weights_at<S>(row, element);
     Bytes16 rounded;
     GPU_UNROLL
-    for (int i = 0; i < 4; ++i) rounded.at[i] = pack_bf16(values.at[2 * i], values.at[2 * i + 1]);
+    for (int i = 0; i < 4; ++i) rounded.at[i] = pack_rounded<T>(values.at[2 * i], values.at[2 * i + 1]);
     return rounded;
   }
 }
 
 // The sums of 16 rows and 16 tokens that a warp's lanes have, and how they grow by a span.
 template <class X>
-struct Sums;
-
-template <>
-struct Sums<Bf16> {
+struct Sums {
   MmaSums at = {};
 
   template <Stored S>
   GPU_FN void add(const FewArgs& a, const Work& work) {
-    const auto* x = static_cast<const Bf16*>(a.x);
+    const auto* x = static_cast<const X*>(a.x);
     const int end = work.left < Span<S>::elements ? work.left : Span<S>::elements;
     for (int chunk = 0; chunk < end; chunk += 32) {
       const MmaLongA weights = mma_long_a([&](int row, int piece) {
         const int element = chunk + piece * 8;
-        return element < work.left ? rounded_weights_at<S>(row_of<S>(a, work, row), element) : Bytes16{};
+        return element < work.left ? rounded_weights_at<X, S>(row_of<S>(a, work, row), element) : Bytes16{};
       });
       const MmaLongB tokens = mma_long_b([&](int token, int piece) {
         const int element = chunk + piece * 8;
         const bool there = token < a.tokens && element < work.left;
-        return there ? load_pack<Bf16, 8>(x + static_cast<int64_t>(token) * a.in + work.column + element)
-                     : Pack<Bf16, 8>{};
+        return there ? load_pack<X, 8>(x + static_cast<int64_t>(token) * a.in + work.column + element) : Pack<X, 8>{};
       });
       GPU_UNROLL
-      for (int t = 0; t < 32 / mma_k; ++t) mma(at, weights.at[t], tokens.at[t]);
+      for (int t = 0; t < 32 / mma_k; ++t) mma<X>(at, weights.at[t], tokens.at[t]);
     }
   }
   GPU_FN void put(float* to) {  // [token][row]
@@ -246,7 +244,7 @@ GPU_FN void multiply_few(const FewArgs& a) {
     for (int w = group * a.splits; w < (group + 1) * a.splits; ++w) {
       sum += reinterpret_cast<const float*>(rooms.of_warp[w])[thread_index()];
     }
-    put_floats<1>(a.y, a.y_f32, token * a.out + row, {sum}, a.accumulate);
+    put_floats<X, 1>(a.y, a.y_f32, token * a.out + row, {sum}, a.accumulate);
   }
 }
 
@@ -265,6 +263,7 @@ GPU_FN void multiply_few(const FewArgs& a) {
   GPU_KERNEL_BODY(linear_few_##X##_q6_k, FewArgs) { multiply_few<T, Stored::q6_k>(a); }
 LINEAR_FEW_BODIES(f32, float)
 LINEAR_FEW_BODIES(bf16, Bf16)
+LINEAR_FEW_BODIES(f16, F16)
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -284,6 +283,7 @@ namespace {
    &linear_few_##X##_q4_k, &linear_few_##X##_q6_k}
 constexpr const Kernel<FewArgs>* f32_kernels[] = LINEAR_FEW_TABLE(f32);
 constexpr const Kernel<FewArgs>* bf16_kernels[] = LINEAR_FEW_TABLE(bf16);
+constexpr const Kernel<FewArgs>* f16_kernels[] = LINEAR_FEW_TABLE(f16);
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
@@ -310,8 +310,10 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& 
   const int warps = 256 / device_of(context).warp_width();
   const int splits = splits_of(weight, warps, tuning_of(device_of(context)).few_spans);
   const auto storage = static_cast<size_t>(weight.storage);
-  launch(context, x.dtype == DType::f32 ? *f32_kernels[storage] : *bf16_kernels[storage],
-         {blocks_of(weight.out, int64_t{16} * warps / splits)},
+  const Kernel<FewArgs>* const* kernels = x.dtype == DType::f32    ? f32_kernels
+                                          : x.dtype == DType::bf16 ? bf16_kernels
+                                                                   : f16_kernels;
+  launch(context, *kernels[storage], {blocks_of(weight.out, int64_t{16} * warps / splits)},
          FewArgs{.y = y.data,
                  .x = x.data,
                  .weight = weight.data,

@@ -147,7 +147,7 @@ GPU_FN void multiply(const LinearFp8Args& a) {
     if (row >= a.m || column >= a.n) return;
     sum.at[0] = sum.at[0] * mma8_factor * fp8_row_scale(a.a, a.k, row);
     if constexpr (!backward) sum.at[0] *= fp8_row_scale(a.b, a.k, column);
-    put_floats(a.result, a.f32, row * a.n + column, sum, a.accumulate);
+    put_floats<Bf16>(a.result, a.f32, row * a.n + column, sum, a.accumulate);
   });
 }
 

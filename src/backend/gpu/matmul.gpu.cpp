@@ -1,6 +1,6 @@
-// Matrix products of bf16 on the matrix cores, by tiles that come to shared memory while those before are multiplied.
-// Sums run over k in order and are never split, so a row's or a column's bits depend on nothing but k, whatever the
-// shape of the tiles: that is free to follow the shape of the product (arch/tuning.h).
+// Matrix products of bf16, and of f16 as inference has them, on the matrix cores, by tiles that come to shared memory
+// while those before are multiplied. Sums run over k in order and are never split, so a row's or a column's bits depend
+// on nothing but k, whatever the shape of the tiles: that is free to follow the shape of the product (arch/tuning.h).
 //
 // A stage is 32 columns of k: two or four matrix instructions for each pair of operands between two barriers. In shared
 // memory 16 bytes, 8 neighbours, stay together, and their place is turned within the row (of k's elements, or of as
@@ -25,7 +25,7 @@ struct TileArgs {
   bool across_a, across_b;  // of the kernels of any layout: stored [k, m], and [k, n]
   bool packed_a, packed_b;  // rows as stored may be read 16 bytes at a time
   bool packed_c;            // rows of c may be stored four elements at a time
-  bool c_f32;               // else bf16
+  bool c_f32;               // else as a and b
   bool accumulate;
 };
 
@@ -45,6 +45,13 @@ GPU_KERNEL(gemm_nt_stored_64, TileArgs, 256)  // b is a weight of any storage
 GPU_KERNEL(gemm_nt_stored_128, TileArgs, 256)
 GPU_KERNEL(gemm_any_64, TileArgs, 256)  // any layout and alignment
 GPU_KERNEL(gemm_any_128, TileArgs, 256)
+GPU_KERNEL(gemm_nt_f16_64, TileArgs, 256)
+GPU_KERNEL(gemm_nt_f16_128, TileArgs, 256)
+GPU_KERNEL(gemm_nt_f16_large, TileArgs, 256)
+GPU_KERNEL(gemm_nt_stored_f16_64, TileArgs, 256)
+GPU_KERNEL(gemm_nt_stored_f16_128, TileArgs, 256)
+GPU_KERNEL(gemm_any_f16_64, TileArgs, 256)
+GPU_KERNEL(gemm_any_f16_128, TileArgs, 256)
 
 namespace ingot::gpu {
 
@@ -85,13 +92,13 @@ struct Operand {
 };
 
 // The pieces of 8 neighbours that a thread brings to a stage of `rows` rows, where memory has them.
-template <int rows>
+template <class T, int rows>
 struct Pieces {
   static constexpr int count = rows * depth / 8 / threads;
 
   int lines;            // of memory (rows, or k) from a piece to the next one
   int row, k;           // of the first, in the stage
-  const Bf16* from;     // it
+  const T* from;        // it
   int64_t round, step;  // elements to the next piece, and to the next stage
   int64_t rows_left;    // of the operand, from the first piece
   int64_t k_left;
@@ -102,8 +109,8 @@ struct Pieces {
     lines = threads / line;
     row = across ? thread_index() % line * 8 : thread_index() / line;
     k = across ? thread_index() / line : thread_index() % line * 8;
-    from = static_cast<const Bf16*>(operand.data) +
-           (across ? k * ld + operand.first + row : (operand.first + row) * ld + k);
+    from =
+        static_cast<const T*>(operand.data) + (across ? k * ld + operand.first + row : (operand.first + row) * ld + k);
     round = lines * ld;
     step = across ? depth * ld : depth;
     rows_left = operand.rows - operand.first - row;
@@ -112,7 +119,7 @@ struct Pieces {
   GPU_FN bool there(int p, bool across) const {
     return across ? rows_left > 0 && k_left > p * lines : rows_left > p * lines && k_left > 0;
   }
-  GPU_FN const Bf16* at(int p) const { return from + p * round; }
+  GPU_FN const T* at(int p) const { return from + p * round; }
   GPU_FN void next() {
     from += step;
     k_left -= depth;
@@ -123,12 +130,12 @@ struct Pieces {
 // next one at each call) and finishes it once what lies between has been done.
 
 // Whole pieces, copied as they are.
-template <int rows, bool across>
+template <class T, int rows, bool across>
 struct Copied {
   static constexpr bool turned = across;  // in shared memory
-  static constexpr int count = Pieces<rows>::count;
+  static constexpr int count = Pieces<T, rows>::count;
 
-  Pieces<rows> pieces;
+  Pieces<T, rows> pieces;
   int place;
 
   GPU_FN explicit Copied(const Operand& operand)
@@ -136,7 +143,7 @@ struct Copied {
         place(across ? place_across<rows>(pieces.k, pieces.row) : place_along(pieces.row, pieces.k)) {}
   // By copies first_copy..., first_copy + count - 1.
   template <class Copies>
-  GPU_FN void begin(Copies& copies, int first_copy, Bf16* stage) {
+  GPU_FN void begin(Copies& copies, int first_copy, T* stage) {
     GPU_UNROLL
     for (int p = 0; p < count; ++p) {
       const bool there = pieces.there(p, across);
@@ -145,43 +152,43 @@ struct Copied {
     }
     pieces.next();
   }
-  GPU_FN void finish(Bf16*) {}
+  GPU_FN void finish(T*) {}
 };
 
 // [k, rows] turned on the way, through registers: a thread has 8 rows of two k, and writes both of a row at once.
-template <int rows>
+template <class T, int rows>
 struct Turned {
   static constexpr bool turned = false;
   static constexpr int count = 0;
   static constexpr int pairs = rows / 8 * (depth / 2);
   static constexpr int rounds = (pairs + threads - 1) / threads;
 
-  const Bf16* from;
+  const T* from;
   int64_t ld, rows_left, k_left;
-  Pack<Bf16, 8> held[rounds][2];
+  Pack<T, 8> held[rounds][2];
 
   GPU_FN explicit Turned(const Operand& operand) : ld(operand.ld) {
     const int k = thread_index() % 16 * 2;
     const int row = thread_index() / 16 * 8;
-    from = static_cast<const Bf16*>(operand.data) + k * ld + operand.first + row;
+    from = static_cast<const T*>(operand.data) + k * ld + operand.first + row;
     rows_left = operand.rows - operand.first - row;
     k_left = operand.k - k;
   }
   template <class Copies>
-  GPU_FN void begin(Copies&, int, Bf16*) {
+  GPU_FN void begin(Copies&, int, T*) {
     GPU_UNROLL
     for (int r = 0; r < rounds; ++r) {
       GPU_UNROLL
       for (int i = 0; i < 2; ++i) {
         held[r][i] = {};
         const bool there = k_left > i && rows_left > r * 128 && (pairs >= threads || thread_index() < pairs);
-        if (there) held[r][i] = load_pack<Bf16, 8>(from + i * ld + r * 128);
+        if (there) held[r][i] = load_pack<T, 8>(from + i * ld + r * 128);
       }
     }
     from += depth * ld;
     k_left -= depth;
   }
-  GPU_FN void finish(Bf16* stage) {
+  GPU_FN void finish(T* stage) {
     const int k = thread_index() % 16 * 2;
     if (pairs < threads && thread_index() >= pairs) return;
     GPU_UNROLL
@@ -189,14 +196,14 @@ struct Turned {
       GPU_UNROLL
       for (int i = 0; i < 8; ++i) {
         const int row = thread_index() / 16 * 8 + r * 128 + i;
-        store_pack<Bf16, 2>(stage + place_along(row, k), {held[r][0].at[i], held[r][1].at[i]});
+        store_pack<T, 2>(stage + place_along(row, k), {held[r][0].at[i], held[r][1].at[i]});
       }
     }
   }
 };
 
 // Rows of a weight of any storage, decoded on the way.
-template <int rows>
+template <class T, int rows>
 struct Decoded {
   static constexpr bool turned = false;
   static constexpr int count = 0;
@@ -206,9 +213,9 @@ struct Decoded {
 
   GPU_FN explicit Decoded(const Operand& b) : operand(b) {}
   template <class Copies>
-  GPU_FN void begin(Copies&, int, Bf16*) {}
-  GPU_FN void finish(Bf16* stage) {
-    for (int p = 0; p < Pieces<rows>::count; ++p) {
+  GPU_FN void begin(Copies&, int, T*) {}
+  GPU_FN void finish(T* stage) {
+    for (int p = 0; p < Pieces<T, rows>::count; ++p) {
       const int row = (thread_index() + p * threads) / (depth / 8);
       const int k = thread_index() % (depth / 8) * 8;
       const int64_t line = operand.first + row;
@@ -223,22 +230,22 @@ struct Decoded {
 };
 
 // Any layout and alignment, through registers.
-template <int rows>
+template <class T, int rows>
 struct Guarded {
   static constexpr bool turned = false;
   static constexpr int count = 0;
 
   bool across, packed;
-  Pieces<rows> pieces;
-  Bytes16 held[Pieces<rows>::count];
+  Pieces<T, rows> pieces;
+  Bytes16 held[Pieces<T, rows>::count];
 
   GPU_FN explicit Guarded(const Operand& operand)
       : across(operand.across), packed(operand.packed), pieces(operand, across) {}
   template <class Copies>
-  GPU_FN void begin(Copies&, int, Bf16*) {
+  GPU_FN void begin(Copies&, int, T*) {
     const int64_t left = across ? pieces.rows_left : pieces.k_left;  // elements there are of a piece
     GPU_UNROLL
-    for (int p = 0; p < Pieces<rows>::count; ++p) {
+    for (int p = 0; p < Pieces<T, rows>::count; ++p) {
       held[p] = {};
       if (!pieces.there(p, across)) continue;
       const auto* from = reinterpret_cast<const uint16_t*>(pieces.at(p));
@@ -246,9 +253,9 @@ struct Guarded {
     }
     pieces.next();
   }
-  GPU_FN void finish(Bf16* stage) {
+  GPU_FN void finish(T* stage) {
     GPU_UNROLL
-    for (int p = 0; p < Pieces<rows>::count; ++p) {
+    for (int p = 0; p < Pieces<T, rows>::count; ++p) {
       if (across) {
         const int row = pieces.row / 8 * 8;  // is known to be a multiple of 8: that needs fewer registers
         GPU_UNROLL
@@ -276,8 +283,8 @@ GPU_FN BlockPlace block_place(const TileArgs& a) {
 }
 
 // 16 rows, or columns, of a stage from `first` and k on.
-template <int rows, bool turned>
-GPU_FN MmaDeepA load_rows(const Bf16* stage, int first, int k) {
+template <int rows, bool turned, class T>
+GPU_FN MmaDeepA load_rows(const T* stage, int first, int k) {
   static_assert(!turned || mma_deep == mma_k);
   if constexpr (turned) {
     return {{mma_load_a_transposed([=](int i, int row) { return stage + place_across<rows>(k + i, first + row); })}};
@@ -285,8 +292,8 @@ GPU_FN MmaDeepA load_rows(const Bf16* stage, int first, int k) {
     return mma_load_deep_a([=](int row, int i) { return stage + place_along(first + row, k + i); });
   }
 }
-template <int columns, bool turned>
-GPU_FN MmaDeepB load_columns(const Bf16* stage, int first, int k) {
+template <int columns, bool turned, class T>
+GPU_FN MmaDeepB load_columns(const T* stage, int first, int k) {
   static_assert(!turned || mma_deep == mma_k);
   if constexpr (turned) {
     return {{mma_load_b_transposed(
@@ -296,10 +303,10 @@ GPU_FN MmaDeepB load_columns(const Bf16* stage, int first, int k) {
   }
 }
 
-template <int rows, int columns, class A, class B>
+template <class T, int rows, int columns, class A, class B>
 GPU_FN void multiply(const TileArgs& a) {
   constexpr int copied = A::count + B::count;
-  auto* const shared = dynamic_shared<Bf16>();
+  auto* const shared = dynamic_shared<T>();
   const auto a_of = [&](int64_t step) { return shared + step % stages * ((rows + columns) * depth); };
   const auto b_of = [&](int64_t step) { return a_of(step) + rows * depth; };
   const BlockPlace place = block_place(a);
@@ -331,8 +338,8 @@ GPU_FN void multiply(const TileArgs& a) {
     if constexpr (copied > 0) copies[step % (stages - 1)].template end<stages - 2>();
     block_barrier();  // this stage has come, and the one before has been multiplied: its room is free
     begin(step + stages - 1);
-    const Bf16* const a_stage = a_of(step);
-    const Bf16* const b_stage = b_of(step);
+    const T* const a_stage = a_of(step);
+    const T* const b_stage = b_of(step);
     GPU_UNROLL
     for (int k = 0; k < depth; k += mma_deep) {
       MmaDeepB b[sums.tiles_n];
@@ -345,7 +352,7 @@ GPU_FN void multiply(const TileArgs& a) {
         GPU_UNROLL
         for (int j = 0; j < sums.tiles_n; ++j) {
           GPU_UNROLL
-          for (int t = 0; t < mma_deep / mma_k; ++t) mma(sums.at[i][j], part.at[t], b[j].at[t]);
+          for (int t = 0; t < mma_deep / mma_k; ++t) mma<T>(sums.at[i][j], part.at[t], b[j].at[t]);
         }
       }
     }
@@ -356,7 +363,7 @@ GPU_FN void multiply(const TileArgs& a) {
     const int64_t r = first_row + row;
     const int64_t c = first_column + column;
     const auto put = [&](int64_t column_of, const auto& some) {
-      if (r < a.m && column_of < a.n) put_floats(a.c, a.c_f32, r * a.ldc + column_of, some, a.accumulate);
+      if (r < a.m && column_of < a.n) put_floats<T>(a.c, a.c_f32, r * a.ldc + column_of, some, a.accumulate);
     };
     if (a.packed_c) {
       put(c, values);
@@ -368,29 +375,44 @@ GPU_FN void multiply(const TileArgs& a) {
 }
 
 // Whole pieces are turned on the way where the device has no loads that turn it.
-template <int rows, bool across>
-using Way = std::conditional_t<across && !mma_transposes, Turned<rows>, Copied<rows, across>>;
+template <class T, int rows, bool across>
+using Way = std::conditional_t<across && !mma_transposes, Turned<T, rows>, Copied<T, rows, across>>;
 
-template <int rows, int columns, bool a_across, bool b_across>
+template <class T, int rows, int columns, bool a_across, bool b_across>
 GPU_FN void multiply_copied(const TileArgs& a) {
-  multiply<rows, columns, Way<rows, a_across>, Way<columns, b_across>>(a);
+  multiply<T, rows, columns, Way<T, rows, a_across>, Way<T, columns, b_across>>(a);
+}
+template <class T, int size>
+GPU_FN void multiply_stored(const TileArgs& a) {
+  multiply<T, size, size, Copied<T, size, false>, Decoded<T, size>>(a);
+}
+template <class T, int size>
+GPU_FN void multiply_any(const TileArgs& a) {
+  multiply<T, size, size, Guarded<T, size>, Guarded<T, size>>(a);
 }
 
 }  // namespace
 
-GPU_KERNEL_BODY(gemm_nt_64, TileArgs) { multiply_copied<64, 64, false, false>(a); }
-GPU_KERNEL_BODY(gemm_nt_128, TileArgs) { multiply_copied<128, 128, false, false>(a); }
-GPU_KERNEL_BODY(gemm_nt_large, TileArgs) { multiply_copied<128, large_columns, false, false>(a); }
-GPU_KERNEL_BODY(gemm_nn_64, TileArgs) { multiply_copied<64, 64, false, true>(a); }
-GPU_KERNEL_BODY(gemm_nn_128, TileArgs) { multiply_copied<128, 128, false, true>(a); }
-GPU_KERNEL_BODY(gemm_nn_large, TileArgs) { multiply_copied<128, large_columns, false, true>(a); }
-GPU_KERNEL_BODY(gemm_tn_64, TileArgs) { multiply_copied<64, 64, true, true>(a); }
-GPU_KERNEL_BODY(gemm_tn_128, TileArgs) { multiply_copied<128, 128, true, true>(a); }
-GPU_KERNEL_BODY(gemm_tn_large, TileArgs) { multiply_copied<128, large_columns, true, true>(a); }
-GPU_KERNEL_BODY(gemm_nt_stored_64, TileArgs) { multiply<64, 64, Copied<64, false>, Decoded<64>>(a); }
-GPU_KERNEL_BODY(gemm_nt_stored_128, TileArgs) { multiply<128, 128, Copied<128, false>, Decoded<128>>(a); }
-GPU_KERNEL_BODY(gemm_any_64, TileArgs) { multiply<64, 64, Guarded<64>, Guarded<64>>(a); }
-GPU_KERNEL_BODY(gemm_any_128, TileArgs) { multiply<128, 128, Guarded<128>, Guarded<128>>(a); }
+GPU_KERNEL_BODY(gemm_nt_64, TileArgs) { multiply_copied<Bf16, 64, 64, false, false>(a); }
+GPU_KERNEL_BODY(gemm_nt_128, TileArgs) { multiply_copied<Bf16, 128, 128, false, false>(a); }
+GPU_KERNEL_BODY(gemm_nt_large, TileArgs) { multiply_copied<Bf16, 128, large_columns, false, false>(a); }
+GPU_KERNEL_BODY(gemm_nn_64, TileArgs) { multiply_copied<Bf16, 64, 64, false, true>(a); }
+GPU_KERNEL_BODY(gemm_nn_128, TileArgs) { multiply_copied<Bf16, 128, 128, false, true>(a); }
+GPU_KERNEL_BODY(gemm_nn_large, TileArgs) { multiply_copied<Bf16, 128, large_columns, false, true>(a); }
+GPU_KERNEL_BODY(gemm_tn_64, TileArgs) { multiply_copied<Bf16, 64, 64, true, true>(a); }
+GPU_KERNEL_BODY(gemm_tn_128, TileArgs) { multiply_copied<Bf16, 128, 128, true, true>(a); }
+GPU_KERNEL_BODY(gemm_tn_large, TileArgs) { multiply_copied<Bf16, 128, large_columns, true, true>(a); }
+GPU_KERNEL_BODY(gemm_nt_stored_64, TileArgs) { multiply_stored<Bf16, 64>(a); }
+GPU_KERNEL_BODY(gemm_nt_stored_128, TileArgs) { multiply_stored<Bf16, 128>(a); }
+GPU_KERNEL_BODY(gemm_any_64, TileArgs) { multiply_any<Bf16, 64>(a); }
+GPU_KERNEL_BODY(gemm_any_128, TileArgs) { multiply_any<Bf16, 128>(a); }
+GPU_KERNEL_BODY(gemm_nt_f16_64, TileArgs) { multiply_copied<F16, 64, 64, false, false>(a); }
+GPU_KERNEL_BODY(gemm_nt_f16_128, TileArgs) { multiply_copied<F16, 128, 128, false, false>(a); }
+GPU_KERNEL_BODY(gemm_nt_f16_large, TileArgs) { multiply_copied<F16, 128, large_columns, false, false>(a); }
+GPU_KERNEL_BODY(gemm_nt_stored_f16_64, TileArgs) { multiply_stored<F16, 64>(a); }
+GPU_KERNEL_BODY(gemm_nt_stored_f16_128, TileArgs) { multiply_stored<F16, 128>(a); }
+GPU_KERNEL_BODY(gemm_any_f16_64, TileArgs) { multiply_any<F16, 64>(a); }
+GPU_KERNEL_BODY(gemm_any_f16_128, TileArgs) { multiply_any<F16, 128>(a); }
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -406,7 +428,7 @@ namespace {
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-// Rows [.., inner] of bf16 can be moved 16 bytes at a time.
+// Rows [.., inner] of 16-bit elements can be moved 16 bytes at a time.
 bool in_packs(const void* data, int64_t ld, int64_t inner) { return aligned(data) && ld % 8 == 0 && inner % 8 == 0; }
 
 // Kernels of one form, by tile.
@@ -418,6 +440,10 @@ constexpr Form nn{&gemm_nn_64, &gemm_nn_128, &gemm_nn_large};
 constexpr Form tn{&gemm_tn_64, &gemm_tn_128, &gemm_tn_large};
 constexpr Form nt_stored{&gemm_nt_stored_64, &gemm_nt_stored_128, nullptr};
 constexpr Form any{&gemm_any_64, &gemm_any_128, nullptr};
+// Of f16, for what inference multiplies.
+constexpr Form nt_f16{&gemm_nt_f16_64, &gemm_nt_f16_128, &gemm_nt_f16_large};
+constexpr Form nt_stored_f16{&gemm_nt_stored_f16_64, &gemm_nt_stored_f16_128, nullptr};
+constexpr Form any_f16{&gemm_any_f16_64, &gemm_any_f16_128, nullptr};
 
 void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
   const Tuning& tuning = tuning_of(device_of(context));
@@ -460,6 +486,9 @@ void multiply(ops::Context& context, const MatrixProduct& p) {
   if (p.in == DType::f32) return multiply_f32(context, p);
   const bool whole =
       p.k > 0 && in_packs(p.a, p.lda, p.transpose_a ? p.m : p.k) && in_packs(p.b, p.ldb, p.transpose_b ? p.k : p.n);
+  if (p.in == DType::f16) {
+    return launch_tiles(context, whole && p.transpose_b && !p.transpose_a ? nt_f16 : any_f16, tile_args(p));
+  }
   const Form& form = !whole || (p.transpose_a && p.transpose_b) ? any : p.transpose_a ? tn : p.transpose_b ? nt : nn;
   launch_tiles(context, form, tile_args(p));
 }
@@ -469,13 +498,13 @@ void multiply(ops::Context& context, const MatrixProduct& p) {
 void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                       ops::LinearAttributes attributes) {
   const MatrixProduct whole = linear_product(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate);
-  const bool by_tiles = !in_place(weight, x.dtype) && !is_fp8(weight.storage) && x.dtype == DType::bf16 &&
+  const bool by_tiles = !in_place(weight, x.dtype) && !is_fp8(weight.storage) && x.dtype != DType::f32 &&
                         aligned(weight.data) && in_packs(x.data, weight.in, weight.in) && weight.in > 0 &&
                         x.shape[0] <= tuning_of(device_of(context)).decoding_tile_tokens;
   if (!by_tiles) return run_linear<multiply>(context, y, x, weight, attributes);
   TileArgs args = tile_args(whole);
   args.stored_b = stored_as(weight);
-  launch_tiles(context, nt_stored, args);
+  launch_tiles(context, x.dtype == DType::bf16 ? nt_stored : nt_stored_f16, args);
 }
 
 }  // namespace

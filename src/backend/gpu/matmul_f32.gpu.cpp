@@ -76,7 +76,7 @@ GPU_FN void multiply(const GemmArgs& a) {
     for (int j = 0; j < 4; ++j) {
       const int64_t r = first_row + row + 16 * i;
       const int64_t c = first_column + column + 16 * j;
-      if (r < a.m && c < a.n) put_floats<1>(a.c, a.c_f32, r * a.ldc + c, {sums[i][j]}, a.accumulate);
+      if (r < a.m && c < a.n) put_floats<Bf16, 1>(a.c, a.c_f32, r * a.ldc + c, {sums[i][j]}, a.accumulate);
     }
   }
 }

@@ -18,8 +18,8 @@ struct MatrixProduct {
   bool transpose_a = false;  // a is stored [k, m]
   bool transpose_b = false;  // b is stored [n, k]
   bool accumulate = false;   // add to c instead of assigning
-  DType in = DType::f32;     // of a and b: f32 or bf16
-  DType out = DType::f32;    // of c: f32 or bf16
+  DType in = DType::f32;     // of a and b: f32, bf16 or f16
+  DType out = DType::f32;    // of c: f32, bf16, or f16 where a is
 };
 
 }  // namespace ingot::gpu

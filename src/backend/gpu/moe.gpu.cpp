@@ -65,11 +65,11 @@ struct CombineBackwardArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_TYPES(moe_route, RouteArgs, 256)
+GPU_KERNEL_FORWARD_TYPES(moe_route, RouteArgs, 256)
 GPU_KERNEL_TYPES(moe_route_backward, RouteBackwardArgs, 256)
 GPU_KERNEL(moe_group, GroupArgs, 256)
-GPU_KERNEL_PACKS(gather_rows, GatherArgs, 256)
-GPU_KERNEL_PACKS(combine_rows, CombineArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(gather_rows, GatherArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(combine_rows, CombineArgs, 256)
 GPU_KERNEL_PACKS(combine_rows_backward, CombineBackwardArgs, 256)
 
 #if GPU_KERNEL_PASS
@@ -239,11 +239,11 @@ GPU_FN void combine_gradient(const CombineBackwardArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_TYPES(moe_route, RouteArgs, route)
+GPU_KERNEL_BODY_FORWARD_TYPES(moe_route, RouteArgs, route)
 GPU_KERNEL_BODY_TYPES(moe_route_backward, RouteBackwardArgs, route_gradient)
 GPU_KERNEL_BODY(moe_group, GroupArgs) { group(a); }
-GPU_KERNEL_BODY_PACKS(gather_rows, GatherArgs, gather)
-GPU_KERNEL_BODY_PACKS(combine_rows, CombineArgs, combine)
+GPU_KERNEL_BODY_FORWARD_PACKS(gather_rows, GatherArgs, gather)
+GPU_KERNEL_BODY_FORWARD_PACKS(combine_rows, CombineArgs, combine)
 GPU_KERNEL_BODY_PACKS(combine_rows_backward, CombineBackwardArgs, combine_gradient)
 
 }  // namespace ingot::gpu::GPU_TARGET

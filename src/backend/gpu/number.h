@@ -14,24 +14,10 @@ GPU_FN To bits_of(From value) {
 
 GPU_FN float not_a_number() { return bits_of<float>(0x7fc00000); }
 
-// bf16 is the upper half of an fp32.
-struct Bf16 {
-  uint16_t bits;
-};
-struct F16 {  // read only
-  uint16_t bits;
-};
-
 GPU_FN float to_float(float value) { return value; }
 GPU_FN float to_float(Bf16 value) { return bits_of<float>(static_cast<uint32_t>(value.bits) << 16); }
 
-// Exact, subnormals included: the exponent is re-based by a product with 2^112.
-GPU_FN float to_float(F16 value) {
-  const uint32_t bits = value.bits;
-  uint32_t magnitude = bits_of<uint32_t>(bits_of<float>((bits & 0x7fffU) << 13) * 0x1p112F);
-  if ((bits & 0x7c00U) == 0x7c00U) magnitude |= 0x7f800000U;  // infinity or NaN
-  return bits_of<float>(magnitude | (bits & 0x8000U) << 16);
-}
+GPU_FN float to_float(F16 value) { return f16_value(value.bits); }
 
 template <class T>
 struct FromFloat;
@@ -47,6 +33,10 @@ struct FromFloat<Bf16> {  // to nearest, ties to even; NaN stays one
     const uint32_t nan = (bits >> 16) | 0x40U;
     return {static_cast<uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded)};
   }
+};
+template <>
+struct FromFloat<F16> {
+  GPU_FN static F16 of(float value) { return {f16_bits(value)}; }
 };
 template <class T>
 GPU_FN T from_float(float value) {
@@ -108,8 +98,8 @@ GPU_FN void store_floats(T* address, const Floats<V>& values) {
   }
 }
 
-// From to[at] on (+)= values, `to` being f32 or else bf16: summed in fp32, rounded once.
-template <int V>
+// From to[at] on (+)= values, `to` being f32 or else T: summed in fp32, rounded once.
+template <class T, int V>
 GPU_FN void put_floats(void* to, bool f32, int64_t at, Floats<V> values, bool accumulate) {
   const auto put = [&](auto* address) {
     if (accumulate) {
@@ -122,7 +112,7 @@ GPU_FN void put_floats(void* to, bool f32, int64_t at, Floats<V> values, bool ac
   if (f32) {
     put(static_cast<float*>(to) + at);
   } else {
-    put(static_cast<Bf16*>(to) + at);
+    put(static_cast<T*>(to) + at);
   }
 }
 

@@ -71,7 +71,7 @@ inline MatrixProduct input_gradient_product(const Tensor& dx, const Tensor& dy, 
 }
 
 inline bool in_place(const Weight& weight, DType dtype) {
-  return weight.storage == (dtype == DType::f32 ? Storage::f32 : Storage::bf16);
+  return is_plain(weight.storage) && weight.tensor().dtype == dtype;
 }
 
 // Calls body(WeightRows) for slices of the weight's rows, decoded where need be.

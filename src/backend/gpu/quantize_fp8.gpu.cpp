@@ -15,7 +15,7 @@ struct Fp8RowsArgs {
 }  // namespace ingot::gpu
 
 GPU_KERNEL_PACKS(quantize_fp8, Fp8RowsArgs, 256)
-GPU_KERNEL_PACKS(dequantize_fp8, Fp8RowsArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(dequantize_fp8, Fp8RowsArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -99,7 +99,7 @@ GPU_FN void dequantize(const Fp8RowsArgs& a) {
 }  // namespace
 
 GPU_KERNEL_BODY_PACKS(quantize_fp8, Fp8RowsArgs, quantize)
-GPU_KERNEL_BODY_PACKS(dequantize_fp8, Fp8RowsArgs, dequantize)
+GPU_KERNEL_BODY_FORWARD_PACKS(dequantize_fp8, Fp8RowsArgs, dequantize)
 
 }  // namespace ingot::gpu::GPU_TARGET
 

@@ -25,7 +25,7 @@ struct RmsNormDxArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(rms_norm, RmsNormArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(rms_norm, RmsNormArgs, 256)
 GPU_KERNEL_PACKS(rms_norm_dx, RmsNormDxArgs, 256)
 
 #if GPU_KERNEL_PASS
@@ -67,7 +67,7 @@ GPU_FN void input_gradient(const RmsNormDxArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(rms_norm, RmsNormArgs, forward)
+GPU_KERNEL_BODY_FORWARD_PACKS(rms_norm, RmsNormArgs, forward)
 GPU_KERNEL_BODY_PACKS(rms_norm_dx, RmsNormDxArgs, input_gradient)
 
 }  // namespace ingot::gpu::GPU_TARGET

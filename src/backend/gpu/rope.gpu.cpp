@@ -15,7 +15,7 @@ struct RopeArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL_PACKS(rope, RopeArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(rope, RopeArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -72,7 +72,7 @@ GPU_FN void rotate(const RopeArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_PACKS(rope, RopeArgs, rotate)
+GPU_KERNEL_BODY_FORWARD_PACKS(rope, RopeArgs, rotate)
 
 }  // namespace ingot::gpu::GPU_TARGET
 

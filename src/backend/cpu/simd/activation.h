@@ -7,9 +7,11 @@
 
 namespace ingot::cpu {
 
+template <class T>
+using ActivationForm = void(T* y, const T* x, int64_t n);
+
 struct ActivationKernels {
-  void (*forward_f32[3])(float* y, const float* x, int64_t n);
-  void (*forward_bf16[3])(Bf16* y, const Bf16* x, int64_t n);
+  ForTypes<ActivationForm> forward[3];
   void (*backward_f32[3])(float* dx, const float* dy, const float* x, int64_t n);
   void (*backward_bf16[3])(Bf16* dx, const Bf16* dy, const Bf16* x, int64_t n);
 };

@@ -1,6 +1,6 @@
 // Forward attention with an online softmax (Dao 2023, arXiv 2307.08691): for a block of rows, block after block of keys
 // from key 0. bf16 operands are multiplied in bf16 dot products where the machine has them (probabilities are then
-// rounded to bf16), else as f32.
+// rounded to bf16), else, and those of f16, as f32.
 #include "backend/cpu/simd/attention.h"
 
 #include "backend/cpu/simd/attention_tile.h"
@@ -168,7 +168,11 @@ void run_forward(const AttentionForward& task) {
 }
 
 void forward(const AttentionForward& task) {
-  task.bf16 ? run_forward<Bf16Operands>(task) : run_forward<F32Step<float>>(task);
+  switch (task.type) {
+    case ElementType::f32: return run_forward<F32Step<float>>(task);
+    case ElementType::bf16: return run_forward<Bf16Operands>(task);
+    case ElementType::f16: return run_forward<F32Step<F16>>(task);
+  }
 }
 
 }  // namespace

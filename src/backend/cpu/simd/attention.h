@@ -21,9 +21,11 @@ struct AttentionScores {
 };
 inline constexpr int64_t no_window = int64_t{1} << 40;
 
+enum class ElementType { f32, bf16, f16 };
+
 // Some queries of some heads, all reading one key/value head. Strides count elements.
 struct AttentionForward {
-  bool bf16;          // q, k, v and out are bf16, else f32
+  ElementType type;   // of q, k, v and out
   const void* q;      // first query, first head; heads lie head_dim apart
   void* out;          // like q
   float* lse;         // first head, first query; heads lie lse_stride apart; null: not wanted

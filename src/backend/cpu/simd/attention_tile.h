@@ -24,9 +24,6 @@ constexpr int64_t kAlign = 16;  // widths of panels are padded to this
 inline int64_t padded(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
-inline float value(float x) { return x; }
-inline float value(Bf16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
-
 // Step::Element is the type of q, k and v; `dot` adds one word of A times a vector of words of B.
 template <class E>
 struct F32Step {
@@ -129,7 +126,7 @@ struct Rows {
 template <class Step>
 float word(const typename Step::Element* row, int64_t w, int64_t d) {
   if constexpr (Step::pack == 1) {
-    return value(row[w]);
+    return widen(row[w]);
   } else {
     const uint32_t low = row[2 * w].bits;
     const uint32_t high = 2 * w + 1 < d ? row[2 * w + 1].bits : 0U;
@@ -184,6 +181,9 @@ inline void transpose16(__m512 (&r)[16]) {
   for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
+inline __m512 wide_words(__m256i bits, const Bf16*) { return (__m512)from_bf16((Halves)bits); }
+inline __m512 wide_words(__m256i bits, const F16*) { return (__m512)from_f16((Halves)bits); }
+
 // Words [w, w + 16) of a row, zeros past its end.
 template <class Step>
 __m512 row_words(const typename Step::Element* row, int64_t w, int64_t d) {
@@ -196,8 +196,7 @@ __m512 row_words(const typename Step::Element* row, int64_t w, int64_t d) {
     if constexpr (sizeof(*row) == sizeof(float)) {
       return _mm512_maskz_loadu_ps(mask, row + w);
     } else {
-      const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + w));
-      return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+      return wide_words(_mm256_maskz_loadu_epi16(mask, row + w), row);
     }
   }
 }

@@ -15,22 +15,28 @@ struct DropoutRow {
   float factor;        // of the kept
 };
 
+template <class T>
+using AddForm = void(T* y, const T* a, const T* b, int64_t n);
+template <class X>
+using ScaleToF32Form = void(float* y, const X* x, float factor, int64_t n);
+template <class X>
+using ScaleToBf16Form = void(Bf16* y, const X* x, float factor, int64_t n);
+template <class X>
+using ScaleToF16Form = void(F16* y, const X* x, float factor, int64_t n);
+template <class T>
+using AddBiasForm = void(T* y, const float* bias, int64_t n);
+template <class T>
+using BoundForm = void(T* y, const T* x, float most, int64_t n);
+
 struct ElementwiseKernels {
-  // y = a + b.
-  void (*add_f32)(float* y, const float* a, const float* b, int64_t n);
-  void (*add_bf16)(Bf16* y, const Bf16* a, const Bf16* b, int64_t n);
-  // y = factor x.
-  void (*scale_f32_f32)(float* y, const float* x, float factor, int64_t n);
-  void (*scale_f32_bf16)(float* y, const Bf16* x, float factor, int64_t n);
-  void (*scale_f32_f16)(float* y, const F16* x, float factor, int64_t n);
-  void (*scale_bf16_f32)(Bf16* y, const float* x, float factor, int64_t n);
-  void (*scale_bf16_bf16)(Bf16* y, const Bf16* x, float factor, int64_t n);
-  void (*scale_bf16_f16)(Bf16* y, const F16* x, float factor, int64_t n);
+  ForTypes<AddForm> add;  // y = a + b
+  // y = factor x, of any type.
+  ForTypes<ScaleToF32Form> scale_to_f32;
+  ForTypes<ScaleToBf16Form> scale_to_bf16;
+  ForTypes<ScaleToF16Form> scale_to_f16;
   // y += x.
   void (*add_from_bf16)(float* y, const Bf16* x, int64_t n);
-  // y += bias.
-  void (*add_bias_f32)(float* y, const float* bias, int64_t n);
-  void (*add_bias_bf16)(Bf16* y, const float* bias, int64_t n);
+  ForTypes<AddBiasForm> add_bias;  // y += bias
   // sum (+)= sum over `rows` of dy, columns 0 .. n of rows of `stride` elements, in order of rows.
   void (*sum_rows_f32)(float* sum, const float* dy, int64_t rows, int64_t n, int64_t stride, bool accumulate);
   void (*sum_rows_bf16)(float* sum, const Bf16* dy, int64_t rows, int64_t n, int64_t stride, bool accumulate);
@@ -38,12 +44,10 @@ struct ElementwiseKernels {
   void (*dropout_f32)(float* y, const float* x, int64_t n, DropoutRow row);
   void (*dropout_bf16)(Bf16* y, const Bf16* x, int64_t n, DropoutRow row);
   // As ops/elementwise.h says.
-  void (*clamp_f32)(float* y, const float* x, float limit, int64_t n);
-  void (*clamp_bf16)(Bf16* y, const Bf16* x, float limit, int64_t n);
+  ForTypes<BoundForm> clamp;
   void (*clamp_backward_f32)(float* dx, const float* dy, const float* x, float limit, int64_t n);
   void (*clamp_backward_bf16)(Bf16* dx, const Bf16* dy, const Bf16* x, float limit, int64_t n);
-  void (*softcap_f32)(float* y, const float* x, float cap, int64_t n);
-  void (*softcap_bf16)(Bf16* y, const Bf16* x, float cap, int64_t n);
+  ForTypes<BoundForm> softcap;
   void (*softcap_backward_f32)(float* dx, const float* dy, const float* y, float cap, int64_t n);
   void (*softcap_backward_bf16)(Bf16* dx, const Bf16* dy, const Bf16* y, float cap, int64_t n);
 };

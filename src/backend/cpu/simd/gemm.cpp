@@ -19,14 +19,6 @@ constexpr int tile_m = 4, tile_v = 2;
 constexpr int tile_n = tile_v * lanes;
 static_assert(gemm_n_block % tile_n == 0 && gemm_m_block % tile_m == 0, "packed blocks are whole panels");
 
-INGOT_INLINE float widen(float x) { return x; }
-INGOT_INLINE float widen(Bf16 x) {
-  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 // Packs `count` lines of k elements into panels of `width` lines: panel, then k, then line; missing lines are zero.
 template <int width, class T>
 void pack_lines(float* packed, const T* source, int64_t line_step, int64_t k_step, int64_t count, int64_t k) {
@@ -134,8 +126,8 @@ void gemm_f32(const GemmShape& s, float* c, const T* a, const T* b, float* pack)
 }
 
 // The sums of a block of c stay in fp32 until all of k is done.
-template <class T>
-void gemm_bf16(const GemmShape& s, Bf16* c, const T* a, const T* b, float* pack) {
+template <class C, class T>
+void gemm_rounded(const GemmShape& s, C* c, const T* a, const T* b, float* pack) {
   float* packed_b = pack + gemm_m_block * gemm_k_block;
   float* block = packed_b + gemm_n_block * gemm_k_block;
   for (int64_t i = 0; i < s.m; i += gemm_m_most) {
@@ -145,7 +137,7 @@ void gemm_bf16(const GemmShape& s, Bf16* c, const T* a, const T* b, float* pack)
       const int64_t n = s.n - j < gemm_n_block ? s.n - j : gemm_n_block;
       columns_block(part, n, block, gemm_n_block, a + i * s.a_row, b + j * s.b_column, pack, packed_b, false);
       for (int64_t row = 0; row < part.m; ++row) {
-        Bf16* out = c + (i + row) * s.c_row + j;
+        C* out = c + (i + row) * s.c_row + j;
         const float* sums = block + row * gemm_n_block;
         sweep(0, n, [&](int64_t e, auto extent) {
           const Floats x = load(sums + e, extent);
@@ -178,7 +170,7 @@ INGOT_INLINE void dot_row(const float* x, const W* w, int64_t k, float* result) 
 }
 
 template <class W>
-void dot_rows(float* y_float, Bf16* y_bf16, int64_t y_row, const float* x, const W* w, int64_t tokens, int64_t rows,
+void dot_rows(float* y_float, W* y_own, int64_t y_row, const float* x, const W* w, int64_t tokens, int64_t rows,
               int64_t k, bool accumulate) {
   for (int64_t r = 0; r < rows; ++r) {
     float result[2];
@@ -192,8 +184,7 @@ void dot_rows(float* y_float, Bf16* y_bf16, int64_t y_row, const float* x, const
       if (y_float != nullptr) {
         y_float[place] = accumulate ? y_float[place] + result[t] : result[t];
       } else {
-        const float total = accumulate ? widen(y_bf16[place]) + result[t] : result[t];
-        y_bf16[place].bits = to_bf16(splat(total))[0];
+        narrow(y_own[place], accumulate ? widen(y_own[place]) + result[t] : result[t]);
       }
     }
   }
@@ -201,7 +192,12 @@ void dot_rows(float* y_float, Bf16* y_bf16, int64_t y_row, const float* x, const
 
 }  // namespace
 
-const GemmKernels gemm_kernels = {gemm_f32<float>, gemm_f32<Bf16>,  gemm_bf16<float>,
-                                  gemm_bf16<Bf16>, dot_rows<float>, dot_rows<Bf16>};
+const GemmKernels gemm_kernels = {gemm_f32<float>,
+                                  gemm_f32<Bf16>,
+                                  gemm_rounded<Bf16, float>,
+                                  gemm_rounded<Bf16, Bf16>,
+                                  gemm_f32<F16>,
+                                  gemm_rounded<F16, F16>,
+                                  {dot_rows<float>, dot_rows<Bf16>, dot_rows<F16>}};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

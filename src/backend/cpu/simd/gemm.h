@@ -17,6 +17,10 @@ struct GemmShape {
   bool accumulate;
 };
 
+template <class W>
+using DotRowsForm = void(float* y_float, W* y_own, int64_t y_row, const float* x, const W* w, int64_t tokens,
+                         int64_t rows, int64_t k, bool accumulate);
+
 struct GemmKernels {
   // `pack` holds gemm_pack_floats floats, 64-byte aligned. Sums over k in fp32: blocks of gemm_k_block in order, each
   // from zero in order of k.
@@ -24,19 +28,18 @@ struct GemmKernels {
   void (*bf16_f32)(const GemmShape& shape, float* c, const Bf16* a, const Bf16* b, float* pack);
   void (*f32_bf16)(const GemmShape& shape, Bf16* c, const float* a, const float* b, float* pack);
   void (*bf16_bf16)(const GemmShape& shape, Bf16* c, const Bf16* a, const Bf16* b, float* pack);
+  void (*f16_f32)(const GemmShape& shape, float* c, const F16* a, const F16* b, float* pack);
+  void (*f16_f16)(const GemmShape& shape, F16* c, const F16* a, const F16* b, float* pack);
 
-  // y[t * y_row + r] (+)= sum over k of x[t * k + .] w[r * k + .] for t < tokens <= 2 and r < rows. y is f32 when
-  // `y_float` is given, else bf16.
-  void (*dot_rows_f32)(float* y_float, Bf16* y_bf16, int64_t y_row, const float* x, const float* w, int64_t tokens,
-                       int64_t rows, int64_t k, bool accumulate);
-  void (*dot_rows_bf16)(float* y_float, Bf16* y_bf16, int64_t y_row, const float* x, const Bf16* w, int64_t tokens,
-                        int64_t rows, int64_t k, bool accumulate);
+  // y[t * y_row + r] (+)= sum over k of x[t * k + .] w[r * k + .] for t < tokens <= 2 and r < rows. y is `y_float`
+  // where that is given, else `y_own`.
+  ForTypes<DotRowsForm> dot_rows;
 };
 
 constexpr int64_t gemm_m_block = 192;  // rows of a packed at a time
 constexpr int64_t gemm_n_block = 384;  // columns of b packed at a time
 constexpr int64_t gemm_k_block = 256;
-constexpr int64_t gemm_m_most = 768;  // rows of a product that rounds to bf16: its sums are kept in `pack`
+constexpr int64_t gemm_m_most = 768;  // rows of a product that rounds to 16 bits: its sums are kept in `pack`
 constexpr int64_t gemm_pack_floats = (gemm_m_block + gemm_n_block) * gemm_k_block + gemm_m_most * gemm_n_block;
 
 }  // namespace ingot::cpu

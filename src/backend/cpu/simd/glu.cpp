@@ -43,8 +43,9 @@ void backward(T* dgate, T* dup, const T* dy, const T* gate, const T* up, int64_t
 }  // namespace
 
 const GluKernels glu_kernels = {
-    {forward<Silu, float>, forward<Gelu, float>, forward<GeluTanh, float>},
-    {forward<Silu, Bf16>, forward<Gelu, Bf16>, forward<GeluTanh, Bf16>},
+    {{forward<Silu, float>, forward<Silu, Bf16>, forward<Silu, F16>},
+     {forward<Gelu, float>, forward<Gelu, Bf16>, forward<Gelu, F16>},
+     {forward<GeluTanh, float>, forward<GeluTanh, Bf16>, forward<GeluTanh, F16>}},
     {backward<Silu, float>, backward<Gelu, float>, backward<GeluTanh, float>},
     {backward<Silu, Bf16>, backward<Gelu, Bf16>, backward<GeluTanh, Bf16>},
 };

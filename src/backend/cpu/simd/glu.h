@@ -7,9 +7,11 @@
 
 namespace ingot::cpu {
 
+template <class T>
+using GluForm = void(T* y, const T* gate, const T* up, int64_t n);
+
 struct GluKernels {
-  void (*forward_f32[3])(float* y, const float* gate, const float* up, int64_t n);
-  void (*forward_bf16[3])(Bf16* y, const Bf16* gate, const Bf16* up, int64_t n);
+  ForTypes<GluForm> forward[3];
   void (*backward_f32[3])(float* dgate, float* dup, const float* dy, const float* gate, const float* up, int64_t n);
   void (*backward_bf16[3])(Bf16* dgate, Bf16* dup, const Bf16* dy, const Bf16* gate, const Bf16* up, int64_t n);
 };

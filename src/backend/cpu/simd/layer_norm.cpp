@@ -76,7 +76,7 @@ void backward(const LayerNormBackwardRows<T>& task) {
 
 }  // namespace
 
-const LayerNormKernels layer_norm_kernels = {forward<float>, forward<Bf16>, backward<float>, backward<Bf16>,
-                                             sum_blocks};
+const LayerNormKernels layer_norm_kernels = {
+    {forward<float>, forward<Bf16>, forward<F16>}, backward<float>, backward<Bf16>, sum_blocks};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -33,9 +33,11 @@ struct LayerNormBackwardRows {
   bool accumulate_dx;
 };
 
+template <class T>
+using LayerNormForm = void(const LayerNormRows<T>& task);
+
 struct LayerNormKernels {
-  void (*forward_f32)(const LayerNormRows<float>& task);
-  void (*forward_bf16)(const LayerNormRows<Bf16>& task);
+  ForTypes<LayerNormForm> forward;
   void (*backward_f32)(const LayerNormBackwardRows<float>& task);
   void (*backward_bf16)(const LayerNormBackwardRows<Bf16>& task);
   // y [begin, end) (+)= sum of `count` vectors that lie n apart, in order.

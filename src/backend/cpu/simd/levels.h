@@ -31,4 +31,13 @@ struct F16 {
   unsigned short bits;
 };
 
+// A kernel for every type of activations; Form<T> is its signature. Backward kernels have no f16: nothing is trained in
+// it.
+template <template <class> class Form>
+struct ForTypes {
+  Form<float>* f32;
+  Form<Bf16>* bf16;
+  Form<F16>* f16;
+};
+
 }  // namespace ingot::cpu

@@ -31,6 +31,7 @@ void scale(T* y, const T* x, float weight, int64_t n) {
 
 }  // namespace
 
-const MoeKernels moe_kernels = {combine<float>, combine<Bf16>, dot<float>, dot<Bf16>, scale<float>, scale<Bf16>};
+const MoeKernels moe_kernels = {
+    {combine<float>, combine<Bf16>, combine<F16>}, dot<float>, dot<Bf16>, scale<float>, scale<Bf16>};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -7,12 +7,13 @@
 
 namespace ingot::cpu {
 
+template <class T>
+using CombineForm = void(T* y, const T* z, const int32_t* rows, const float* weights, int64_t k, int64_t n,
+                         bool accumulate);
+
 struct MoeKernels {
   // y [n] (+)= sum over i < k of weights[i] times row rows[i] of z, rows n apart; weights null: ones.
-  void (*combine_f32)(float* y, const float* z, const int32_t* rows, const float* weights, int64_t k, int64_t n,
-                      bool accumulate);
-  void (*combine_bf16)(Bf16* y, const Bf16* z, const int32_t* rows, const float* weights, int64_t k, int64_t n,
-                       bool accumulate);
+  ForTypes<CombineForm> combine;
   float (*dot_f32)(const float* a, const float* b, int64_t n);
   float (*dot_bf16)(const Bf16* a, const Bf16* b, int64_t n);
   // y [n] = weight x.

@@ -52,6 +52,7 @@ void backward(const RmsNormBackwardRows<T>& task) {
 
 }  // namespace
 
-const RmsNormKernels rms_norm_kernels = {forward<float>, forward<Bf16>, backward<float>, backward<Bf16>, sum_blocks};
+const RmsNormKernels rms_norm_kernels = {
+    {forward<float>, forward<Bf16>, forward<F16>}, backward<float>, backward<Bf16>, sum_blocks};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

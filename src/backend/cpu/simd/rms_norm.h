@@ -30,9 +30,11 @@ struct RmsNormBackwardRows {
   bool accumulate_dx;
 };
 
+template <class T>
+using RmsNormForm = void(const RmsNormRows<T>& task);
+
 struct RmsNormKernels {
-  void (*forward_f32)(const RmsNormRows<float>& task);
-  void (*forward_bf16)(const RmsNormRows<Bf16>& task);
+  ForTypes<RmsNormForm> forward;
   void (*backward_f32)(const RmsNormBackwardRows<float>& task);
   void (*backward_bf16)(const RmsNormBackwardRows<Bf16>& task);
   // y [begin, end) (+)= sum of `count` vectors that lie n apart, in order.

@@ -102,6 +102,6 @@ void rotate(T* y, const T* x, const int32_t* positions, const float* frequencies
 
 }  // namespace
 
-const RopeKernels rope_kernels = {rotate<float>, rotate<Bf16>};
+const RopeKernels rope_kernels = {{rotate<float>, rotate<Bf16>, rotate<F16>}};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -8,11 +8,12 @@
 
 namespace ingot::cpu {
 
+template <class T>
+using RopeForm = void(T* y, const T* x, const int32_t* positions, const float* frequencies, int64_t rows, int64_t heads,
+                      int64_t head_dim, int64_t pairs, bool inverse);
+
 struct RopeKernels {
-  void (*rotate_f32)(float* y, const float* x, const int32_t* positions, const float* frequencies, int64_t rows,
-                     int64_t heads, int64_t head_dim, int64_t pairs, bool inverse);
-  void (*rotate_bf16)(Bf16* y, const Bf16* x, const int32_t* positions, const float* frequencies, int64_t rows,
-                      int64_t heads, int64_t head_dim, int64_t pairs, bool inverse);
+  ForTypes<RopeForm> rotate;
 };
 
 }  // namespace ingot::cpu

@@ -88,17 +88,28 @@ INGOT_INLINE Halves to_bf16_or_zero(Floats x) {
 #endif
 }
 
-// Exact, subnormals included: the exponent is re-based by a product with 2^112.
+// Exact, subnormals included: by the level's instruction, or the exponent is re-based by a product with 2^112.
 INGOT_INLINE Floats from_f16(Halves half) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_cvtph_ps((__m256i)half);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_cvtph_ps((__m128i)half);
+#else
   const Words wide = __builtin_convertvector(half, Words);
   const Words scaled = words(floats((wide & 0x7fffU) << 13) * 0x1p112F);
   const Words special = scaled | 0x7f800000U;  // infinity or NaN
   const Words magnitude = (wide & 0x7c00U) == 0x7c00U ? special : scaled;
   return floats(magnitude | (wide & 0x8000U) << 16);
+#endif
 }
 
 // To nearest, ties to even, subnormals included; from 65520 on infinity.
 INGOT_INLINE Halves to_f16(Floats x) {
+#if defined(__AVX512F__)
+  return (Halves)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+  return (Halves)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
   const Words bits = words(x);
   const Words sign = (bits >> 16) & 0x8000U;
   const Words magnitude = bits & 0x7fffffffU;
@@ -110,6 +121,7 @@ INGOT_INLINE Halves to_f16(Floats x) {
   const Words bounded = magnitude >= 0x477ff000U ? (Words{} + 0x7c00U) : finite;
   const Words nan = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
   return __builtin_convertvector(((x != x) ? nan : bounded) | sign, Halves);
+#endif
 }
 
 // All lanes, or the first `count` of them (1 .. lanes - 1; the others read as 0 and are not written).
@@ -180,8 +192,8 @@ INGOT_INLINE void store(F16* p, Floats x, Extent extent) {
 }
 
 // As store, but results below 2^-126 may become 0 when rounded: for computed values, which no one needs so small.
-template <class Extent>
-INGOT_INLINE void store_computed(float* p, Floats x, Extent extent) {
+template <class T, class Extent>
+INGOT_INLINE void store_computed(T* p, Floats x, Extent extent) {
   store(p, x, extent);
 }
 template <class Extent>
@@ -194,10 +206,14 @@ INGOT_INLINE void store_computed(Bf16* p, Floats x, Extent extent) {
 struct Pair {
   Floats first, second;
 };
-INGOT_INLINE Pair load_pair(const float* p) { return {load(p, Whole{}), load(p + lanes, Whole{})}; }
-INGOT_INLINE void store_pair(float* p, Pair x) {
-  store(p, x.first, Whole{});
-  store(p + lanes, x.second, Whole{});
+template <class T>
+INGOT_INLINE Pair load_pair(const T* p) {
+  return {load(p, Whole{}), load(p + lanes, Whole{})};
+}
+template <class T>
+INGOT_INLINE void store_pair(T* p, Pair x) {
+  store_computed(p, x.first, Whole{});
+  store_computed(p + lanes, x.second, Whole{});
 }
 #if defined(__AVX512BF16__)
 INGOT_INLINE Pair load_pair(const Bf16* p) {
@@ -210,13 +226,21 @@ INGOT_INLINE void store_pair(Bf16* p, Pair x) {
                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   _mm512_storeu_si512(p, _mm512_permutexvar_epi16(_mm512_load_si512(order), both));
 }
-#else
-INGOT_INLINE Pair load_pair(const Bf16* p) { return {load(p, Whole{}), load(p + lanes, Whole{})}; }
-INGOT_INLINE void store_pair(Bf16* p, Pair x) {
-  store_computed(p, x.first, Whole{});
-  store_computed(p + lanes, x.second, Whole{});
-}
 #endif
+
+// One element.
+INGOT_INLINE float widen(float x) { return x; }
+INGOT_INLINE float widen(Bf16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
+INGOT_INLINE float widen(F16 x) {
+#if defined(__AVX2__)
+  return _cvtsh_ss(x.bits);
+#else
+  return from_f16(Halves{} + x.bits)[0];
+#endif
+}
+INGOT_INLINE void narrow(float& y, float x) { y = x; }
+INGOT_INLINE void narrow(Bf16& y, float x) { y.bits = to_bf16(splat(x))[0]; }
+INGOT_INLINE void narrow(F16& y, float x) { y.bits = to_f16(splat(x))[0]; }
 
 // Calls body(i, extent) for the vectors that cover elements begin .. end: all but the last one Whole.
 template <class Body>

@@ -84,7 +84,7 @@ struct LtPreference {
   uint32_t value;
 };
 
-// `Vendor` has: Algorithm; name, prefix, names(); f32, bf16, compute_f32, transposed, not_transposed, transpose_a,
+// `Vendor` has: Algorithm; name, prefix, names(); f32, bf16, f16, compute_f32, transposed, not_transposed, transpose_a,
 // transpose_b (attributes of a product), max_workspace (of a preference) and the vendor's own `preferences`; a
 // constructor from Library with
 //   bool whole_sums(algorithm): whether it adds every sum in one piece;
@@ -160,7 +160,9 @@ class BlasLt : public MatmulLibrary {
   };
 
   static int64_t size(DType dtype) { return static_cast<int64_t>(size_of(dtype)); }
-  static int type(DType dtype) { return dtype == DType::f32 ? Vendor::f32 : Vendor::bf16; }
+  static int type(DType dtype) {
+    return dtype == DType::f32 ? Vendor::f32 : dtype == DType::bf16 ? Vendor::bf16 : Vendor::f16;
+  }
   static Form form(const MatrixProduct& p) { return {p.in, p.out, p.transpose_a, p.transpose_b, p.k}; }
   static std::string text(const MatrixProduct& p) {
     return fmt::format("the product of {} [{}, {}] and [{}, {}]{}{}", name(p.in), p.m, p.k, p.k, p.n,

@@ -11,6 +11,7 @@ struct CublasLt {
   static constexpr const char* prefix = "cublasLt";
   static constexpr int f32 = 0;           // cudaDataType
   static constexpr int bf16 = 14;         // cudaDataType
+  static constexpr int f16 = 2;           // cudaDataType
   static constexpr int compute_f32 = 68;  // cublasComputeType_t: no TF32
   static constexpr int not_transposed = 0;
   static constexpr int transposed = 1;

@@ -12,6 +12,7 @@ struct HipblasLt {
   static constexpr const char* prefix = "hipblasLt";
   static constexpr int f32 = 0;          // hipDataType
   static constexpr int bf16 = 14;        // hipDataType
+  static constexpr int f16 = 2;          // hipDataType
   static constexpr int compute_f32 = 2;  // hipblasComputeType_t: no xf32
   static constexpr int not_transposed = 111;
   static constexpr int transposed = 112;

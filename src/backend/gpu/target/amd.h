@@ -103,6 +103,18 @@ GPU_FN uint32_t pack_bf16(float low, float high) {
   return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);  // the upper halves
 }
 #endif
+template <class T>
+GPU_FN uint32_t pack_rounded(float low, float high) {
+  if constexpr (is_f16<T>) {
+    using Pair = __attribute__((ext_vector_type(2))) _Float16;
+    return __builtin_bit_cast(uint32_t, Pair{static_cast<_Float16>(low), static_cast<_Float16>(high)});
+  } else {
+    return pack_bf16(low, high);
+  }
+}
+
+GPU_FN uint16_t f16_bits(float value) { return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value)); }
+GPU_FN float f16_value(uint16_t bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
 
 // Loads that stay in registers until end() writes them to shared memory; on RDNA, which has half as many registers and
 // more waves to wait with, they are written at once.
@@ -140,9 +152,10 @@ GPU_FN Bytes16 load_once(const void* address) {
 // The instructions' operands are exchanged, which gives the transposed product: then a lane has one row of the sums,
 // and its part of them is what it has of an operand.
 #if defined(__GFX9__)
-// v_mfma_f32_16x16x16_bf16 of CDNA 2 and 3, 16x16x32 of CDNA 4: lane l has row or column l % 16 of the operands, and of
-// the result column l % 16, rows 4 (l / 16) and on (AMD matrix instruction calculator). CDNA 4's k is taken in an order
-// of our own, in both operands: lane l has k 4 (l / 16) and on of both halves, as it has the columns of two sums.
+// v_mfma_f32_16x16x16_bf16 (f16 alike) of CDNA 2 and 3, 16x16x32 of CDNA 4: lane l has row or column l % 16 of the
+// operands, and of the result column l % 16, rows 4 (l / 16) and on (AMD matrix instruction calculator). CDNA 4's k is
+// taken in an order of our own, in both operands: lane l has k 4 (l / 16) and on of both halves, as it has the columns
+// of two sums.
 #if defined(__gfx950__)
 inline constexpr int mma_k = 32;
 using MmaOperand = __attribute__((ext_vector_type(8))) __bf16;
@@ -238,13 +251,14 @@ template <class At>
 GPU_FN MmaB mma_load_b_transposed(At at) {
   return {mma_load_transposed(at)};
 }
+template <class T>
 GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
 #if defined(__GFX9__)
   uint32_t pairs[mma_k / 8];
   GPU_UNROLL
   for (int i = 0; i < mma_k / 8; ++i) {
     const MmaResult& at = sums[i / 2].at;
-    pairs[i] = pack_bf16(at[i % 2 * 2], at[i % 2 * 2 + 1]);
+    pairs[i] = pack_rounded<T>(at[i % 2 * 2], at[i % 2 * 2 + 1]);
   }
   return {__builtin_bit_cast(MmaOperand, pairs)};
 #else
@@ -253,7 +267,7 @@ GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
   const bool odd = thread_index() % 32 >= 16;
   GPU_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const uint32_t mine = pack_bf16(sums[0].at[2 * i], sums[0].at[2 * i + 1]);
+    const uint32_t mine = pack_rounded<T>(sums[0].at[2 * i], sums[0].at[2 * i + 1]);
     const uint32_t other = __builtin_amdgcn_permlanex16(mine, mine, 0x76543210, 0xfedcba98, false, false);
     const uint32_t even_columns = odd ? other : mine;
     const uint32_t odd_columns = odd ? mine : other;
@@ -272,14 +286,28 @@ inline constexpr int mma_deep = 32;  // 16 bytes a lane at a time: of CDNA 2 and
 GPU_FN int mma_piece(int p) { return p; }
 inline constexpr int mma_deep = 16;
 #endif
+template <class T>
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
+  if constexpr (is_f16<T>) {
+    using Halves = __attribute__((ext_vector_type(sizeof(MmaOperand) / 2))) _Float16;
+    const auto left = __builtin_bit_cast(Halves, b.at);
+    const auto right = __builtin_bit_cast(Halves, a.at);
 #if defined(__gfx950__)
-  c.at = __builtin_amdgcn_mfma_f32_16x16x32_bf16(b.at, a.at, c.at, 0, 0, 0);
+    c.at = __builtin_amdgcn_mfma_f32_16x16x32_f16(left, right, c.at, 0, 0, 0);
 #elif defined(__GFX9__)
-  c.at = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(b.at, a.at, c.at, 0, 0, 0);
+    c.at = __builtin_amdgcn_mfma_f32_16x16x16f16(left, right, c.at, 0, 0, 0);
 #else
-  c.at = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(b.at, a.at, c.at);
+    c.at = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(left, right, c.at);
 #endif
+  } else {
+#if defined(__gfx950__)
+    c.at = __builtin_amdgcn_mfma_f32_16x16x32_bf16(b.at, a.at, c.at, 0, 0, 0);
+#elif defined(__GFX9__)
+    c.at = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(b.at, a.at, c.at, 0, 0, 0);
+#else
+    c.at = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(b.at, a.at, c.at);
+#endif
+  }
 }
 
 }  // namespace ingot::gpu::amd

@@ -65,10 +65,26 @@ GPU_FN int not_hoisted(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }
-GPU_FN uint32_t pack_bf16(float low, float high) {
+template <class T>
+GPU_FN uint32_t pack_rounded(float low, float high) {
   uint32_t bits;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  if constexpr (is_f16<T>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  }
   return bits;
+}
+
+GPU_FN uint16_t f16_bits(float value) {
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+GPU_FN float f16_value(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
 }
 
 // cp.async, a group for each commit.
@@ -158,24 +174,36 @@ GPU_FN MmaB mma_load_b_transposed(At at) {
                : "memory");
   return b;
 }
+template <class T>
 GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
   const float(&at)[8] = sums[0].at;
-  return {{pack_bf16(at[0], at[1]), pack_bf16(at[2], at[3]), pack_bf16(at[4], at[5]), pack_bf16(at[6], at[7])}};
+  return {{pack_rounded<T>(at[0], at[1]), pack_rounded<T>(at[2], at[3]), pack_rounded<T>(at[4], at[5]),
+           pack_rounded<T>(at[6], at[7])}};
 }
 // A lane has rows l / 4 and l / 4 + 8, and of four lanes each 8 columns: 4 of them in each tile.
 GPU_FN int mma_piece_row(int p) { return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * p; }
 GPU_FN int mma_piece(int) { return static_cast<int>(threadIdx.x) % 4; }
 inline constexpr int mma_deep = 16;
+template <class T>
 GPU_FN void mma_half(float* c, const MmaA& a, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
+  if constexpr (is_f16<T>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
+  }
 }
+template <class T>
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
-  mma_half(c.at, a, b.at[0], b.at[1]);
-  mma_half(c.at + 4, a, b.at[2], b.at[3]);
+  mma_half<T>(c.at, a, b.at[0], b.at[1]);
+  mma_half<T>(c.at + 4, a, b.at[2], b.at[3]);
 }
 
 }  // namespace ingot::gpu::cuda

@@ -26,6 +26,13 @@
   namespace ingot::gpu {                                            \
   inline constexpr KernelTypes<Args> NAME{NAME##_f32, NAME##_bf16}; \
   }
+#define GPU_KERNEL_FORWARD_TYPES(NAME, Args, THREADS)                           \
+  GPU_KERNEL(NAME##_f32, Args, THREADS)                                         \
+  GPU_KERNEL(NAME##_bf16, Args, THREADS)                                        \
+  GPU_KERNEL(NAME##_f16, Args, THREADS)                                         \
+  namespace ingot::gpu {                                                        \
+  inline constexpr KernelTypes<Args> NAME{NAME##_f32, NAME##_bf16, NAME##_f16}; \
+  }
 #define GPU_KERNEL_PACKS(NAME, Args, THREADS)                                                              \
   GPU_KERNEL(NAME##_f32, Args, THREADS)                                                                    \
   GPU_KERNEL(NAME##_f32_packed, Args, THREADS)                                                             \
@@ -33,4 +40,15 @@
   GPU_KERNEL(NAME##_bf16_packed, Args, THREADS)                                                            \
   namespace ingot::gpu {                                                                                   \
   inline constexpr KernelPacks<Args> NAME{NAME##_f32, NAME##_f32_packed, NAME##_bf16, NAME##_bf16_packed}; \
+  }
+#define GPU_KERNEL_FORWARD_PACKS(NAME, Args, THREADS)                                                \
+  GPU_KERNEL(NAME##_f32, Args, THREADS)                                                              \
+  GPU_KERNEL(NAME##_f32_packed, Args, THREADS)                                                       \
+  GPU_KERNEL(NAME##_bf16, Args, THREADS)                                                             \
+  GPU_KERNEL(NAME##_bf16_packed, Args, THREADS)                                                      \
+  GPU_KERNEL(NAME##_f16, Args, THREADS)                                                              \
+  GPU_KERNEL(NAME##_f16_packed, Args, THREADS)                                                       \
+  namespace ingot::gpu {                                                                             \
+  inline constexpr KernelPacks<Args> NAME{NAME##_f32,         NAME##_f32_packed, NAME##_bf16,        \
+                                          NAME##_bf16_packed, NAME##_f16,        NAME##_f16_packed}; \
   }

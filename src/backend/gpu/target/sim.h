@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "backend/gpu/sim/thread.h"
+#include "base/half.h"
 
 #if INGOT_GPU_SIM == 32
 #define GPU_TARGET sim32
@@ -97,14 +98,16 @@ GPU_FN float round_to_even(float x) { return std::nearbyintf(x); }
 GPU_FN float power_of_two(float x) { return std::exp2(x); }
 
 GPU_FN int not_hoisted(int value) { return value; }
-GPU_FN uint32_t pack_bf16(float low, float high) {
+template <class T>
+GPU_FN uint32_t pack_rounded(float low, float high) {
   const auto rounded = [](float value) {
-    const auto bits = __builtin_bit_cast(uint32_t, value);
-    const uint32_t nan = (bits >> 16) | 0x40U;
-    return (bits & 0x7fffffffU) > 0x7f800000U ? nan : (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+    return static_cast<uint32_t>(is_f16<T> ? float_to_f16(value) : float_to_bf16(value));
   };
   return rounded(low) | rounded(high) << 16;
 }
+
+GPU_FN uint16_t f16_bits(float value) { return float_to_f16(value); }
+GPU_FN float f16_value(uint16_t bits) { return f16_to_float(bits); }
 
 inline constexpr int async_groups = warp_width == 32 ? 3 : 1;
 // What is copied to is NaN until end(), and stays so when nothing was committed or `younger` is more than was since.
@@ -222,9 +225,10 @@ GPU_FN MmaB mma_load_b_transposed(At at) {
   return b;
 }
 // A lane's sums are at the places of its part of a: the same rows and, as k, the same columns.
+template <class T>
 GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
   MmaA a;
-  for (int i = 0; i < mma_parts; ++i) a.at[i] = static_cast<uint16_t>(pack_bf16(sums[0].at[i], 0.0F));
+  for (int i = 0; i < mma_parts; ++i) a.at[i] = static_cast<uint16_t>(pack_rounded<T>(sums[0].at[i], 0.0F));
   return a;
 }
 #if INGOT_GPU_SIM == 32
@@ -236,6 +240,7 @@ GPU_FN int mma_piece_row(int) { return thread_index() % 16; }
 GPU_FN int mma_piece(int) { return thread_index() % 64 / 16; }
 inline constexpr int mma_deep = 32;
 #endif
+template <class T>
 GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
   struct Part {
     MmaSums* c;
@@ -245,7 +250,7 @@ GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_L
   sim::together(
       &part,
       [](void* const* by_lane) {
-        const auto wide = [](uint16_t bits) { return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16); };
+        const auto wide = [](uint16_t bits) { return is_f16<T> ? f16_to_float(bits) : bf16_to_float(bits); };
         float as[16][mma_k];
         float bs[mma_k][16];
         for (int lane = 0; lane < warp_width; ++lane) {

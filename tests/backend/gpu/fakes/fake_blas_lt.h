@@ -7,10 +7,13 @@
 #include <cstring>
 #include <map>
 
+#include "src/base/half.h"
+
 namespace fake {
 
 constexpr int f32 = 0;
 constexpr int bf16 = 14;
+constexpr int f16 = 2;
 
 struct Matrix {
   int type;
@@ -30,10 +33,8 @@ struct Preference {
 inline float element(const Matrix& matrix, const void* data, uint64_t row, uint64_t column) {
   const uint64_t at = row + column * static_cast<uint64_t>(matrix.ld);
   if (matrix.type == f32) return static_cast<const float*>(data)[at];
-  const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(data)[at]) << 16;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+  const uint16_t bits = static_cast<const uint16_t*>(data)[at];
+  return matrix.type == f16 ? ingot::f16_to_float(bits) : ingot::bf16_to_float(bits);
 }
 
 inline void set(const Matrix& matrix, void* data, uint64_t row, uint64_t column, float value) {
@@ -42,9 +43,7 @@ inline void set(const Matrix& matrix, void* data, uint64_t row, uint64_t column,
     static_cast<float*>(data)[at] = value;
     return;
   }
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  static_cast<uint16_t*>(data)[at] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  static_cast<uint16_t*>(data)[at] = matrix.type == f16 ? ingot::float_to_f16(value) : ingot::float_to_bf16(value);
 }
 
 // d = alpha op(a) op(b) + beta c; false when the matrices do not fit together or lie too close.

@@ -1,0 +1,85 @@
+// Inference in fp16: every family's logits against fp32's, and the same tokens on the CPU and on simulated GPUs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "infer/engine.h"
+#include "tensor/tolerance.h"
+#include "tests/parity/golden.h"
+#include "tests/sanitized.h"
+
+namespace ingot::parity {
+namespace {
+
+struct Subject {
+  std::string model;
+  std::string device;
+};
+
+class Fp16 : public testing::TestWithParam<Subject> {};
+
+// fp16 may err from fp32 as much as bf16 may (golden_test.cpp), but for its unit being an eighth.
+TEST_P(Fp16, ErrsByItsRounding) {
+  const auto& [model, device] = GetParam();
+  const formats::SafetensorsFile state(golden_folder(model) / "state.safetensors");
+  const std::vector<float> exact = floats(state, "logits");
+  Machine machine(2, device);
+  const Served served = serve(machine, model, DType::f16);
+  const double found = relative_error(logits(machine, served, model, DType::f16), exact);
+  const double unit = unit_roundoff(DType::f16) / unit_roundoff(DType::bf16);
+  EXPECT_LT(found, 1.5 * unit * relative_error(floats(state, "logits_bf16"), exact));
+  EXPECT_GT(found, 0);
+}
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> all;
+  for (const std::string& model : golden_models()) {
+    all.push_back({model, "cpu"});
+    if (sanitized) continue;  // many times as slow; the op table covers every kernel
+    for (const char* device : {"sim32", "sim64"}) all.push_back({model, device});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Fp16, testing::ValuesIn(subjects()), [](const auto& info) {
+  std::string name = info.param.device + "_" + info.param.model;
+  std::ranges::replace(name, '/', '_');
+  return name;
+});
+
+// Ten likeliest tokens, one after another, from a cache in fp16.
+std::vector<int32_t> greedy(const std::string& model, const std::string& device, Storage weights) {
+  Machine machine(2, device);
+  const Served served = serve(machine, model, weights == Storage::f16 ? DType::f16 : DType::bf16);
+  infer::EngineSettings settings;
+  settings.activation = DType::f16;
+  settings.context = 24;
+  settings.page_tokens = 4;
+  settings.decoded = weights != Storage::f16;
+  infer::Engine engine(*machine.device, machine.registry, machine.threads, *served.model, settings);
+  infer::Request request;
+  request.prompt = {3, 1, 4, 1, 5, 9, 2, 6};
+  request.max_tokens = 10;
+  engine.submit(std::move(request));
+  std::vector<int32_t> ids;
+  while (!engine.idle()) {
+    for (const infer::Output& output : engine.step()) {
+      if (output.token) ids.push_back(output.token->id);
+    }
+  }
+  return ids;
+}
+
+TEST(Fp16Decoding, GivesTheSameTokensOnEveryDevice) {
+  for (const char* model : {"llama/a", "gpt2/a"}) {
+    for (const Storage weights : {Storage::f16, Storage::bf16}) {
+      const std::vector<int32_t> expected = greedy(model, "cpu", weights);
+      EXPECT_EQ(expected.size(), 10U);
+      EXPECT_EQ(greedy(model, "sim32", weights), expected) << model << " " << name(weights);
+      EXPECT_EQ(greedy(model, "sim64", weights), expected) << model << " " << name(weights);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::parity

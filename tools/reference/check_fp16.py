@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Inference in fp16 against transformers in torch.float16: the golden models of every family, on the CPU. Run by
+`./run oracles`.
+
+    INGOT_EXECUTABLE=build/release/ingot check_fp16.py
+
+The logits of `ingot score --dtype fp16` may be off those of transformers in fp32 at most 1.5 times as far as
+transformers' own fp16 is, model by model. Exit status 1 at the first that is further off, and when none was compared."""
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from compare_logits import ROOT, distance, ingot, torch_logits
+from model_families import FAMILIES, load
+
+IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 35, 8, 9, 7, 9, 32, 38]
+
+
+def main():
+    compared = 0
+    with tempfile.TemporaryDirectory() as work:
+        for family in FAMILIES:
+            for folder in sorted((ROOT / "tests/golden" / family).glob("*")):
+                out = Path(work) / "logits.npy"
+                ids = ",".join(map(str, IDS))
+                ingot("score", "--model", folder, "--ids", ids, "--dtype", "fp16", "--device", "cpu", "--logits-out", out)
+                model = load(folder)
+                exact = torch_logits(model, IDS)
+                theirs = distance(torch_logits(model.to(torch.float16), IDS).astype(np.float32), exact)
+                ours = distance(np.load(out), exact)
+                print(f"{family}/{folder.name}: off fp32 by {ours:.2e}, transformers' fp16 by {theirs:.2e}")
+                if not 0 < ours <= 1.5 * theirs:
+                    sys.exit("further off than 1.5 times")
+                compared += 1
+    if compared == 0:
+        sys.exit("nothing was compared")
+
+
+if __name__ == "__main__":
+    main()
