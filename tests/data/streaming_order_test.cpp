@@ -27,7 +27,7 @@ std::optional<int64_t> maybe(const Json& object, const char* key) {
 }
 
 template <class Call>
-void expect_usage(Call call) {
+void expect_usage(const Call& call) {
   try {
     call();
   } catch (const Error& error) {

@@ -245,7 +245,7 @@ TEST(Mds, ShardsWithWrongOffsetsAreRefused) {
   open(shard({2, 16, 21, 25}, std::string("\1\0\0\0a\0\0\0\0", 9)), 2);
   const auto corrupt = ErrorKind::corrupt;
   expect_error(corrupt, "s.mds: holds 2 samples, but 3 by the index", [&] { open(shard({2, 16, 16, 16}, ""), 3); });
-  expect_error(corrupt, "s.mds", [&] { open("\1\0", 1); });
+  expect_error(corrupt, "s.mds", [&] { open(std::string(2, '\1'), 1); });
   expect_error(corrupt, "offsets", [&] { open(shard({2, 12}, ""), 2); });
   expect_error(corrupt, "sample 0 begins at 11", [&] { open(shard({1, 11, 12}, ""), 1); });
   expect_error(corrupt, "sample 1 begins at 13", [&] { open(shard({1, 12, 13}, ""), 1); });
