@@ -118,6 +118,7 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);
   s.fp8 = r.precision == train::Precision::fp8;
+  if (r.fp8_gradients == train::Fp8Gradients::e5m2) s.fp8_gradients = Storage::fp8_e5m2;
   s.recompute = r.recompute;
   s.sequence_length = r.data.sequence_length;
   s.unit = r.determinism_unit;

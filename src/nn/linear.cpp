@@ -86,8 +86,11 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
 }
 
 void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const {
-  const auto backward_input = fp8 && pass.fp8 ? ops::linear_fp8_backward_input : ops::linear_backward_input;
-  if (dx) backward_input(pass.ops, dx, dy, weight, {.accumulate = accumulate});
+  if (dx && fp8 && pass.fp8) {
+    ops::linear_fp8_backward_input(pass.ops, dx, dy, weight, pass.training->fp8_gradients, {.accumulate = accumulate});
+  } else if (dx) {
+    ops::linear_backward_input(pass.ops, dx, dy, weight, {.accumulate = accumulate});
+  }
   matrix_gradient(pass, weight_trainable, dy, x, 0);
   if (bias_trainable >= 0) {
     GradientSink& sink = pass.training->sink;

@@ -10,6 +10,7 @@
 #include "ops/context.h"
 #include "spec/sizes.h"
 #include "tensor/arena.h"
+#include "tensor/weight.h"
 
 namespace ingot::nn {
 
@@ -59,6 +60,7 @@ struct Training {
   Tensor dropout_rows;  // [T] i64: (sample << 32) + position in it; needed where an adapter has dropout
   uint64_t dropout_seed = 0;
   uint64_t step = 0;
+  Storage fp8_gradients = Storage::fp8_e4m3;  // of a pass in fp8: what gradients of activations are rounded to
 };
 
 struct Pass {

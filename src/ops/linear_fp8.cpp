@@ -77,12 +77,13 @@ void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight
 }
 
 void linear_fp8_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
-                               LinearAttributes attributes) {
+                               Storage gradients, LinearAttributes attributes) {
+  if (!is_fp8(gradients)) throw_error(ErrorKind::internal, "linear_fp8_backward_input: {} gradients", name(gradients));
   check_linear("linear_fp8_backward_input", context, dx, "dx", weight.in, dy, "dy", weight.out, weight);
   if (dx.elements() == 0) return;
   const Arena::Scope scope(context.scratch);
   const Weight w = in_e4m3(context, weight);
-  const Weight q = take_fp8(context, Storage::fp8_e5m2, dy.shape[0], weight.out);
+  const Weight q = take_fp8(context, gradients, dy.shape[0], weight.out);
   quantize_fp8(context, q, dy, w);
   dispatch<InputProductFp8>(context, dx, q, w, attributes);
 }

@@ -2,8 +2,8 @@
 //
 // Numerics, the same on every device up to the order of sums: x is rounded to e4m3 row by row, each row (token) with
 // its own scale; the weight to e4m3 row by row; dy, of which column o has been multiplied by the scale of the weight's
-// row o, to e5m2 row by row. Products are exact and summed in fp32, and scaled at the end. The gradient of the weight
-// is not computed here: it is the product of what was not rounded (ops::matmul).
+// row o, to e4m3 or e5m2 row by row. Products are exact and summed in fp32, and scaled at the end. The gradient of the
+// weight is not computed here: it is the product of what was not rounded (ops::matmul).
 #pragma once
 
 #include "ops/matmul.h"
@@ -14,9 +14,10 @@ namespace ingot::ops {
 // f32 or bf16 and rounded here.
 void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes);
 
-// dx [T, in] (+)= fp8(dy) [T, out] fp8(W). Types as in `linear_backward_input`.
+// dx [T, in] (+)= fp8(dy) [T, out] fp8(W). Types as in `linear_backward_input`; dy is rounded to `gradients`, fp8_e4m3
+// or fp8_e5m2.
 void linear_fp8_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
-                               LinearAttributes attributes);
+                               Storage gradients, LinearAttributes attributes);
 
 // What they are made of.
 

@@ -16,6 +16,11 @@ struct ingot::EnumNames<ingot::train::Precision> {
       {train::Precision::fp32, "fp32"}, {train::Precision::bf16, "bf16"}, {train::Precision::fp8, "fp8"}};
 };
 template <>
+struct ingot::EnumNames<ingot::train::Fp8Gradients> {
+  static constexpr std::pair<train::Fp8Gradients, const char*> names[] = {{train::Fp8Gradients::e4m3, "e4m3"},
+                                                                          {train::Fp8Gradients::e5m2, "e5m2"}};
+};
+template <>
 struct ingot::EnumNames<ingot::train::StateType> {
   static constexpr std::pair<train::StateType, const char*> names[] = {{train::StateType::fp32, "fp32"},
                                                                        {train::StateType::bf16, "bf16"}};
@@ -165,6 +170,8 @@ void describe(Visitor& v, Recipe& r) {
   v.section("batch", r.batch, "how much is computed at once");
   v.field("precision", r.precision,
           "of weights and activations; sums are fp32. fp8: bf16, but the blocks' linear layers multiply in fp8");
+  v.field("fp8_gradients", r.fp8_gradients,
+          "of precision fp8: what gradients of activations are rounded to, e4m3 (finer) or e5m2 (of wider range)");
   v.field("weights", r.weights,
           "of a LoRA run's frozen base: auto (as precision), stored (as in the file), int8 (q8_0) or fp8 (e4m3, the "
           "blocks' linear layers)");
@@ -237,6 +244,9 @@ void check(const Recipe& r, const std::string& path) {
   if (r.precision == Precision::fp8 && r.weights != "auto" && r.weights != "fp8") {
     fail("weights: fp8, or precision: bf16",
          fmt::format("precision: fp8 multiplies fp8 weights, and weights: {} keeps others", r.weights));
+  }
+  if (r.fp8_gradients != Fp8Gradients::e4m3 && r.precision != Precision::fp8) {
+    fail("precision: fp8", fmt::format("fp8_gradients without precision: fp8 (it is {})", name(r.precision)));
   }
   if (r.init == InitFrom::random && r.adapter) {
     fail("init: pretrained", "an adapter on random weights: there would be nothing to adapt");

@@ -16,6 +16,7 @@
 namespace ingot::train {
 
 enum class InitFrom { pretrained, random };
+enum class Fp8Gradients { e4m3, e5m2 };
 enum class Precision { fp32, bf16, fp8 };  // fp8: activations bf16, the blocks' linear layers multiply in fp8
 enum class StateType { fp32, bf16 };
 enum class Order { ingot, megatron };
@@ -99,6 +100,7 @@ struct Recipe {
   std::optional<int64_t> tokens;
   BatchRecipe batch;
   Precision precision = Precision::bf16;
+  Fp8Gradients fp8_gradients = Fp8Gradients::e4m3;
   // A LoRA run's frozen base. auto: as `precision`; stored: as in the file; int8: q8_0; fp8: e4m3 in the blocks' linear
   // layers.
   std::string weights = "auto";

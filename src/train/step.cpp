@@ -158,8 +158,8 @@ void Step::accumulate(StepResult& result, int64_t step, std::span<const data::Pa
   put(0);
   for (size_t begin = 0; begin < sequences.size(); begin += most) {
     const MicroBatch& batch = feed_->take();
-    nn::Training training{*sink_,     batch.unit_offsets, settings_.recompute,        saved_,
-                          batch.rows, settings_.seed,     static_cast<uint64_t>(step)};
+    nn::Training training{*sink_,     batch.unit_offsets, settings_.recompute,         saved_,
+                          batch.rows, settings_.seed,     static_cast<uint64_t>(step), settings_.fp8_gradients};
     nn::Pass pass = pass_over(batch);
     pass.training = &training;
     model_.loss(pass, batch.losses, batch.targets);

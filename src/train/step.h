@@ -27,7 +27,8 @@ struct OptimizerSettings {
 
 struct StepSettings {
   DType activation = DType::f32;
-  bool fp8 = false;  // the blocks' linear layers multiply in fp8
+  bool fp8 = false;                           // the blocks' linear layers multiply in fp8
+  Storage fp8_gradients = Storage::fp8_e4m3;  // then: as nn::Training
   spec::Recompute recompute = spec::Recompute::none;
   int64_t sequence_length = 0;
   int64_t micro = 1;  // units in a micro-batch

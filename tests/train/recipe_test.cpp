@@ -121,6 +121,7 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"weights: fp8", "adapter"},
                                     {"adapter: {rank: 4}\nprecision: fp8\nweights: int8", "weights: int8"},
                                     {"optimizer: {state_dtype: fp8}", "state_dtype"},
+                                    {"precision: bf16\nfp8_gradients: e5m2", "fp8_gradients"},
                                     {"init: random\nadapter: {rank: 4}", "random"},
                                     {"batch: {global: 3}\ndeterminism_unit: 2", "determinism_unit"},
                                     {"batch: {global: 4, micro: 3}\ndeterminism_unit: 2", "batch.micro"},

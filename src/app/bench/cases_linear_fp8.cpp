@@ -69,9 +69,12 @@ double mean_square(const std::vector<double>& values) {
   return values.empty() ? 0.0 : total / static_cast<double>(values.size());
 }
 
-OpCase linear_case(bool backward, DType result, DType given, Storage storage, Sizes s, bool accumulate) {
+// `gradients`: what dy is rounded to, backward.
+OpCase linear_case(bool backward, DType result, DType given, Storage storage, Sizes s, bool accumulate,
+                   Storage gradients = Storage::fp8_e4m3) {
   OpCase c{.op = backward ? "linear_fp8_backward_input" : "linear_fp8",
-           .name = fmt::format("{} x {} to {} T={} out={} in={}{}", name(given), name(storage), name(result), s.tokens,
+           .name = fmt::format("{}{} x {} to {} T={} out={} in={}{}", name(given),
+                               gradients == Storage::fp8_e5m2 ? " by e5m2" : "", name(storage), name(result), s.tokens,
                                s.out, s.in, accumulate ? " accumulate" : "")};
   const int64_t width = backward ? s.in : s.out;
   const int64_t k = backward ? s.out : s.in;
@@ -80,8 +83,11 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Si
                 {"weight", DType::u8, {s.out, s.in}, Role::input, spread(s.in), storage}};
   c.run = [=](ops::Context& context, const Arguments& a) {
     const ops::LinearAttributes attributes{.accumulate = accumulate};
-    const auto op = backward ? ops::linear_fp8_backward_input : ops::linear_fp8;
-    op(context, a[0], a[1], a.weights[2], attributes);
+    if (backward) {
+      ops::linear_fp8_backward_input(context, a[0], a[1], a.weights[2], gradients, attributes);
+    } else {
+      ops::linear_fp8(context, a[0], a[1], a.weights[2], attributes);
+    }
   };
   c.reference = [=](Values& v, std::vector<double>& scale) {
     std::vector<double> scales;
@@ -89,7 +95,7 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Si
     std::vector<double> left = v[1];
     if (backward) {
       multiply_columns(left, scales, false);
-      left = in_fp8(e5m2, left, k, nullptr);
+      left = in_fp8(format_of(gradients), left, k, nullptr);
       multiply_columns(left, scales, true);
     } else {
       left = in_fp8(e4m3, left, k, nullptr);
@@ -203,6 +209,13 @@ std::vector<OpCase> linear_fp8_cases() {
       cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, storage, {8192, 8192, 8192}, false)));
     }
   }
+  for (const Storage storage : {Storage::fp8_e4m3, Storage::f32, Storage::bf16}) {
+    const DType dtype = storage == Storage::f32 ? DType::f32 : DType::bf16;
+    cases.push_back(linear_case(true, dtype, dtype, storage, {17, 48, 64}, false, Storage::fp8_e5m2));
+    cases.push_back(linear_case(true, dtype, dtype, storage, {3, 35, 33}, true, Storage::fp8_e5m2));
+  }
+  cases.push_back(
+      linear_case(true, DType::bf16, DType::bf16, Storage::fp8_e4m3, {150, 144, 160}, true, Storage::fp8_e5m2));
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Storage storage : {Storage::fp8_e4m3, Storage::bf16}) {
       cases.push_back(gradient_case(dtype, storage, {3, 11, 17}));

@@ -22,6 +22,7 @@ struct LinearFp8Args {
 
 GPU_KERNEL(linear_fp8, LinearFp8Args, 256)
 GPU_KERNEL(linear_fp8_backward_input, LinearFp8Args, 256)
+GPU_KERNEL(linear_fp8_backward_input_e5m2, LinearFp8Args, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -93,8 +94,8 @@ struct Columns {
   }
 };
 
-// `backward`: a is e5m2, and rows of b lie along k, their scales in a already.
-template <bool backward>
+// `backward`: rows of b lie along k, their scales in a already. a is e4m3 or e5m2, b e4m3.
+template <bool backward, bool a_is_e5m2>
 GPU_FN void multiply(const LinearFp8Args& a) {
   GPU_SHARED(Tiles, shared);
   const int64_t first_row = static_cast<int64_t>(block_index()) * tile;
@@ -137,7 +138,7 @@ GPU_FN void multiply(const LinearFp8Args& a) {
       for (int j = 0; j < sums.tiles_n; ++j) {
         if (j * 16 >= left_n) continue;
         GPU_UNROLL
-        for (int s = 0; s < steps; ++s) mma8<backward>(sums.at[i][j], part[s], b[j][s]);
+        for (int s = 0; s < steps; ++s) mma8<a_is_e5m2>(sums.at[i][j], part[s], b[j][s]);
       }
     }
   }
@@ -155,10 +156,13 @@ GPU_FN void multiply(const LinearFp8Args& a) {
 
 // Targets without the instructions have kernels of the same names that nothing launches.
 GPU_KERNEL_BODY(linear_fp8, LinearFp8Args) {
-  if constexpr (mma8_there) fp8_product::multiply<false>(a);
+  if constexpr (mma8_there) fp8_product::multiply<false, false>(a);
 }
 GPU_KERNEL_BODY(linear_fp8_backward_input, LinearFp8Args) {
-  if constexpr (mma8_there) fp8_product::multiply<true>(a);
+  if constexpr (mma8_there) fp8_product::multiply<true, false>(a);
+}
+GPU_KERNEL_BODY(linear_fp8_backward_input_e5m2, LinearFp8Args) {
+  if constexpr (mma8_there) fp8_product::multiply<true, true>(a);
 }
 
 }  // namespace ingot::gpu::GPU_TARGET
@@ -194,7 +198,9 @@ void forward(Context& context, const Tensor& y, const Weight& x, const Weight& w
 
 void backward_input(Context& context, const Tensor& dx, const Weight& dy, const Weight& weight,
                     ops::LinearAttributes attributes) {
-  run(context, linear_fp8_backward_input, dx, dy, weight, attributes.accumulate);
+  const bool e5m2 = dy.storage == Storage::fp8_e5m2;
+  run(context, e5m2 ? linear_fp8_backward_input_e5m2 : linear_fp8_backward_input, dx, dy, weight,
+      attributes.accumulate);
 }
 
 // CDNA 3 and 4, and NVIDIA's of compute capability 12, for which the driver compiles the PTX. nvcc 13.0 makes mma.sync
