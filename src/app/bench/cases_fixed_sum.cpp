@@ -130,6 +130,7 @@ std::vector<OpCase> fixed_sum_cases() {
   cases.push_back(convert_case(131, -88, 62, 1e-30));
   cases.push_back(convert_case(131, 20, 57, 0));
   cases.push_back(ranges_case());
+  cases.push_back(timing(ranges_case()));
   cases.push_back(timing(add_case(int64_t{1} << 22, 4, 40, true)));
   cases.push_back(timing(convert_case(int64_t{1} << 22, 4, 51, 15.9)));
   cases.push_back(large(add_case(int64_t{1} << 27, 4, 40, true)));
