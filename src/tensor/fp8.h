@@ -1,6 +1,6 @@
 // Rows of 8-bit floats with a scale of their own, the operands of linear layers in fp8: e4m3 (4 bits of exponent,
-// largest value 448) for weights and activations, e5m2 (57344) for gradients. Formats: Micikevicius et al. 2022, arXiv
-// 2209.05433, and the OCP 8-bit Floating Point Specification.
+// largest value 448) for weights and activations, e4m3 or e5m2 (57344) for gradients. Formats: Micikevicius et al.
+// 2022, arXiv 2209.05433, and the OCP 8-bit Floating Point Specification.
 //
 // A row of n elements is n codes, zeros up to a multiple of 16 bytes, its scale (fp32), and 12 zero bytes; an element
 // is value(code) * scale. Scaling is current: by the row's own largest magnitude. Three choices make the numbers the
