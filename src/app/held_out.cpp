@@ -72,9 +72,9 @@ std::optional<fs::path> held_out_beside(const fs::path& data) {
 
 DataSplit::DataSplit(const fs::path& data, const fs::path& folder) : DataSplit() {
   data::DocumentReader reader(data, data::Format::automatic, data::OnError::stop);
-  if (reader.tokens()) {
-    throw_hint(ErrorKind::usage, "give held-out data with --eval", "{}: an array of tokens is not split",
-               data.string());
+  if (reader.tokens() || data::is_mds_folder(data)) {
+    throw_hint(ErrorKind::usage, "give held-out data with --eval",
+               "{}: an array of tokens or a folder of shards is not split", data.string());
   }
   const bool plain = reader.plain();
   std::string text;

@@ -16,7 +16,7 @@ enum class Format {
   instruction,  // {"instruction", "input"?, "output"}
   completion,   // {"prompt", "completion"}
   text,         // {"text"}, or a plain text file
-  tokens,       // a row of a .npy file (token_rows.h)
+  tokens,       // a row of a .npy file (token_rows.h), a sample of MDS shards (mds_rows.h)
 };
 
 // The word a recipe uses: auto, chat, sharegpt, instruction, completion, text, tokens.

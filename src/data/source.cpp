@@ -40,9 +40,13 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
     rows_.emplace(path);
     return;
   }
+  if (is_mds_folder(path)) {
+    mds_.emplace(path, format);
+    return;
+  }
   if (format == Format::tokens) {
-    throw_hint(ErrorKind::usage, "give a .npy file", "{}: is no array of tokens, which is the format asked for",
-               path.string());
+    throw_hint(ErrorKind::usage, "give a .npy file or a folder of MDS shards",
+               "{}: is no array of tokens, which is the format asked for", path.string());
   }
   lines_.emplace(ByteStream(path));
   const char first = lines_->peek();
@@ -64,7 +68,10 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
 }
 
 bool DocumentReader::next(Document& document) {
-  const bool found = plain_ ? next_text(document) : rows_ ? next_row(document) : next_record(document);
+  const bool found = plain_  ? next_text(document)
+                     : rows_ ? next_row(document)
+                     : mds_  ? next_sample(document)
+                             : next_record(document);
   if (found) ++num_documents_;
   if (!found && num_documents_ == 0) throw_empty();
   return found;
@@ -111,6 +118,19 @@ bool DocumentReader::next_row(Document& document) {
   }
 }
 
+bool DocumentReader::next_sample(Document& document) {
+  format_ = mds_->format();
+  while (mds_->advance()) {
+    try {
+      document = mds_->read();
+      return true;
+    } catch (const Error& error) {
+      refuse(error, "sample", mds_->row());
+    }
+  }
+  return false;
+}
+
 // What is wrong with a line or a row stops the reading, or is kept in mind.
 void DocumentReader::refuse(const Error& error, const char* part, int64_t number) {
   if (error.kind() != ErrorKind::corrupt) throw Error(error);
@@ -126,7 +146,11 @@ void DocumentReader::throw_empty() const {
   const std::string hint = "give a file with at least one document";
   if (num_skipped_ == 0) throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: it is empty", path_.string());
   throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: all {} {} are bad, the first: {}", path_.string(),
-             num_skipped_, rows_ ? "rows" : "lines", first_skipped_);
+             num_skipped_,
+             rows_  ? "rows"
+             : mds_ ? "samples"
+                    : "lines",
+             first_skipped_);
 }
 
 }  // namespace ingot::data

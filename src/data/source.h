@@ -1,4 +1,4 @@
-// Reading documents from data files: JSON lines and plain text, compressed or not, and arrays of tokens.
+// Reading documents from data files: JSON lines and plain text, compressed or not, arrays of tokens, and MDS shards.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "data/byte_stream.h"
 #include "data/document.h"
+#include "data/mds_rows.h"
 #include "data/token_rows.h"
 
 namespace ingot::data {
@@ -25,21 +26,23 @@ enum class OnError { stop, skip };
 OnError parse_on_error(std::string_view word);
 
 // The documents of one file, in its order. By name (without .gz or .zst): .jsonl, .ndjson and .json are JSON lines,
-// .txt and .md are one document of plain text, and .npy is rows of tokens (token_rows.h). Under any other name a file
-// is JSON lines when its first byte that is not white space is '{', and else plain text if `format` says text. Blank
-// lines of JSON lines are passed over.
+// .txt and .md are one document of plain text, and .npy is rows of tokens (token_rows.h). A folder with an index.json
+// is one of MDS shards (mds_rows.h). Under any other name a file is JSON lines when its first byte that is not white
+// space is '{', and else plain text if `format` says text. Blank lines of JSON lines are passed over.
 class DocumentReader {
  public:
-  // Errors: as ByteStream; usage when the file's kind and `format` do not go together.
+  // Errors: as ByteStream, TokenRows or MdsRows; usage when the file's kind and `format` do not go together.
   DocumentReader(const std::filesystem::path& path, Format format, OnError on_error);
 
   // False at the end. Errors: corrupt, naming file and line (or row) and what is wrong with it (on_error stop); corrupt
-  // for a file without any document, and for a plain text that is not UTF-8.
+  // for a file without any document, for a plain text that is not UTF-8, and for a damaged shard.
   bool next(Document& document);
 
   const std::filesystem::path& path() const { return path_; }
-  bool plain() const { return plain_; }                                // one document of plain text
-  bool tokens() const { return rows_.has_value(); }                    // rows of tokens
+  bool plain() const { return plain_; }  // one document of plain text
+  bool tokens() const {                  // rows of tokens
+    return rows_.has_value() || (mds_ && mds_->format() == Format::tokens);
+  }
   Format format() const { return format_; }                            // automatic until the first document was given
   int64_t num_documents() const { return num_documents_; }             // given so far
   int64_t num_skipped() const { return num_skipped_; }                 // bad lines left out (on_error skip)
@@ -49,12 +52,14 @@ class DocumentReader {
   bool next_record(Document& document);
   bool next_text(Document& document);
   bool next_row(Document& document);
+  bool next_sample(Document& document);
   void refuse(const Error& error, const char* part, int64_t number);
   [[noreturn]] void throw_empty() const;
 
   std::filesystem::path path_;
-  std::optional<LineReader> lines_;  // one of these two
+  std::optional<LineReader> lines_;  // one of these three
   std::optional<TokenRows> rows_;
+  std::optional<MdsRows> mds_;
   Format format_;
   OnError on_error_;
   bool plain_ = false;

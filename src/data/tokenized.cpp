@@ -118,7 +118,7 @@ Json as_chat(const Document& document) {
 
 // "data.jsonl line 7: what is wrong".
 Error placed(const Error& error, const std::filesystem::path& path, const Document& document) {
-  const char* part = document.format == Format::tokens ? "row" : "line";
+  const char* part = is_mds_folder(path) ? "sample" : document.format == Format::tokens ? "row" : "line";
   const std::string where =
       document.line > 0 ? fmt::format("{} {} {}", path.string(), part, document.line) : path.string();
   return {error.kind(), fmt::format("{}: {}", where, error.message()), error.hint()};

@@ -1,0 +1,111 @@
+#include "data/mds_rows.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "formats/npy_dtype.h"
+
+namespace ingot::data {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Kind = formats::MdsEncoding::Kind;
+
+bool holds_tokens(const formats::MdsColumn& column) {
+  if (column.name != "tokens") return false;
+  const formats::MdsEncoding& encoding = column.encoding;
+  return encoding.kind == Kind::bytes ||
+         (encoding.kind == Kind::array && (encoding.dtype.empty() || encoding.dtype[0] != 'f') &&
+          encoding.shape.size() <= 1);
+}
+
+bool holds_text(const formats::MdsColumn& column) {
+  return column.name == "text" && column.encoding.kind == Kind::text;
+}
+
+std::string list(const std::vector<formats::MdsColumn>& columns) {
+  std::string text;
+  for (const formats::MdsColumn& column : columns) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", column.name, column.encoding.name);
+  }
+  return text;
+}
+
+std::vector<int64_t> numbers(const formats::MdsEncoding& encoding, std::string_view value) {
+  if (encoding.kind == Kind::bytes) {
+    if (value.size() % 8 != 0) {
+      throw_error(ErrorKind::corrupt, "its tokens are {} bytes, no whole number of int64", value.size());
+    }
+    return formats::npy_integers("i8", value);
+  }
+  const formats::MdsArray array = formats::read_mds_array(encoding, value);
+  if (array.dtype[0] == 'f' || array.shape.size() != 1) {
+    throw_error(ErrorKind::corrupt, "its tokens are an array of dtype {} and {} dimensions, not a list of integers",
+                array.dtype, array.shape.size());
+  }
+  return formats::npy_integers(array.dtype, array.bytes);
+}
+
+}  // namespace
+
+bool is_mds_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) && fs::exists(path / "index.json", ignored);
+}
+
+MdsRows::MdsRows(const fs::path& folder, Format format) : folder_(folder) {
+  if (format != Format::automatic && format != Format::tokens && format != Format::text) {
+    throw_hint(ErrorKind::usage, "give the format auto, tokens or text",
+               "{}: is a folder of MDS shards, but the format asked for is {}", folder.string(), name(format));
+  }
+  const std::vector<formats::MdsColumn>& columns = folder_.columns();
+  auto found = columns.end();
+  if (format != Format::text) found = std::find_if(columns.begin(), columns.end(), holds_tokens);
+  tokens_ = found != columns.end();
+  if (!tokens_ && format != Format::tokens) found = std::find_if(columns.begin(), columns.end(), holds_text);
+  if (found == columns.end()) {
+    throw_hint(ErrorKind::unsupported,
+               "what is read is a column tokens (bytes, which are int64, or an ndarray of integers) or text (str)",
+               "{}: its columns are {}", folder.string(), list(columns));
+  }
+  column_ = static_cast<size_t>(found - columns.begin());
+}
+
+bool MdsRows::advance() {
+  ++sample_;
+  while (!shard_ || sample_ == shard_->num_samples()) {
+    shard_.reset();
+    if (next_shard_ == folder_.shards().size()) return false;
+    shard_.emplace(folder_.open(next_shard_++));
+    sample_ = 0;
+  }
+  ++row_;
+  return true;
+}
+
+Document MdsRows::read() const {
+  const std::string_view value = shard_->sample(sample_)[column_];
+  const formats::MdsEncoding& encoding = folder_.columns()[column_].encoding;
+  Document document;
+  document.format = format();
+  document.line = row_;
+  if (!tokens_) {
+    formats::check_mds_value(encoding, value);
+    document.text = value;
+    return document;
+  }
+  for (const int64_t id : numbers(encoding, value)) {
+    if (id < 0 || !std::in_range<int32_t>(id)) throw_error(ErrorKind::corrupt, "{} is no token", id);
+    document.ids.push_back(static_cast<int32_t>(id));
+  }
+  if (document.ids.empty()) throw_error(ErrorKind::corrupt, "it has no tokens");
+  document.counted.assign(document.ids.size(), 1);
+  document.splittable = true;
+  return document;
+}
+
+}  // namespace ingot::data
