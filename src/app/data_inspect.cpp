@@ -41,8 +41,9 @@ class DataInspect : public Command {
   bool reports() const override { return true; }
 
   void declare(Arguments& a) override {
-    a.positional("data", data_,
-                 "a JSONL, text or .npy file, or a .idx and .bin (either, or what comes before the dot)");
+    a.positional(
+        "data", data_,
+        "a JSONL, text or .npy file, an MDS folder, or a .idx and .bin (either, or what comes before the dot)");
     a.option("model", model_, "a model whose tokenizer writes tokens as text");
     a.option("documents", shown_, "how many documents to show");
     a.example("ingot data inspect c4_text_document.idx --model SmolLM2-135M --documents 2");
@@ -120,9 +121,32 @@ class DataInspect : public Command {
       result["bad_lines"] = reader.num_skipped();
       result["first_bad_line"] = reader.first_skipped();
     }
+    if (data::is_mds_folder(data_)) add_shards(result);
     result[reader.tokens() ? "tokens" : "text_bytes"] = reader.tokens() ? tokens : bytes;
     result["first"] = std::move(first);
     return result;
+  }
+
+  // What the index of an MDS folder says.
+  void add_shards(Json& result) const {
+    const formats::MdsFolder folder(data_);
+    uint64_t raw = 0, stored = 0;
+    for (const formats::MdsShardInfo& shard : folder.shards()) {
+      raw += shard.raw.bytes;
+      stored += (shard.zip ? *shard.zip : shard.raw).bytes;
+    }
+    const formats::MdsShardInfo& shard = folder.shards().front();
+    std::string columns;
+    for (const formats::MdsColumn& column : folder.columns()) {
+      columns += fmt::format("{}{} ({})", columns.empty() ? "" : ", ", column.name, column.encoding.name);
+    }
+    result["container"] = "mds";
+    result["columns"] = columns;
+    result["shards"] = folder.shards().size();
+    result["shard_bytes"] = raw;
+    result["stored_bytes"] = stored;
+    result["compression"] = shard.compression.empty() ? Json() : Json(shard.compression);
+    result["hashes"] = shard.hashes;
   }
 
   std::string data_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include "base/machine.h"
 #include "checkpoint/text_assets.h"
 #include "data/sampler.h"
+#include "data/streaming_sampler.h"
 
 namespace ingot::app {
 
@@ -35,6 +37,9 @@ class DataOrder : public Command {
     a.option("steps", number_, "how many steps");
     a.flag("indices", indices_,
            "data.order megatron: its document, sample and shuffle index, and the blend's, instead");
+    a.option("ranks", ranks_, "data.order streaming: ranks of a node; each worker's samples are listed, too");
+    a.option("workers", workers_, "data.order streaming: workers of a rank");
+    a.option("nodes", nodes_, "data.order streaming: nodes that the run goes on with");
     a.example("ingot data order recipe.yaml --from-step 100 --steps 5");
   }
 
@@ -47,11 +52,12 @@ class DataOrder : public Command {
   };
   Range range(int64_t steps, std::optional<Range> epoch) const;
   int megatron_order(const Output& output, train::Recipe& recipe) const;
+  int streaming_order(const Output& output, const train::Recipe& recipe) const;
   int ingot_order(const Output& output, train::Recipe& recipe) const;
 
   std::string recipe_path_;
   std::vector<std::string> overrides_;
-  std::optional<int64_t> epoch_, from_, number_;
+  std::optional<int64_t> epoch_, from_, number_, ranks_, workers_, nodes_;
   bool indices_ = false;
 };
 
@@ -84,7 +90,61 @@ int DataOrder::run(const Output& output) {
   if (indices_) {
     throw_hint(ErrorKind::usage, "set data.order: megatron", "--indices are Megatron's, but data.order is another");
   }
+  if (recipe.data.order == train::Order::streaming) return streaming_order(output, recipe);
+  if (ranks_ || workers_ || nodes_) {
+    throw_hint(ErrorKind::usage, "set data.order: streaming",
+               "--nodes, --ranks and --workers are StreamingDataset's, but data.order is another");
+  }
   return ingot_order(output, recipe);
+}
+
+// Of the data only the indexes are read.
+int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe) const {
+  const data::StreamingOrder order = read_streaming_order(recipe);
+  const data::StreamingWorld world{nodes_.value_or(1), ranks_.value_or(1), workers_.value_or(1)};
+  const int64_t global = recipe.batch.global, of_epoch = order.epoch_size() / global;
+  if (world.nodes < 1 || world.ranks < 1 || world.workers < 1 || global % world.num_ranks() != 0) {
+    throw_error(ErrorKind::usage, "{} nodes of {} ranks of {} workers cannot share a global batch of {}", world.nodes,
+                world.ranks, world.workers, global);
+  }
+  const data::StreamingSampler sampler(order, order.num_samples(), global);
+  std::optional<Range> epoch;
+  if (epoch_) epoch = {*epoch_ * of_epoch, (*epoch_ + 1) * of_epoch};
+  const Range wanted =
+      range(recipe.epochs ? static_cast<int64_t>(std::ceil(*recipe.epochs * static_cast<double>(of_epoch)))
+                          : steps_of(recipe, 0),
+            epoch);
+  const int64_t batch = global / world.num_ranks();
+  data::StreamingState state = order.begin({});
+  data::WorkerSamples work;
+  int64_t first = -1;  // step of the epoch that `work` begins with
+  Lines lines(output);
+  for (int64_t step = wanted.begin; step < wanted.end; ++step) {
+    Json line = {{"step", step}, {"samples", sampler.step_samples(step)}};
+    if (ranks_ || workers_ || nodes_) {
+      // A run that is resumed here: what is left of the epoch is shared out anew.
+      if (first < 0 || step % of_epoch == 0) {
+        state.epoch = step / of_epoch;
+        first = step % of_epoch;
+        state.sample_in_epoch = first * global;
+        work = order.work(world, batch, state);
+      }
+      Json workers = Json::array();
+      for (int64_t rank = 0; rank < world.num_ranks(); ++rank) {
+        const int64_t q = step % of_epoch - first;
+        std::vector<int64_t> samples;
+        for (int64_t b = 0; b < batch; ++b) samples.push_back(work.at(rank, q, b));
+        workers.push_back({{"node", rank / world.ranks},
+                           {"rank", rank % world.ranks},
+                           {"worker", q % world.workers},
+                           {"samples", samples}});
+      }
+      line["workers"] = std::move(workers);
+    }
+    lines.add(std::move(line));
+  }
+  lines.finish();
+  return 0;
 }
 
 DataOrder::Range DataOrder::range(int64_t steps, std::optional<Range> epoch) const {

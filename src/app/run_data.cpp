@@ -1,9 +1,13 @@
 #include "app/run_data.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "app/run_plan.h"
 #include "base/error.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "data/streaming_sampler.h"
 
 namespace ingot::app {
 
@@ -36,7 +40,9 @@ data::Dataset read_documents(const train::Recipe& r, const Sources& list, const 
       throw_hint(ErrorKind::unsupported, "set data.order: megatron",
                  "{}: is a Megatron data set, which is read in Megatron's order only", source.path);
     }
-    sources.push_back({source.path, source.weight.value_or(1)});
+    // StreamingDataset repeats samples itself.
+    const bool streaming = r.data.order == train::Order::streaming;
+    sources.push_back({source.path, streaming ? 1 : source.weight.value_or(1)});
   }
   data::DatasetSettings settings;
   settings.format = r.data.format;
@@ -102,6 +108,45 @@ data::MegatronDataset read_megatron(train::Recipe& r, int64_t vocabulary, std::o
   return data::MegatronDataset::build(sources, settings);
 }
 
+data::StreamingOrder read_streaming_order(const train::Recipe& r) {
+  std::vector<data::StreamingStream> streams;
+  for (const train::SourceRecipe& source : r.data.train.values) {
+    if (!data::is_mds_folder(source.path)) {
+      throw_hint(ErrorKind::usage, "give a folder with an index.json, or set data.order: ingot",
+                 "{}: is no folder of MDS shards, which data.order: streaming reads", source.path);
+    }
+    data::StreamingStream& stream = streams.emplace_back();
+    const formats::MdsFolder folder(source.path);
+    for (const formats::MdsShardInfo& shard : folder.shards()) stream.shards.push_back(shard.samples);
+    stream.repeat = source.weight;
+  }
+  return {std::move(streams), r.data.streaming.value_or(train::StreamingRecipe{}).settings()};
+}
+
+namespace {
+
+// The run's length becomes one in steps.
+std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::Dataset& set) {
+  data::StreamingOrder order = read_streaming_order(r);
+  if (order.num_samples() != set.num_sequences() || !set.one_document_a_sequence()) {
+    throw_hint(
+        ErrorKind::usage,
+        "set data.packing: false and a data.sequence_length that no sample exceeds, and leave out no bad samples",
+        "data.order: streaming needs a sequence for each sample; {} samples, the longest of {} tokens or more, "
+        "make {} sequences",
+        order.num_samples(), set.statistics().longest, set.num_sequences());
+  }
+  auto sampler = std::make_unique<data::StreamingSampler>(std::move(order), set.num_sequences(), r.batch.global);
+  if (r.epochs) {
+    r.steps =
+        std::max<int64_t>(1, std::llround(std::ceil(*r.epochs * static_cast<double>(sampler->steps_per_epoch()))));
+    r.epochs.reset();
+  }
+  return sampler;
+}
+
+}  // namespace
+
 RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int64_t vocabulary, ThreadPool& threads,
                       const Log& log) {
   RunData data;
@@ -113,6 +158,10 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
     if (!r.data.split.empty() || (has_eval && formats::is_megatron(r.data.eval.values[0].path))) {
       data.eval = read_megatron_eval(r, vocabulary, pad_id);
     }
+  } else if (r.data.order == train::Order::streaming) {
+    auto set = std::make_unique<data::Dataset>(read_documents(r, r.data.train, text, threads));
+    data.order = streaming_order(r, *set);
+    data.train = std::move(set);
   } else {
     data.train = std::make_unique<data::Dataset>(read_documents(r, r.data.train, text, threads));
     data.order = std::make_unique<data::Sampler>(data.train->num_sequences(), static_cast<uint64_t>(r.data.seed),

@@ -10,6 +10,7 @@
 #include "data/megatron_dataset.h"
 #include "data/order.h"
 #include "data/sequence_set.h"
+#include "data/streaming_order.h"
 #include "train/recipe.h"
 
 namespace ingot::app {
@@ -28,5 +29,9 @@ RunData read_run_data(train::Recipe& recipe, const checkpoint::TextAssets& text,
 
 // The training data alone, with data.order: megatron.
 data::MegatronDataset read_megatron(train::Recipe& recipe, int64_t vocabulary, std::optional<int32_t> pad_id);
+
+// StreamingDataset's order of the MDS folders that data.train names. Errors: usage for a source that is none; those of
+// StreamingOrder and formats::MdsFolder.
+data::StreamingOrder read_streaming_order(const train::Recipe& recipe);
 
 }  // namespace ingot::app

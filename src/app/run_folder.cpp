@@ -71,6 +71,26 @@ std::string weights_fingerprint(const WeightSet& weights, Device& device) {
   return digest.hex();
 }
 
+namespace {
+
+// What decides the order of a run that follows StreamingDataset, beside its data.
+nlohmann::ordered_json streaming_identity(const train::DataRecipe& data) {
+  const data::StreamingSettings s = data.streaming.value_or(train::StreamingRecipe{}).settings();
+  nlohmann::ordered_json weights = nlohmann::ordered_json::array();
+  for (const train::SourceRecipe& source : data.train.values) weights.push_back(source.weight.value_or(1));
+  return {{"shuffle", s.shuffle},
+          {"shuffle_algo", data::name(s.algorithm)},
+          {"shuffle_seed", s.seed},
+          {"shuffle_block_size", s.block_size.value_or(0)},
+          {"num_canonical_nodes", s.canonical_nodes.value_or(0)},
+          {"sampling_method", data::name(s.sampling)},
+          {"sampling_granularity", s.granularity},
+          {"epoch_size", s.epoch_size.value_or(0)},
+          {"weights", std::move(weights)}};
+}
+
+}  // namespace
+
 std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base) {
   const spec::ModelSpec& m = plan.model;
   nlohmann::ordered_json identity = {{"model",
@@ -94,6 +114,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"precision", train::name(plan.recipe.precision)}};
   if (plan.optimizer_types.fixed_sums) identity["determinism"] = "bitwise";
   if (plan.step.fp8_gradients == Storage::fp8_e5m2) identity["fp8_gradients"] = "e5m2";
+  if (plan.recipe.data.order == train::Order::streaming) identity["order"] = streaming_identity(plan.recipe.data);
   if (plan.lora) {
     identity["adapter"] = {{"rank", plan.lora->rank},
                            {"alpha", plan.lora->alpha},

@@ -76,6 +76,19 @@ Dataset Dataset::build(std::span<const Source> sources, const text::Tokenizer& t
 
 PackedSequence Dataset::get(int64_t index) const { return assemble(corpus_, plan_, index, sequence_length_, pad_id_); }
 
+bool Dataset::one_document_a_sequence() const {
+  const int64_t documents = corpus_.num_documents();
+  if (plan_.num_sequences() != documents || std::ssize(plan_.pieces) != documents) return false;
+  for (int64_t i = 0; i < documents; ++i) {
+    const Piece& piece = plan_.pieces[static_cast<size_t>(i)];
+    if (plan_.first_piece[static_cast<size_t>(i)] != i || piece.document != i ||
+        piece.length != std::ssize(corpus_.document(i).ids)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Dataset::count() {
   statistics_.num_documents = corpus_.num_documents();
   statistics_.num_truncated = plan_.num_truncated;

@@ -40,6 +40,8 @@ class Dataset : public SequenceSet {
   const DatasetStatistics& statistics() const override { return statistics_; }
   // Lower-case hex SHA-256 over what every sequence holds. Equal hashes give equal sequences at every index.
   const std::string& content_hash() const override { return content_hash_; }
+  // Sequence i is document i of the sources, whole, and nothing else.
+  bool one_document_a_sequence() const;
 
  private:
   Dataset() = default;

@@ -56,6 +56,12 @@ StreamingOrder::StreamingOrder(std::vector<StreamingStream> streams, const Strea
       choices_(streaming_choices(streams_, settings.epoch_size, settings.seed)),
       epoch_size_(std::accumulate(choices_.begin(), choices_.end(), int64_t{0})) {}
 
+int64_t StreamingOrder::num_samples() const {
+  int64_t number = 0;
+  for (const StreamingStream& stream : streams_) number += stream.num_samples();
+  return number;
+}
+
 int64_t StreamingOrder::canonical_nodes(int64_t nodes) const {
   if (settings_.canonical_nodes) return *settings_.canonical_nodes;
   const bool many = settings_.algorithm == StreamingShuffle::py1s || settings_.algorithm == StreamingShuffle::py2s;

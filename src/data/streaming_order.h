@@ -47,6 +47,7 @@ class StreamingOrder {
 
   const StreamingSettings& settings() const { return settings_; }
   int64_t epoch_size() const { return epoch_size_; }  // samples
+  int64_t num_samples() const;                        // of all streams, each once
   // The number of canonical nodes of a run that begins on `nodes` physical ones.
   int64_t canonical_nodes(int64_t nodes) const;
   StreamingState begin(const StreamingWorld& world) const;

@@ -27,8 +27,25 @@ struct ingot::EnumNames<ingot::train::StateType> {
 };
 template <>
 struct ingot::EnumNames<ingot::train::Order> {
-  static constexpr std::pair<train::Order, const char*> names[] = {{train::Order::ingot, "ingot"},
-                                                                   {train::Order::megatron, "megatron"}};
+  static constexpr std::pair<train::Order, const char*> names[] = {
+      {train::Order::ingot, "ingot"}, {train::Order::megatron, "megatron"}, {train::Order::streaming, "streaming"}};
+};
+template <>
+struct ingot::EnumNames<ingot::data::StreamingShuffle> {
+  static constexpr std::pair<data::StreamingShuffle, const char*> names[] = {
+      {data::StreamingShuffle::py1e, "py1e"}, {data::StreamingShuffle::py1br, "py1br"},
+      {data::StreamingShuffle::py1b, "py1b"}, {data::StreamingShuffle::py1s, "py1s"},
+      {data::StreamingShuffle::py2s, "py2s"}, {data::StreamingShuffle::naive, "naive"}};
+};
+template <>
+struct ingot::EnumNames<ingot::data::StreamingPartition> {
+  static constexpr std::pair<data::StreamingPartition, const char*> names[] = {
+      {data::StreamingPartition::relaxed, "relaxed"}, {data::StreamingPartition::orig, "orig"}};
+};
+template <>
+struct ingot::EnumNames<ingot::data::StreamingSampling> {
+  static constexpr std::pair<data::StreamingSampling, const char*> names[] = {
+      {data::StreamingSampling::balanced, "balanced"}, {data::StreamingSampling::fixed, "fixed"}};
 };
 template <>
 struct ingot::EnumNames<ingot::train::Determinism> {
@@ -91,6 +108,20 @@ void describe(Visitor& v, SourceRecipe& r) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, StreamingRecipe& r) {
+  v.field("shuffle", r.shuffle, "whether epochs are shuffled");
+  v.field("shuffle_algo", r.shuffle_algo, "how");
+  v.field("shuffle_seed", r.shuffle_seed, "of the shuffle and of what is sampled", {.min = 0});
+  v.field("shuffle_block_size", r.shuffle_block_size, "samples; without: as StreamingDataset", {.min = 4});
+  v.field("num_canonical_nodes", r.num_canonical_nodes, "of the order; without: 1 (py1s, py2s: 64)",
+          {.min = 1, .max = 1'000'000});
+  v.field("partition_algo", r.partition_algo, "how samples are shared out");
+  v.field("sampling_method", r.sampling_method, "of weighted sources: other samples in each epoch, or the same");
+  v.field("sampling_granularity", r.sampling_granularity, "samples taken at once from a shard", {.min = 1});
+  v.field("epoch_size", r.epoch_size, "samples; without: those of the sources", {.min = 1});
+}
+
+template <class Visitor>
 void describe(Visitor& v, DataRecipe& r) {
   v.field("train", r.train, "what to train on: a file, or a list of {path, weight}", {.required = true});
   v.field("eval", r.eval, "held-out data, evaluated before, during and after");
@@ -99,8 +130,11 @@ void describe(Visitor& v, DataRecipe& r) {
   v.field("sequence_length", r.sequence_length, "tokens of a packed sequence", {.min = 2, .max = 1 << 22});
   v.field("packing", r.packing, "several documents in a sequence, each seeing itself only; false: one, then padding");
   v.field("too_long", r.too_long, "a chat or instruction longer than a sequence");
-  v.field("order", r.order,
-          "who decides the order of samples: Ingot, or Megatron-LM's GPT data sets (of .idx and .bin)");
+  v.field(
+      "order", r.order,
+      "who decides the order of samples: Ingot, Megatron-LM's GPT data sets (of .idx and .bin), or StreamingDataset "
+      "(of MDS folders)");
+  v.field("streaming", r.streaming, "order streaming: StreamingDataset's arguments");
   v.field("split", r.split,
           "order megatron: shares of training, validation and test, 969,30,1; validation is held out");
   v.field("seed", r.seed, "of the order");
@@ -226,6 +260,9 @@ void check(const Recipe& r, const std::string& path) {
   }
   if (r.data.train.values.empty()) fail("name a file", "data.train is empty");
   check_megatron(r.data, fail);
+  if (r.data.streaming && r.data.order != Order::streaming) {
+    fail("set data.order: streaming", "data.streaming is for StreamingDataset's order");
+  }
   if (r.optimizer.name != "adamw") {
     fail("adamw is what there is", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));
   }
@@ -265,6 +302,20 @@ void check(const Recipe& r, const std::string& path) {
 }
 
 }  // namespace
+
+data::StreamingSettings StreamingRecipe::settings() const {
+  data::StreamingSettings settings;
+  settings.shuffle = shuffle;
+  settings.algorithm = shuffle_algo;
+  settings.seed = static_cast<uint64_t>(shuffle_seed);
+  settings.block_size = shuffle_block_size;
+  settings.partition = partition_algo;
+  settings.sampling = sampling_method;
+  settings.granularity = sampling_granularity;
+  settings.canonical_nodes = num_canonical_nodes;
+  settings.epoch_size = epoch_size;
+  return settings;
+}
 
 const char* name(Precision precision) {
   for (const auto& [value, name] : EnumNames<Precision>::names) {

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "data/packing.h"
 #include "data/source.h"
+#include "data/streaming_order.h"
 #include "spec/sizes.h"
 #include "tensor/dtype.h"
 #include "train/schedule.h"
@@ -19,7 +20,7 @@ enum class InitFrom { pretrained, random };
 enum class Fp8Gradients { e4m3, e5m2 };
 enum class Precision { fp32, bf16, fp8 };  // fp8: activations bf16, the blocks' linear layers multiply in fp8
 enum class StateType { fp32, bf16 };
-enum class Order { ingot, megatron };
+enum class Order { ingot, megatron, streaming };
 enum class Determinism { fast, bitwise };
 
 struct AdapterRecipe {
@@ -36,6 +37,21 @@ struct SourceRecipe {
   static SourceRecipe from_text(const std::string& path) { return {path, {}}; }
 };
 
+// StreamingDataset's arguments, by its names.
+struct StreamingRecipe {
+  bool shuffle = false;
+  data::StreamingShuffle shuffle_algo = data::StreamingShuffle::py1e;
+  int64_t shuffle_seed = 9176;
+  std::optional<int64_t> shuffle_block_size;
+  std::optional<int64_t> num_canonical_nodes;
+  data::StreamingPartition partition_algo = data::StreamingPartition::relaxed;
+  data::StreamingSampling sampling_method = data::StreamingSampling::balanced;
+  int64_t sampling_granularity = 1;
+  std::optional<int64_t> epoch_size;
+
+  data::StreamingSettings settings() const;
+};
+
 struct DataRecipe {
   OneOrMany<SourceRecipe> train;
   OneOrMany<SourceRecipe> eval;
@@ -46,6 +62,7 @@ struct DataRecipe {
   data::TooLong too_long = data::TooLong::truncate;
   Order order = Order::ingot;
   std::string split;  // of Megatron's: shares of training, validation and test; empty: all for training
+  std::optional<StreamingRecipe> streaming;
   int64_t seed = 17;
 };
 
