@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
 wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy rouge-score)
-alone=(megatron-core==0.16.1) # what it wants besides is above
+# Without what they want besides, unless it is named: of mosaicml-streaming that is the clients of every object store.
+alone=(megatron-core==0.16.1 mosaicml-streaming==0.13.0 brotli catalogue cramjam filelock pillow python-snappy requests xxhash zstd)
 
 # The environment is made once; its list of packages is written last, so a broken one is made again.
 if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]} ${alone[*]}" ]; then
@@ -16,7 +17,7 @@ if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]} ${alone[*]}" ];
   "$environment/bin/pip" install --quiet --no-deps "${alone[@]}"
   echo "${wanted[*]} ${alone[*]}" >"$environment/wanted"
 fi
-"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy|rouge.score|megatron.core) '
+"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy|rouge.score|megatron.core|mosaicml.streaming) '
 
 tools/llamacpp.sh  # llama.cpp's converter, for check_llamacpp.py
 
