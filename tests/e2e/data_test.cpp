@@ -1,6 +1,7 @@
 // ingot data: text to a Megatron data set, what it holds, the order a recipe trains it in, and the training.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "tests/e2e/program.h"
@@ -26,13 +27,38 @@ class Data : public testing::Test {
   std::string recipe(const std::string& data, const std::string& more = "") const {
     const std::filesystem::path path = program_ / "recipe.yaml";
     write(path, "name: run\nmodel: " + model_ + "\ninit: random\nsteps: 12\nbatch: {global: 4}\nthreads: 1\nrun_dir: " +
-                    (program_ / "runs").string() + "\ndata: {order: megatron, seed: 5, sequence_length: 16, " + data +
-                    "}\n" + more);
+                    (program_ / "runs").string() + "\ndata: {order: " + order_ + ", seed: 5, sequence_length: 16, " +
+                    data + "}\n" + more);
     return path.string();
+  }
+
+  // A run that ends before its last step and goes on has the last loss of one that does not. Its log has `word`.
+  void goes_on(const std::string& path, const char* word) {
+    const auto train = [&](const std::string& name, std::vector<std::string> more) {
+      more.insert(more.begin(), {"pretrain", path, "name=" + name, "schedule.name=constant", "--quiet"});
+      const Result result = program_.run(more);
+      EXPECT_EQ(result.code, 0) << result.error;
+      EXPECT_NE(result.error.find(word), std::string::npos) << result.error;
+    };
+    train("straight", {});
+    train("part", {"steps=11"});
+    train("part", {"--resume"});
+    const auto loss = [&](const std::string& name) {
+      Json last;
+      std::istringstream events(read(program_ / ("runs/" + name + "/events.jsonl")));
+      for (std::string line; std::getline(events, line);) {
+        const Json event = Json::parse(line);
+        if (event.at("type") == "step") last = event;
+      }
+      EXPECT_EQ(last.at("step"), 12);
+      return last.at("loss");
+    };
+    EXPECT_EQ(loss("part"), loss("straight"));
   }
 
   Program program_;
   std::string model_;
+  std::string order_ = "megatron";
   int64_t tokens_ = 0;
 };
 
@@ -77,27 +103,29 @@ TEST_F(Data, IngotsOrderComesByEpoch) {
 }
 
 TEST_F(Data, ARunGoesOnInTheMiddle) {
-  const std::string path = recipe("train: " + prefix() + ", split: \"80,20\"", "checkpoint: {every: 5}\n");
-  const auto train = [&](const std::string& name, std::vector<std::string> more) {
-    more.insert(more.begin(), {"pretrain", path, "name=" + name, "schedule.name=constant", "--quiet"});
-    const Result result = program_.run(more);
-    EXPECT_EQ(result.code, 0) << result.error;
-    EXPECT_NE(result.error.find("held-out data"), std::string::npos) << result.error;
-  };
-  train("straight", {});
-  train("part", {"steps=11"});
-  train("part", {"--resume"});
-  const auto loss = [&](const std::string& name) {
-    Json last;
-    std::istringstream events(read(program_ / ("runs/" + name + "/events.jsonl")));
-    for (std::string line; std::getline(events, line);) {
-      const Json event = Json::parse(line);
-      if (event.at("type") == "step") last = event;
-    }
-    EXPECT_EQ(last.at("step"), 12);
-    return last.at("loss");
-  };
-  EXPECT_EQ(loss("part"), loss("straight"));
+  goes_on(recipe("train: " + prefix() + ", split: \"80,20\"", "checkpoint: {every: 5}\n"), "held-out data");
+}
+
+TEST_F(Data, ARunOverMdsShardsGoesOnInTheMiddle) {
+  const std::string folder = (program_ / "shards").string();
+  const Json made = program_.report({"data", "mds", (program_ / "text.jsonl").string(), "--model", model_, "--length",
+                                     "16", "--compression", "zstd", "--hashes", "xxh64", "--out", folder, "--quiet"});
+  const int64_t samples = made.at("samples");
+  EXPECT_EQ(samples, tokens_ / 16);
+  EXPECT_EQ(program_.report({"data", "inspect", folder}).at("documents"), samples);
+  order_ = "streaming";
+  const std::string path = recipe("train: " + folder + ", streaming: {shuffle: true}", "checkpoint: {every: 5}\n");
+  goes_on(path, "training data");
+  // No sample twice in an epoch of the order, of whole steps.
+  const Json epoch = program_.report({"data", "order", path, "--epoch", "0"});
+  std::vector<int64_t> seen;
+  for (const Json& step : epoch.at("steps")) {
+    for (const Json& sample : step.at("samples")) seen.push_back(sample);
+  }
+  EXPECT_EQ(std::ssize(seen), samples / 4 * 4);
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  EXPECT_EQ(std::ssize(seen), samples / 4 * 4);
 }
 
 TEST_F(Data, WhatDoesNotGoTogetherIsRefused) {
