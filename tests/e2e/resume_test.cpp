@@ -114,7 +114,8 @@ TEST_P(Resume, ASignalWritesACheckpointAndSaysSo) {
   EXPECT_EQ(checkpoints, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16", "bitwise"), [](const auto& i) { return i.param; });
+INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16", "bitwise"),
+                         [](const auto& i) { return i.param; });
 
 class Faults : public Resume {};
 INSTANTIATE_TEST_SUITE_P(Precision, Faults, testing::Values("bf16"), [](const auto& i) { return i.param; });

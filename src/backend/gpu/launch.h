@@ -34,24 +34,24 @@ inline bool in_packs(int64_t n, std::initializer_list<Tensor> tensors) {
 
 // Of one kernel's forms that for elements of `dtype`; ErrorKind::unsupported where it does not exist.
 template <class Args>
-const Kernel<Args>& choose(DType dtype, const Kernel<Args>& f32, const Kernel<Args>& bf16, const Kernel<Args>& f16) {
-  if (dtype == DType::f32) return f32;
-  if (dtype == DType::bf16) return bf16;
-  if (dtype == DType::f16 && f16.info.name != nullptr) return f16;
-  throw_error(ErrorKind::unsupported, "{} has no form for {}", f32.info.name, name(dtype));
+const Kernel<Args>& choose(DType dtype, const Kernel<Args>* f32, const Kernel<Args>* bf16, const Kernel<Args>* f16) {
+  if (dtype == DType::f32) return *f32;
+  if (dtype == DType::bf16) return *bf16;
+  if (dtype == DType::f16 && f16->info.name != nullptr) return *f16;
+  throw_error(ErrorKind::unsupported, "{} has no form for {}", f32->info.name, name(dtype));
 }
 
 template <class Args>
 const Kernel<Args>& of_type(const KernelTypes<Args>& kernels, DType dtype) {
-  return choose(dtype, kernels.f32, kernels.bf16, kernels.f16);
+  return choose(dtype, &kernels.f32, &kernels.bf16, &kernels.f16);
 }
 
 // The kernel for rows of n elements of tensors of one type; absent ones do not count.
 template <class Args>
 const Kernel<Args>& of_rows(const KernelPacks<Args>& kernels, int64_t n, std::initializer_list<Tensor> tensors) {
   const DType dtype = tensors.begin()->dtype;
-  if (!in_packs(n, tensors)) return choose(dtype, kernels.f32, kernels.bf16, kernels.f16);
-  return choose(dtype, kernels.f32_packed, kernels.bf16_packed, kernels.f16_packed);
+  if (!in_packs(n, tensors)) return choose(dtype, &kernels.f32, &kernels.bf16, &kernels.f16);
+  return choose(dtype, &kernels.f32_packed, &kernels.bf16_packed, &kernels.f16_packed);
 }
 
 }  // namespace ingot::gpu
