@@ -113,7 +113,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"determinism_unit", plan.recipe.determinism_unit},
                                      {"precision", train::name(plan.recipe.precision)}};
   if (plan.optimizer_types.fixed_sums) identity["determinism"] = "bitwise";
-  if (plan.step.fp8_gradients == Storage::fp8_e5m2) identity["fp8_gradients"] = "e5m2";
+  if (plan.step.fp8) identity["fp8_gradients"] = name(plan.step.fp8_gradients);
   if (plan.recipe.data.order == train::Order::streaming) identity["order"] = streaming_identity(plan.recipe.data);
   if (plan.lora) {
     identity["adapter"] = {{"rank", plan.lora->rank},

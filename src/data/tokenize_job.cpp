@@ -130,7 +130,14 @@ class Notes {
 };
 
 std::vector<int32_t> ids_of(const Document& document, const TokenizeJob& job, const text::Tokenizer& tokenizer) {
-  if (document.format == Format::tokens) return tokenize(document, tokenizer, nullptr).ids;
+  if (document.format == Format::tokens) {
+    const std::vector<uint8_t>& counted = document.counted;
+    if (!counted.empty() && std::find(counted.begin() + 1, counted.end(), 0) != counted.end()) {
+      throw_hint(ErrorKind::unsupported, "use such data in a recipe as it is",
+                 "only a part of the tokens counts in the loss, and a Megatron data set cannot say which");
+    }
+    return tokenize(document, tokenizer, nullptr).ids;
+  }
   std::vector<int32_t> ids = encode_start(document.text, tokenizer);
   if (job.end_of_document) ids.push_back(*tokenizer.eos_id());
   return ids;

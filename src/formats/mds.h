@@ -1,6 +1,6 @@
 // MDS shards (MosaicML Streaming, version 2): index.json and what it names, read and written to the byte.
 // Format: its documentation and files; the writer's files are those of StreamingDataset's own writer for the same
-// samples (compressed ones as far as the versions of the compressors are the same, gz but for the time in it).
+// samples (compressed ones as far as the versions of the compressors are the same, gz but for its header).
 #pragma once
 
 #include <cstddef>

@@ -64,8 +64,9 @@ fs::path cut(fs::path tokens, uint64_t bytes) {
   {
     const FileWriter writer(tokens, WriteMode::resume);  // nobody else is writing
     if (writer.offset() < bytes) {
-      throw_hint(ErrorKind::corrupt, "remove it, and begin again", "{}: has {} bytes of the {} that were written",
-                 partial.string(), writer.offset(), bytes);
+      throw_hint(ErrorKind::corrupt,
+                 "remove it and what else its job left (.lengths.partial, .progress), and begin again",
+                 "{}: has {} bytes of the {} that were written", partial.string(), writer.offset(), bytes);
     }
   }
   std::error_code error;

@@ -31,7 +31,7 @@ FaultFinder::FaultFinder(Device& device, const spec::ModelSpec& model, const Wei
   }
   for (const TrainedTensor& t : trained.tensors()) {
     know(t.weight.data, t.weight.bytes(), t.name, false);
-    know(t.gradient.data, t.gradient.bytes(), t.name, true);
+    if (!t.sum) know(t.gradient.data, t.gradient.bytes(), t.name, true);  // else all share its memory
     if (t.tied_gradient) know(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
   }
 }

@@ -112,13 +112,14 @@ void describe(Visitor& v, StreamingRecipe& r) {
   v.field("shuffle", r.shuffle, "whether epochs are shuffled");
   v.field("shuffle_algo", r.shuffle_algo, "how");
   v.field("shuffle_seed", r.shuffle_seed, "of the shuffle and of what is sampled", {.min = 0});
-  v.field("shuffle_block_size", r.shuffle_block_size, "samples; without: as StreamingDataset", {.min = 4});
+  v.field("shuffle_block_size", r.shuffle_block_size, "samples; without: as StreamingDataset",
+          {.min = 4, .max = 1'000'000'000'000});
   v.field("num_canonical_nodes", r.num_canonical_nodes, "of the order; without: 1 (py1s, py2s: 64)",
           {.min = 1, .max = 1'000'000});
   v.field("partition_algo", r.partition_algo, "how samples are shared out");
   v.field("sampling_method", r.sampling_method, "of weighted sources: other samples in each epoch, or the same");
   v.field("sampling_granularity", r.sampling_granularity, "samples taken at once from a shard", {.min = 1});
-  v.field("epoch_size", r.epoch_size, "samples; without: those of the sources", {.min = 1});
+  v.field("epoch_size", r.epoch_size, "samples; without: those of the sources", {.min = 1, .max = 1'000'000'000});
 }
 
 template <class Visitor>

@@ -47,8 +47,8 @@ void Fp32Sink::close(int trainable, int64_t, int use) {
   (use == 0 ? touched_ : tied_touched_)[static_cast<size_t>(trainable)] = true;
 }
 
-FixedSink::FixedSink(Trained& trained, ops::Context& context, int64_t units)
-    : StepSink(trained), context_(context), bits_(ops::fixed_sum_bits(2 * units)) {}  // a tied embedding has two uses
+FixedSink::FixedSink(Trained& trained, ops::Context& context, int64_t contributions)
+    : StepSink(trained), context_(context), bits_(ops::fixed_sum_bits(contributions)) {}
 
 size_t FixedSink::bytes(int64_t n) { return ops::add_fixed_bytes(n); }
 

@@ -47,8 +47,8 @@ class Fp32Sink : public StepSink {
 // computes them. A step with a contribution out of its tensor's range has gradients that are NaN.
 class FixedSink : public StepSink {
  public:
-  // Of steps of `units` units. The context outlives the sink.
-  FixedSink(Trained& trained, ops::Context& context, int64_t units);
+  // Of steps with at most so many contributions to a tensor. The context outlives the sink.
+  FixedSink(Trained& trained, ops::Context& context, int64_t contributions);
 
   // Bytes of scratch for tensors of at most n elements.
   static size_t bytes(int64_t n);

@@ -43,6 +43,12 @@ int64_t most_elements(const spec::ModelSpec& model, int64_t tokens) {
   return most;
 }
 
+// Of a unit to a tensor: the head's come in pieces of the loss, and a tied embedding's look-up brings one more.
+int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings) {
+  const int64_t piece = spec::loss_chunk(model.vocab);
+  return (settings.unit * settings.sequence_length + piece - 1) / piece + 1;
+}
+
 // At most a low-rank pair for every parameter is trained.
 int64_t most_trained(const spec::ModelSpec& model) { return 2 * static_cast<int64_t>(spec::parameters(model).size()); }
 
@@ -72,7 +78,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
       settings_(settings),
       context_{device, registry, scratch_, &threads} {
   if (trained.ranges()) {
-    sink_ = std::make_unique<FixedSink>(trained, context_, settings.units);
+    sink_ = std::make_unique<FixedSink>(trained, context_, settings.units * contributions(model.spec(), settings));
   } else {
     sink_ = std::make_unique<Fp32Sink>(trained);
   }
@@ -138,6 +144,10 @@ void Step::accumulate(StepResult& result, int64_t step, std::span<const data::Pa
                       std::span<const int64_t> samples) {
   if (sequences.empty() || static_cast<int64_t>(sequences.size()) % settings_.unit != 0) {
     throw_error(ErrorKind::internal, "{} sequences are not whole units of {}", sequences.size(), settings_.unit);
+  }
+  if (trained_.ranges() && static_cast<int64_t>(sequences.size()) > settings_.units * settings_.unit) {
+    throw_error(ErrorKind::internal, "{} sequences, and fixed sums have room for {} units", sequences.size(),
+                settings_.units);
   }
   for (const data::PackedSequence& sequence : sequences) {
     result.tokens += static_cast<int64_t>(sequence.ids.size());

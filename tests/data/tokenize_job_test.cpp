@@ -47,6 +47,12 @@ class TokenizeJobTest : public testing::Test {
   TokenizeJob job_;
 };
 
+// Rows of tokens that say what counts in the loss: a Megatron data set could not.
+TEST_F(TokenizeJobTest, MasksAreRefused) {
+  job_.inputs = {std::filesystem::path(INGOT_TEST_DATA) / "formats/npy/govreport.npy"};
+  refused(ErrorKind::unsupported, "counts in the loss");
+}
+
 TEST_F(TokenizeJobTest, ADocumentIsASequenceThatEnds) {
   const TokenizeTotals totals = run();
   EXPECT_TRUE(totals.finished);

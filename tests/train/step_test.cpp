@@ -96,6 +96,12 @@ TEST(FixedStep, IsBegunAgainWithLargerRanges) {
             std::vector(expected.trained->ranges().as<int32_t>(), expected.trained->ranges().as<int32_t>() + 4));
 }
 
+TEST(FixedStep, MoreUnitsThanItHasRoomForAreRefused) {
+  SmallRun run = fixed_run(false, std::nullopt, 2, 1);
+  EXPECT_THROW(run.run(1, 1e-2, run.sequences(7)), Error);
+  EXPECT_FALSE(run.run(1, 1e-2, run.sequences(6)).skipped);
+}
+
 TEST(FixedStep, AContributionThatIsNotFiniteSkipsTheStepAndKeepsItsRange) {
   SmallRun run = fixed_run(false, std::nullopt, 1, 1);
   const std::vector<data::PackedSequence> batch = run.sequences(6);

@@ -122,11 +122,12 @@ std::vector<OpCase> fixed_sum_cases() {
     cases.push_back(add_case(131, 3, 20, accumulate));
     for (const double special : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN(), 16.0, 15.9375}) {
       cases.push_back(add_case(131, 4, 40, accumulate, special));
+      cases.push_back(add_case(131, 130, 40, accumulate, special));
     }
   }
   for (const int64_t n : {0, 1, 131, 5000}) cases.push_back(convert_case(n, 4, 51, 15.9));
   cases.push_back(convert_case(131, 4, 51, 16));
-  cases.push_back(convert_case(131, 4, 51, infinity));
+  for (const int32_t range : {4, 130}) cases.push_back(convert_case(131, range, 51, infinity));
   cases.push_back(convert_case(131, -88, 62, 1e-30));
   cases.push_back(convert_case(131, 20, 57, 0));
   cases.push_back(ranges_case());

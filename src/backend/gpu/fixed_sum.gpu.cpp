@@ -59,6 +59,9 @@ GPU_FN float magnitude(float x) {  // infinity for NaN
 // The least e with |x| < 2^e; -126 for subnormal numbers.
 GPU_FN int exponent_of(float x) { return static_cast<int>(magnitude_bits(x) >> 23) - 126; }
 
+// Finite and below 2^range in magnitude.
+GPU_FN bool in_range(float x, int range) { return magnitude_bits(x) < 0x7f800000U && exponent_of(x) <= range; }
+
 // x * 2^power, to nearest, ties to even, by whole numbers alone; |x| * 2^power is below 2^62.
 GPU_FN int64_t fixed_point(float x, int power) {
   const uint32_t bits = magnitude_bits(x);
@@ -89,7 +92,7 @@ GPU_FN void add(const AddFixedArgs& a) {
     const float x = a.x[at];
     const float size = magnitude(x);
     largest = size > largest ? size : largest;
-    const int64_t value = exponent_of(x) <= range ? fixed_point(x, a.bits - range) : 0;
+    const int64_t value = in_range(x, range) ? fixed_point(x, a.bits - range) : 0;
     a.sum[at] = a.accumulate ? a.sum[at] + value : value;
   }
   largest = block_max<256>(largest, room.of_warps);
@@ -108,7 +111,7 @@ GPU_FN void to_float(const FixedToFloatArgs& a) {
   const int64_t at = first_element<1>();
   if (at >= a.n) return;
   const int range = *a.range;
-  if (exponent_of(*a.largest) > range) {
+  if (!in_range(*a.largest, range)) {
     a.y[at] = not_a_number();
     return;
   }
