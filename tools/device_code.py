@@ -37,7 +37,10 @@ TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950", "gfx1100")
 FIELDS = ("registers", "scalars", "spills", "scratch", "shared", "threads", "matrix")
 MATRIX = {"gfx9": r"^v_mfma_", "gfx11": r"^v_wmma_"}
 # Kernels of instructions that only some targets have (backend/gpu/mma8.h); on the others they are empty and not launched.
-ONLY_ON = {kernel: {"sm_90", "sm_100", "gfx942", "gfx950"} for kernel in ("linear_fp8", "linear_fp8_backward_input")}
+ONLY_ON = {
+    kernel: {"sm_90", "sm_100", "gfx942", "gfx950"}
+    for kernel in ("linear_fp8", "linear_fp8_backward_input", "linear_fp8_backward_input_e5m2")
+}
 # An instruction has 16 bytes from sm_80 to sm_100 and its operation in the lowest 9 bits: those that nvdisasm 13.1 shows
 # as HMMA, IMMA, DMMA, HGMMA, IGMMA and QGMMA.
 NVIDIA_MATRIX = {0x03C, 0x037, 0x03F, 0x1F0, 0x1F1, 0x1F3}
