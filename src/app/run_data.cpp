@@ -167,10 +167,10 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
     data.order = std::make_unique<data::Sampler>(data.train->num_sequences(), static_cast<uint64_t>(r.data.seed),
                                                  r.batch.global);
   }
+  tell(log, "training data", *data.train);
   if (has_eval && !data.eval) {
     data.eval = std::make_unique<data::Dataset>(read_documents(r, r.data.eval, text, threads));
   }
-  tell(log, "training data", *data.train);
   if (data.eval) tell(log, "held-out data", *data.eval);
   return data;
 }
