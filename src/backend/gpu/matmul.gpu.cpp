@@ -463,10 +463,11 @@ void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
   start(*form.tile_64, 64, 64);
 }
 
+// Of empty operands, which may be null, nothing is read, but places are counted from their addresses.
 TileArgs tile_args(const MatrixProduct& p) {
   return {.c = p.c,
-          .a = p.a,
-          .b = p.b,
+          .a = p.k > 0 ? p.a : p.c,
+          .b = p.k > 0 ? p.b : p.c,
           .m = p.m,
           .n = p.n,
           .k = p.k,
