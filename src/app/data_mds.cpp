@@ -1,7 +1,6 @@
 // ingot data mds: texts or tokens into a folder of MDS shards (MosaicML Streaming).
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -130,9 +129,7 @@ std::string place(const data::DocumentReader& reader, const data::Document& docu
 // MDS shards of tokens have no place for what does not count in the loss.
 void check(const data::DocumentReader& reader, const data::Document& document) {
   const bool is_text = document.format == data::Format::text;
-  const std::vector<uint8_t>& counted = document.counted;
-  const bool all = counted.empty() || std::find(counted.begin() + 1, counted.end(), 0) == counted.end();
-  if (all && (is_text || document.format == data::Format::tokens)) return;
+  if (!counts_in_part(document) && (is_text || document.format == data::Format::tokens)) return;
   throw_hint(ErrorKind::unsupported, "use such data in a recipe as it is",
              "{}: of a document of format {} only a part counts in the loss, and shards have no place for which",
              place(reader, document), data::name(document.format));

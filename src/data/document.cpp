@@ -226,6 +226,11 @@ void normalise_messages(Json& messages) {
   }
 }
 
+bool counts_in_part(const Document& document) {
+  const std::vector<uint8_t>& counted = document.counted;
+  return !counted.empty() && std::find(counted.begin() + 1, counted.end(), 0) != counted.end();
+}
+
 Document parse_record(std::string_view json, Format& format) {
   const Json record = parse_json_object(json);
   Document document;

@@ -38,6 +38,9 @@ struct Document {
   int64_t line = 0;              // in its file, from 1 (tokens: row); 0 for a whole file of plain text
 };
 
+// Whether only a part of a document of tokens counts in the loss. Its first token is predicted by nothing.
+bool counts_in_part(const Document& document);
+
 // Reads one JSON object. `format` automatic is replaced by what the record is; otherwise the record must be of it.
 // A chat has at least one assistant message; content given as a list of text parts is joined, null becomes "", and the
 // arguments of a tool call that are a text of JSON, as OpenAI writes them, become the object that templates expect.

@@ -1,9 +1,9 @@
 // Documents of an MDS folder (formats/mds.h), a sample each.
 //
-//   tokens   its column "tokens": `bytes` that are int64 numbers, as llm-foundry writes them, or an `ndarray` of
-//   integers
-//            of one dimension. Everything counts, and it may be cut anywhere
-//   text     its column "text" of encoding `str`
+// - tokens: its column "tokens", `bytes` that are int64 numbers, as llm-foundry writes them, or an `ndarray` of
+// integers
+//   of one dimension. Everything counts, and it may be cut anywhere.
+// - text: its column "text" of encoding `str`.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 #include "data/megatron_order.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -10,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/numpy_random.h"
+#include "base/numpy_sum.h"
 
 namespace ingot::data {
 
@@ -18,23 +18,6 @@ namespace {
 constexpr int64_t extra = 1;          // token that samples share
 constexpr double most_of_one = 0.80;  // a last epoch of which less is wanted is shuffled apart
 constexpr int64_t most_counted = std::numeric_limits<uint32_t>::max() - 2;
-
-// As numpy.sum of doubles: eight sums side by side from eight numbers on, halves from 128 on.
-double numpy_sum(std::span<const double> values) {
-  constexpr size_t lanes = 8, block = 128;
-  if (values.size() < lanes) return std::accumulate(values.begin(), values.end(), 0.0);
-  if (values.size() > block) {
-    const size_t half = values.size() / 2 / lanes * lanes;
-    return numpy_sum(values.first(half)) + numpy_sum(values.subspan(half));
-  }
-  std::array<double, lanes> sums{};
-  size_t done = 0;
-  for (; done + lanes <= values.size(); done += lanes) {
-    for (size_t lane = 0; lane < lanes; ++lane) sums[lane] += values[done + lane];
-  }
-  const double total = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-  return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(done), values.end(), total);
-}
 
 // The range, as often as there are epochs, shuffled as a whole.
 void add_epochs(std::vector<int32_t>& documents, SequenceRange range, int64_t epochs, NumpyRandomState& random) {

@@ -6,27 +6,13 @@
 
 #include "base/error.h"
 #include "base/numpy_random.h"
+#include "base/numpy_sum.h"
 
 namespace ingot::data {
 
 namespace {
 
 constexpr double most_samples = 4294967296.0;  // of an epoch
-
-// In the order in which NumPy adds an array up: the digits of a proportion depend on it.
-double numpy_sum(std::span<const double> values) {
-  if (values.size() < 8) return std::accumulate(values.begin(), values.end(), 0.0);
-  if (values.size() > 128) {
-    const size_t half = values.size() / 2 - values.size() / 2 % 8;
-    return numpy_sum(values.first(half)) + numpy_sum(values.subspan(half));
-  }
-  std::array<double, 8> lanes{};
-  const size_t whole = values.size() - values.size() % 8;
-  for (size_t i = 0; i < whole; ++i) lanes[i % 8] += values[i];
-  double sum = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-  for (size_t i = whole; i < values.size(); ++i) sum += values[i];
-  return sum;
-}
 
 void check(std::span<const StreamingStream> streams) {
   if (streams.empty()) throw_error(ErrorKind::usage, "no stream is given");

@@ -1,9 +1,8 @@
 // Documents that were tokenized elsewhere: the rows of a .npy file.
 //
-//   an array of integers      [n]: one document; [r, n]: a document a row. Everything counts, and it may be cut
-//   anywhere an array of objects       a document an item: a list or an array of integers, in which everything counts,
-//   or a dict
-//                             of such under the keys below
+// - An array of integers: [n], one document; [r, n], a document a row. Everything counts, and it may be cut anywhere.
+// - An array of objects: a document an item, a list or an array of integers, in which everything counts, or a dict of
+//   such under these keys:
 //
 //   input_ids                 the tokens
 //   labels                    Hugging Face's: the token itself where predicting it counts, -100 where it does not

@@ -27,12 +27,6 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t documents_at_once = 1024;
 constexpr double note_every = 20;  // seconds
 
-fs::path with_suffix(const fs::path& prefix, const char* suffix) {
-  fs::path path = prefix;
-  path += suffix;
-  return path;
-}
-
 // Its bytes survive a power cut from here on.
 void sync_file(const fs::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -67,9 +61,9 @@ struct Note {
 class Notes {
  public:
   Notes(const fs::path& prefix, Json identity)
-      : prefix_(prefix), path_(with_suffix(prefix, ".progress")), identity_(std::move(identity)) {
+      : prefix_(prefix), path_(formats::with_suffix(prefix, ".progress")), identity_(std::move(identity)) {
     read();
-    lengths_.emplace(with_suffix(prefix_, ".lengths"), WriteMode::resume);
+    lengths_.emplace(formats::with_suffix(prefix_, ".lengths"), WriteMode::resume);
   }
 
   const Note& found() const { return found_; }
@@ -93,7 +87,7 @@ class Notes {
 
  private:
   void read() {
-    const fs::path lengths = with_suffix(prefix_, ".lengths.partial");
+    const fs::path lengths = formats::with_suffix(prefix_, ".lengths.partial");
     if (!fs::exists(path_)) {
       fs::remove(lengths);  // of a process that was killed before its first note
       return;
@@ -131,8 +125,7 @@ class Notes {
 
 std::vector<int32_t> ids_of(const Document& document, const TokenizeJob& job, const text::Tokenizer& tokenizer) {
   if (document.format == Format::tokens) {
-    const std::vector<uint8_t>& counted = document.counted;
-    if (!counted.empty() && std::find(counted.begin() + 1, counted.end(), 0) != counted.end()) {
+    if (counts_in_part(document)) {
       throw_hint(ErrorKind::unsupported, "use such data in a recipe as it is",
                  "only a part of the tokens counts in the loss, and a Megatron data set cannot say which");
     }
@@ -241,7 +234,7 @@ TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tok
                               FunctionRef<bool(const TokenizeTotals&)> go_on) {
   if (job.inputs.empty()) throw_error(ErrorKind::usage, "no file to tokenize is given");
   for (const char* suffix : {".idx", ".bin"}) {
-    const fs::path path = with_suffix(job.prefix, suffix);
+    const fs::path path = formats::with_suffix(job.prefix, suffix);
     if (fs::exists(path)) {
       throw_hint(ErrorKind::usage, "remove it, or write somewhere else", "{}: is there already", path.string());
     }

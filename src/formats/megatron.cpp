@@ -37,12 +37,6 @@ std::string_view as_text(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(T)};
 }
 
-fs::path with_suffix(const fs::path& prefix, const char* suffix) {
-  fs::path path = prefix;
-  path += suffix;
-  return path;
-}
-
 // Calls `action` with a value of the type that `dtype` names.
 template <class Action>
 void visit(MegatronDtype dtype, Action action) {
@@ -82,6 +76,12 @@ uint64_t sum(const std::vector<int32_t>& lengths) {
 }
 
 }  // namespace
+
+fs::path with_suffix(const fs::path& prefix, const char* suffix) {
+  fs::path path = prefix;
+  path += suffix;
+  return path;
+}
 
 const char* name(MegatronDtype dtype) {
   static constexpr std::array names = {"uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"};

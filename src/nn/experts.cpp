@@ -93,13 +93,11 @@ void for_experts(Pass& pass, const Groups& groups, Fn fn) {
 // An expert that no token chose has a gradient of zero.
 void no_gradient(Pass& pass, const Linear& linear) {
   const auto zero = [&](int trainable) {
-    if (trainable < 0) return;
     GradientSink& sink = pass.training->sink;
-    const GradientSink::Slot slot = sink.open(trainable, 0, 0);
-    if (!slot.accumulate) {
-      const std::vector<std::byte> zeros(slot.out.bytes());
-      pass.ops.device.copy_from_host(slot.out.data, zeros.data(), zeros.size());
-    }
+    if (trainable < 0 || sink.has(trainable)) return;
+    const Tensor out = sink.open(trainable, 0, 0).out;
+    const std::vector<std::byte> zeros(out.bytes());
+    pass.ops.device.copy_from_host(out.data, zeros.data(), zeros.size());
     sink.close(trainable, 0, 0);
   };
   zero(linear.weight_trainable);

@@ -17,6 +17,9 @@ class GradientSink {
 
   virtual ~GradientSink() = default;
 
+  // Whether the step has brought a contribution to `trainable` so far.
+  virtual bool has(int trainable) const = 0;
+
   // Where the contribution of unit `unit` (of the micro-batch) to trained parameter `trainable` goes. One slot is open
   // at a time. `use` tells apart the uses of a parameter that has two: 1 for the look-up of an embedding that is also
   // the head, 0 for everything else. Contributions of one use come in the order of the units; those of two uses

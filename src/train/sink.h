@@ -14,6 +14,7 @@ class StepSink : public nn::GradientSink {
 
   // Before the first unit of a step: the next contribution to each tensor is assigned.
   virtual void begin_step();
+  bool has(int trainable) const override { return touched_[static_cast<size_t>(trainable)]; }
   // After the last unit.
   virtual void end_step(ops::Context& context) = 0;
   // Whether every tensor got a contribution since begin_step. One that did not holds an old gradient.

@@ -60,6 +60,7 @@ class MapSink : public GradientSink {
     return {tensors_.at(trainable), order_[trainable].size() > 1};
   }
   void close(int, int64_t, int) override {}
+  bool has(int trainable) const override { return order_.contains(trainable); }
   const std::vector<int64_t>& units(int trainable) { return order_[trainable]; }
 
  private:

@@ -57,6 +57,7 @@ class Sums : public GradientSink {
     return {tensors_[place], again};
   }
   void close(int, int64_t, int) override {}
+  bool has(int trainable) const override { return seen_[static_cast<size_t>(trainable)]; }
 
  private:
   std::vector<Tensor> tensors_;

@@ -6,15 +6,9 @@
 #include "infer/engine.h"
 #include "tensor/tolerance.h"
 #include "tests/parity/golden.h"
-#include "tests/sanitized.h"
 
 namespace ingot::parity {
 namespace {
-
-struct Subject {
-  std::string model;
-  std::string device;
-};
 
 class Fp16 : public testing::TestWithParam<Subject> {};
 
@@ -31,21 +25,7 @@ TEST_P(Fp16, ErrsByItsRounding) {
   EXPECT_GT(found, 0);
 }
 
-std::vector<Subject> subjects() {
-  std::vector<Subject> all;
-  for (const std::string& model : golden_models()) {
-    all.push_back({model, "cpu"});
-    if (sanitized) continue;  // many times as slow; the op table covers every kernel
-    for (const char* device : {"sim32", "sim64"}) all.push_back({model, device});
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, Fp16, testing::ValuesIn(subjects()), [](const auto& info) {
-  std::string name = info.param.device + "_" + info.param.model;
-  std::ranges::replace(name, '/', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, Fp16, testing::ValuesIn(golden_subjects()), name_of);
 
 // Ten likeliest tokens, one after another, from a cache in fp16.
 std::vector<int32_t> greedy(const std::string& model, const std::string& device, Storage weights) {

@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
+#include "tests/sanitized.h"
 
 namespace ingot::parity {
 
@@ -37,6 +38,22 @@ std::vector<std::string> golden_models() {
 }
 
 std::filesystem::path golden_folder(const std::string& model) { return golden_root() / model; }
+
+std::vector<Subject> golden_subjects() {
+  std::vector<Subject> all;
+  for (const std::string& model : golden_models()) {
+    all.push_back({model, "cpu"});
+    if (sanitized) continue;
+    for (const char* device : {"sim32", "sim64"}) all.push_back({model, device});
+  }
+  return all;
+}
+
+std::string name_of(const testing::TestParamInfo<Subject>& info) {
+  std::string name = info.param.device + "_" + info.param.model;
+  std::ranges::replace(name, '/', '_');
+  return name;
+}
 
 std::vector<float> floats(const formats::SafetensorsFile& file, const std::string& name) {
   const formats::TensorEntry& entry = file.at(name);

@@ -1,6 +1,8 @@
 // What the parity tests share: a golden folder opened (tools/reference/make_model_golden.py), a model run on it.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -23,6 +25,15 @@ namespace ingot::parity {
 // set (fresh ones, tools/reference/check_models.py).
 std::vector<std::string> golden_models();
 std::filesystem::path golden_folder(const std::string& model);
+
+// Each of them on the CPU and, but under a sanitizer (where they are many times as slow, and the op table covers every
+// kernel), on the simulated GPUs: what a test is instantiated for.
+struct Subject {
+  std::string model;
+  std::string device;
+};
+std::vector<Subject> golden_subjects();
+std::string name_of(const testing::TestParamInfo<Subject>& info);  // "sim32_llama_a"
 
 // A tensor of a golden file as floats, from F32 or BF16.
 std::vector<float> floats(const formats::SafetensorsFile& file, const std::string& name);

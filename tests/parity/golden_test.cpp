@@ -9,15 +9,9 @@
 
 #include "base/file.h"
 #include "tensor/tolerance.h"
-#include "tests/sanitized.h"
 
 namespace ingot::parity {
 namespace {
-
-struct Subject {
-  std::string model;
-  std::string device;
-};
 
 class Golden : public testing::TestWithParam<Subject> {
  protected:
@@ -123,21 +117,7 @@ TEST_P(Golden, Bf16IsAsGoodAsTransformers) {
   EXPECT_GT(ours, 0);
 }
 
-std::vector<Subject> subjects() {
-  std::vector<Subject> all;
-  for (const std::string& model : golden_models()) {
-    all.push_back({model, "cpu"});
-    if (sanitized) continue;  // many times as slow; the op table covers every kernel
-    for (const char* device : {"sim32", "sim64"}) all.push_back({model, device});
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(subjects()), [](const auto& info) {
-  std::string name = info.param.device + "_" + info.param.model;
-  std::ranges::replace(name, '/', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(golden_subjects()), name_of);
 
 // What a step computes does not depend on the micro-batch, on recomputing or on threads: bit for bit.
 TEST(Invariance, MicroBatchRecomputeThreads) {
