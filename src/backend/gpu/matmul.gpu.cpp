@@ -13,20 +13,11 @@
 
 namespace ingot::gpu {
 
-// c [m, n] (+)= op(a) op(b). The leading dimensions are elements between rows as stored.
-struct TileArgs {
-  void* c;
-  const void* a;
-  const void* b;
-  int64_t m, n, k;
-  int64_t lda, ldb, ldc;
-  int blocks_m, blocks_n;
-  Stored stored_b;          // of the kernels that decode b
-  bool across_a, across_b;  // of the kernels of any layout: stored [k, m], and [k, n]
-  bool packed_a, packed_b;  // rows as stored may be read 16 bytes at a time
-  bool packed_c;            // rows of c may be stored four elements at a time
-  bool c_f32;               // else as a and b
-  bool accumulate;
+struct TileArgs : MatrixProduct {
+  int blocks_m = 0, blocks_n = 0;
+  Stored stored_b = Stored::bf16;           // of the kernels that decode b
+  bool packed_a = false, packed_b = false;  // rows as stored may be read 16 bytes at a time
+  bool packed_c = false;                    // rows of c may be stored four elements at a time
 };
 
 }  // namespace ingot::gpu
@@ -312,8 +303,8 @@ GPU_FN void multiply(const TileArgs& a) {
   const BlockPlace place = block_place(a);
   const int64_t first_row = place.row * rows;
   const int64_t first_column = place.column * columns;
-  A from_a(Operand{a.a, a.lda, first_row, a.m, a.k, a.across_a, a.packed_a, Stored::bf16});
-  B from_b(Operand{a.b, a.ldb, first_column, a.n, a.k, a.across_b, a.packed_b, a.stored_b});
+  A from_a(Operand{a.a, a.lda, first_row, a.m, a.k, a.transpose_a, a.packed_a, Stored::bf16});
+  B from_b(Operand{a.b, a.ldb, first_column, a.n, a.k, !a.transpose_b, a.packed_b, a.stored_b});
 
   AsyncCopies<(copied > 0 ? copied : 1)> copies[stages - 1];
   const auto begin = [&](int64_t step) {
@@ -363,7 +354,8 @@ GPU_FN void multiply(const TileArgs& a) {
     const int64_t r = first_row + row;
     const int64_t c = first_column + column;
     const auto put = [&](int64_t column_of, const auto& some) {
-      if (r < a.m && column_of < a.n) put_floats<T>(a.c, a.c_f32, r * a.ldc + column_of, some, a.accumulate);
+      if (r < a.m && column_of < a.n)
+        put_floats<T>(a.c, a.out == DType::f32, r * a.ldc + column_of, some, a.accumulate);
     };
     if (a.packed_c) {
       put(c, values);
@@ -463,24 +455,13 @@ void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
   start(*form.tile_64, 64, 64);
 }
 
-// Of empty operands, which may be null, nothing is read, but places are counted from their addresses.
 TileArgs tile_args(const MatrixProduct& p) {
-  return {.c = p.c,
-          .a = p.k > 0 ? p.a : p.c,
-          .b = p.k > 0 ? p.b : p.c,
-          .m = p.m,
-          .n = p.n,
-          .k = p.k,
-          .lda = p.lda,
-          .ldb = p.ldb,
-          .ldc = p.ldc,
-          .across_a = p.transpose_a,
-          .across_b = !p.transpose_b,
-          .packed_a = aligned(p.a) && p.lda % 8 == 0,
-          .packed_b = aligned(p.b) && p.ldb % 8 == 0,
-          .packed_c = aligned(p.c) && p.n % 4 == 0 && p.ldc % 4 == 0,
-          .c_f32 = p.out == DType::f32,
-          .accumulate = p.accumulate};
+  TileArgs args{p};
+  if (p.k == 0) args.a = args.b = p.c;  // empty and maybe null: nothing is read, but places are counted from there
+  args.packed_a = aligned(p.a) && p.lda % 8 == 0;
+  args.packed_b = aligned(p.b) && p.ldb % 8 == 0;
+  args.packed_c = aligned(p.c) && p.n % 4 == 0 && p.ldc % 4 == 0;
+  return args;
 }
 
 void multiply(ops::Context& context, const MatrixProduct& p) {

@@ -5,24 +5,7 @@
 
 #include "backend/gpu/number.h"
 
-namespace ingot::gpu {
-
-// c [m, n] (+)= op(a) op(b). The leading dimensions are elements between rows as stored.
-struct GemmArgs {
-  void* c;
-  const void* a;
-  const void* b;
-  int64_t m, n, k;
-  int64_t lda, ldb, ldc;
-  bool transpose_a;  // a is stored [k, m]
-  bool transpose_b;  // b is stored [n, k]
-  bool c_f32;        // else bf16
-  bool accumulate;
-};
-
-}  // namespace ingot::gpu
-
-GPU_KERNEL(gemm_f32, GemmArgs, 256)
+GPU_KERNEL(gemm_f32, MatrixProduct, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -36,7 +19,7 @@ struct Tiles {
   float b[depth][tile + 1];
 };
 
-GPU_FN void multiply(const GemmArgs& a) {
+GPU_FN void multiply(const MatrixProduct& a) {
   GPU_SHARED(Tiles, shared);
   const int64_t first_row = static_cast<int64_t>(block_index()) * tile;
   const int64_t first_column = static_cast<int64_t>(block_index_y()) * tile;
@@ -76,14 +59,14 @@ GPU_FN void multiply(const GemmArgs& a) {
     for (int j = 0; j < 4; ++j) {
       const int64_t r = first_row + row + 16 * i;
       const int64_t c = first_column + column + 16 * j;
-      if (r < a.m && c < a.n) put_floats<Bf16, 1>(a.c, a.c_f32, r * a.ldc + c, {sums[i][j]}, a.accumulate);
+      if (r < a.m && c < a.n) put_floats<Bf16, 1>(a.c, a.out == DType::f32, r * a.ldc + c, {sums[i][j]}, a.accumulate);
     }
   }
 }
 
 }  // namespace
 
-GPU_KERNEL_BODY(gemm_f32, GemmArgs) { multiply(a); }
+GPU_KERNEL_BODY(gemm_f32, MatrixProduct) { multiply(a); }
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -94,20 +77,7 @@ GPU_KERNEL_BODY(gemm_f32, GemmArgs) { multiply(a); }
 namespace ingot::gpu {
 
 void multiply_f32(ops::Context& context, const MatrixProduct& p) {
-  const GemmArgs args{.c = p.c,
-                      .a = p.a,
-                      .b = p.b,
-                      .m = p.m,
-                      .n = p.n,
-                      .k = p.k,
-                      .lda = p.lda,
-                      .ldb = p.ldb,
-                      .ldc = p.ldc,
-                      .transpose_a = p.transpose_a,
-                      .transpose_b = p.transpose_b,
-                      .c_f32 = p.out == DType::f32,
-                      .accumulate = p.accumulate};
-  launch(context, gemm_f32, {blocks_of(p.m, 64), blocks_of(p.n, 64)}, args);
+  launch(context, gemm_f32, {blocks_of(p.m, 64), blocks_of(p.n, 64)}, p);
 }
 
 }  // namespace ingot::gpu
