@@ -84,7 +84,7 @@ constexpr const char* h200 = R"({"deviceName": "NVIDIA H200", "cudaDeviceId": 0,
 // tools/cudnn_graphs.sh runs this with the real library and without a driver.
 TEST(CudnnGraphs, AreAcceptedForHopperByTheLibraryThatIsThere) {
   const LibraryFacts facts = facts_of_cudnn();
-  const Library driver({"libcuda.so.1"}, {});  // the library's engines are linked to it
+  const SharedLibrary driver({"libcuda.so.1"}, {});  // the library's engines are linked to it
   const auto library = open_cudnn_for(h200);
   for (const int64_t d : {64, 80, 128, 256}) {
     for (const int64_t window : {0, 4096}) {

@@ -39,7 +39,7 @@ struct LtResult {
 
 template <class Algorithm>
 struct LtFunctions {
-  LtFunctions(const Library& library, const std::string& prefix) {
+  LtFunctions(const SharedLibrary& library, const std::string& prefix) {
     const auto bind = [&](auto*& function, const char* name) { library.bind(function, (prefix + name).c_str()); };
     bind(Create, "Create");
     bind(Destroy, "Destroy");
@@ -86,7 +86,7 @@ struct LtPreference {
 
 // `Vendor` has: Algorithm; name, prefix, names(); f32, bf16, f16, compute_f32, transposed, not_transposed, transpose_a,
 // transpose_b (attributes of a product), max_workspace (of a preference) and the vendor's own `preferences`; a
-// constructor from Library with
+// constructor from SharedLibrary with
 //   bool whole_sums(algorithm): whether it adds every sum in one piece;
 //   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes);
 //   std::string version(LtFunctions): empty when it takes a device to tell.
@@ -95,7 +95,7 @@ class BlasLt : public MatmulLibrary {
  public:
   using Algorithm = typename Vendor::Algorithm;
 
-  explicit BlasLt(std::unique_ptr<Library> library)
+  explicit BlasLt(std::unique_ptr<SharedLibrary> library)
       : library_(std::move(library)), lt_(*library_, Vendor::prefix), vendor_(*library_) {
     check(lt_.Create(&handle_), "a handle");
   }
@@ -275,7 +275,7 @@ class BlasLt : public MatmulLibrary {
     return plans_.emplace(key, std::move(made)).first->second;
   }
 
-  std::unique_ptr<Library> library_;
+  std::unique_ptr<SharedLibrary> library_;
   LtFunctions<Algorithm> lt_;
   Vendor vendor_;
   LtHandle handle_ = nullptr;
@@ -297,7 +297,7 @@ class AbsentMatmulLibrary : public MatmulLibrary {
 template <class Vendor>
 std::unique_ptr<MatmulLibrary> open_blas_lt() {
   std::unique_ptr<MatmulLibrary> opened;
-  const std::string reason = try_libraries(Vendor::names(), [&](std::unique_ptr<Library> library) {
+  const std::string reason = try_libraries(Vendor::names(), [&](std::unique_ptr<SharedLibrary> library) {
     opened = std::make_unique<BlasLt<Vendor>>(std::move(library));
   });
   if (opened == nullptr) opened = std::make_unique<AbsentMatmulLibrary>(reason);
@@ -308,7 +308,7 @@ template <class Vendor>
 LibraryFacts facts_of_blas_lt() {
   LibraryFacts facts;
   facts.name = Vendor::name;
-  facts.reason = try_libraries(Vendor::names(), [&](std::unique_ptr<Library> library) {
+  facts.reason = try_libraries(Vendor::names(), [&](std::unique_ptr<SharedLibrary> library) {
     const LtFunctions<typename Vendor::Algorithm> lt(*library, Vendor::prefix);
     facts.version = Vendor(*library).version(lt);
     facts.path = library->path();

@@ -26,7 +26,7 @@ struct CublasLt {
     return {"INGOT_CUBLASLT_LIBRARY", {"libcublasLt.so.13", "libcublasLt.so.12"}, nvidia_folders};
   }
 
-  explicit CublasLt(const Library& library) {
+  explicit CublasLt(const SharedLibrary& library) {
     library.bind(get_version, "cublasLtGetVersion");
     library.bind(check_algorithm, "cublasLtMatmulAlgoCheck");
     library.bind(configuration, "cublasLtMatmulAlgoConfigGetAttribute");

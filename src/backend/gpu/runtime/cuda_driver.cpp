@@ -10,7 +10,7 @@ constexpr int max_dynamic_shared = 8;  // CUfunction_attribute
 
 class CudaDriver : public ModuleDriver {
  public:
-  explicit CudaDriver(std::unique_ptr<Library> library) : ModuleDriver("CUDA", std::move(library)) {
+  explicit CudaDriver(std::unique_ptr<SharedLibrary> library) : ModuleDriver("CUDA", std::move(library)) {
     bind(api_.Init, "cuInit");
     bind(api_.GetVersion, "cuDriverGetVersion");
     bind(api_.GetDeviceCount, "cuDeviceGetCount");

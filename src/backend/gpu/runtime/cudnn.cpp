@@ -33,7 +33,7 @@ enum Uid : int64_t { q = 1, k, v, out, lse, offsets, lengths, scale, hidden, far
 class Cudnn : public AttentionLibrary {
  public:
   // Without a workspace for devices that are described alone.
-  Cudnn(std::unique_ptr<Library> library, void* workspace, const std::string& device_json)
+  Cudnn(std::unique_ptr<SharedLibrary> library, void* workspace, const std::string& device_json)
       : library_(std::move(library)), functions_(*library_), workspace_(workspace) {
     if (functions_.GetVersion() < least_version) {
       throw_error(ErrorKind::unavailable, "{} is version {}; fused attention takes {} or later", library_->path(),
@@ -288,7 +288,7 @@ class Cudnn : public AttentionLibrary {
     made.behind.push_back(std::move(graph.graph));
   }
 
-  std::unique_ptr<Library> library_;
+  std::unique_ptr<SharedLibrary> library_;
   Functions functions_;
   void* workspace_;
   void* handle_ = nullptr;
@@ -311,7 +311,7 @@ LibraryNames names() { return {"INGOT_CUDNN_LIBRARY", {"libcudnn.so.9"}, nvidia_
 
 std::unique_ptr<AttentionLibrary> open(void* workspace, const std::string& device_json) {
   std::unique_ptr<AttentionLibrary> opened;
-  const std::string reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {
+  const std::string reason = try_libraries(names(), [&](std::unique_ptr<SharedLibrary> library) {
     opened = std::make_unique<Cudnn>(std::move(library), workspace, device_json);
   });
   if (opened == nullptr) opened = std::make_unique<AbsentAttentionLibrary>(reason);
@@ -326,7 +326,7 @@ std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json)
 LibraryFacts facts_of_cudnn() {
   LibraryFacts facts;
   facts.name = "cuDNN";
-  facts.reason = try_libraries(names(), [&](std::unique_ptr<Library> library) {
+  facts.reason = try_libraries(names(), [&](std::unique_ptr<SharedLibrary> library) {
     const Functions functions(*library);
     facts.version = version_text(functions.GetVersion());
     if (functions.GetVersion() < least_version) {

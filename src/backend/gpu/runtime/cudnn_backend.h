@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "backend/gpu/runtime/library.h"
+#include "base/shared_library.h"
 
 namespace ingot::gpu::cudnn {
 
 using Status = int;  // 0: done
 
 struct Functions {
-  explicit Functions(const Library& library) {
+  explicit Functions(const SharedLibrary& library) {
     library.bind(GetVersion, "cudnnGetVersion");
     library.bind(GetLastErrorString, "cudnnGetLastErrorString");
     library.bind(Create, "cudnnCreate");

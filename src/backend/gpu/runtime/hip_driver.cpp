@@ -6,7 +6,7 @@ namespace {
 
 class HipDriver : public ModuleDriver {
  public:
-  explicit HipDriver(std::unique_ptr<Library> library) : ModuleDriver("HIP", std::move(library)) {
+  explicit HipDriver(std::unique_ptr<SharedLibrary> library) : ModuleDriver("HIP", std::move(library)) {
     bind(api_.Init, "hipInit");
     bind(api_.GetVersion, "hipRuntimeGetVersion");
     bind(api_.GetDeviceCount, "hipGetDeviceCount");

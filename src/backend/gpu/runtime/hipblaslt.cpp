@@ -32,7 +32,7 @@ struct HipblasLt {
     return {"INGOT_HIPBLASLT_LIBRARY", {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"}, amd_folders};
   }
 
-  explicit HipblasLt(const Library& library) {
+  explicit HipblasLt(const SharedLibrary& library) {
     library.bind(get_version, "hipblasLtGetVersion");
     library.bind(is_supported, is_supported_name);
   }

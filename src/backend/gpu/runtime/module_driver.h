@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/gpu/runtime/driver.h"
-#include "backend/gpu/runtime/library.h"
+#include "base/shared_library.h"
 #include "base/error.h"
 
 namespace ingot::gpu {
@@ -170,7 +170,7 @@ class ModuleDriver : public Driver {
   };
 
   // The constructor of the vendor's binds all of `api_`. `name`: as errors begin.
-  ModuleDriver(std::string name, std::unique_ptr<Library> library)
+  ModuleDriver(std::string name, std::unique_ptr<SharedLibrary> library)
       : library_(std::move(library)), name_(std::move(name)) {}
 
   template <class Function>
@@ -207,7 +207,7 @@ class ModuleDriver : public Driver {
   static constexpr unsigned without_times = 2;  // CU_EVENT_DISABLE_TIMING, hipEventDisableTiming
   static constexpr int recorded_by_thread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, hipStreamCaptureModeThreadLocal
 
-  std::unique_ptr<Library> library_;
+  std::unique_ptr<SharedLibrary> library_;
   std::string name_;
 };
 
@@ -218,7 +218,7 @@ FoundDriver find_driver(const char* variable, std::vector<std::string> names, st
     names = {named};
     folders = {};
   }
-  auto library = std::make_unique<Library>(names, folders);
+  auto library = std::make_unique<SharedLibrary>(names, folders);
   if (!*library) return {nullptr, library->reason()};
   try {
     auto driver = std::make_unique<Found>(std::move(library));

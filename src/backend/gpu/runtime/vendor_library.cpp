@@ -6,14 +6,14 @@
 
 namespace ingot::gpu {
 
-std::string try_libraries(const LibraryNames& names, const std::function<void(std::unique_ptr<Library>)>& use) {
+std::string try_libraries(const LibraryNames& names, const std::function<void(std::unique_ptr<SharedLibrary>)>& use) {
   const char* named = std::getenv(names.variable);
   const std::vector<std::string> files = named != nullptr ? std::vector<std::string>{named} : names.names;
   const std::vector<std::string> folders = named != nullptr ? std::vector<std::string>{} : names.folders();
   std::string absent;
   std::string refused;
   for (const std::string& file : files) {
-    auto library = std::make_unique<Library>(std::vector<std::string>{file}, folders);
+    auto library = std::make_unique<SharedLibrary>(std::vector<std::string>{file}, folders);
     if (!*library) {
       if (absent.empty()) absent = library->reason();
       continue;

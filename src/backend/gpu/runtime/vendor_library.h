@@ -25,6 +25,6 @@ struct LibraryNames {
 
 // Tries the files in order until `use` takes one, which it refuses by an Error. The reason why none was taken, that of
 // the newest library that was there, or empty.
-std::string try_libraries(const LibraryNames& names, const std::function<void(std::unique_ptr<Library>)>& use);
+std::string try_libraries(const LibraryNames& names, const std::function<void(std::unique_ptr<SharedLibrary>)>& use);
 
 }  // namespace ingot::gpu

@@ -4,16 +4,16 @@
 #include <string>
 #include <vector>
 
-namespace ingot::gpu {
+namespace ingot {
 
-class Library {
+class SharedLibrary {
  public:
   // Opens the first of `names` that can be opened: plain names as the dynamic linker finds them, then in each of
   // `folders`. `reason` says why none could when the library is empty.
-  Library(const std::vector<std::string>& names, const std::vector<std::string>& folders);
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-  ~Library();
+  SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders);
+  SharedLibrary(const SharedLibrary&) = delete;
+  SharedLibrary& operator=(const SharedLibrary&) = delete;
+  ~SharedLibrary();
 
   explicit operator bool() const { return handle_ != nullptr; }
   const std::string& path() const { return path_; }
@@ -37,4 +37,4 @@ class Library {
   std::string reason_;
 };
 
-}  // namespace ingot::gpu
+}  // namespace ingot

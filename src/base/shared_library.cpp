@@ -1,13 +1,13 @@
-#include "backend/gpu/runtime/library.h"
+#include "base/shared_library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 
-namespace ingot::gpu {
+namespace ingot {
 
-Library::Library(const std::vector<std::string>& names, const std::vector<std::string>& folders) {
+SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders) {
   std::vector<std::string> places = names;
   for (const std::string& folder : folders) {
     for (const std::string& name : names) places.push_back(fmt::format("{}/{}", folder, name));
@@ -26,14 +26,14 @@ Library::Library(const std::vector<std::string>& names, const std::vector<std::s
   }
 }
 
-Library::~Library() {
+SharedLibrary::~SharedLibrary() {
   if (handle_ != nullptr) dlclose(handle_);
 }
 
-void* Library::address(const char* name) const {
+void* SharedLibrary::address(const char* name) const {
   void* found = dlsym(handle_, name);
   if (found == nullptr) throw_error(ErrorKind::unavailable, "{} has no function {}", path_, name);
   return found;
 }
 
-}  // namespace ingot::gpu
+}  // namespace ingot
