@@ -1,0 +1,21 @@
+#include "comm/grid.h"
+
+namespace ingot::comm {
+
+Grid make_grid(const Group& world, const Extents& extents) {
+  const auto [dp, pp, tp] = extents;
+  if (dp < 1 || pp < 1 || tp < 1 || int64_t{dp} * pp * tp != world.size()) {
+    throw_hint(ErrorKind::usage, "start as many ranks as the parallel layout has places",
+               "dp {} x pp {} x tp {} is not the number of ranks, {}", dp, pp, tp, world.size());
+  }
+  const int tp_rank = world.rank() % tp;
+  const int dp_rank = world.rank() / tp % dp;
+  const int pp_rank = world.rank() / tp / dp;
+  const auto along = [&](int extent, int color, int key, const char* name) {
+    return extent == 1 ? Group() : world.split(color, key, name);  // the same branch on every rank
+  };
+  return {world, along(dp, pp_rank * tp + tp_rank, dp_rank, "dp"), along(pp, dp_rank * tp + tp_rank, pp_rank, "pp"),
+          along(tp, pp_rank * dp + dp_rank, tp_rank, "tp")};
+}
+
+}  // namespace ingot::comm

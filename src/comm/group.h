@@ -1,0 +1,109 @@
+// A group of ranks that work together, passed as a value. A group of one does nothing: what is asked for is there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "comm/channel.h"
+
+namespace ingot::comm {
+
+template <class T>
+constexpr Number number_of() {
+  if constexpr (std::is_same_v<T, int32_t>) {
+    return Number::i32;
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return Number::i64;
+  } else if constexpr (std::is_same_v<T, float>) {
+    return Number::f32;
+  } else {
+    static_assert(std::is_same_v<T, double>, "numbers are int32_t, int64_t, float or double");
+    return Number::f64;
+  }
+}
+
+// What was begun and may go on while something else is done; its memory is not touched until it was waited for.
+class Operation {
+ public:
+  Operation() = default;  // of a group of one: done
+  explicit Operation(Channel::Begun begun) : begun_(std::move(begun)) {}
+  void wait() {
+    if (begun_ != nullptr) std::exchange(begun_, nullptr)->wait();
+  }
+
+ private:
+  Channel::Begun begun_;
+};
+
+// The contracts are Channel's (comm/channel.h).
+class Group {
+ public:
+  Group() = default;  // of one
+  // Shared because a group is a value, and those who have it end in any order.
+  explicit Group(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+
+  int rank() const { return channel_ ? channel_->rank() : 0; }
+  int size() const { return channel_ ? channel_->size() : 1; }
+
+  template <class T>
+  Operation begin_all_reduce(std::span<T> values, Combine combine) const {
+    return alone() ? Operation()
+                   : Operation(channel_->all_reduce(values.data(), values.size(), number_of<T>(), combine));
+  }
+  template <class T>
+  void all_reduce(std::span<T> values, Combine combine) const {
+    begin_all_reduce(values, combine).wait();
+  }
+  // Of one value.
+  template <class T>
+  T all_sum(T value) const {
+    all_reduce(std::span(&value, 1), Combine::sum);
+    return value;
+  }
+  template <class T>
+  T all_max(T value) const {
+    all_reduce(std::span(&value, 1), Combine::max);
+    return value;
+  }
+  template <class T>
+  Operation begin_reduce_scatter(std::span<T> own, std::span<const T> all, std::span<const size_t> counts,
+                                 Combine combine) const {
+    if (alone()) return keep(std::as_writable_bytes(own), std::as_bytes(all));
+    return Operation(channel_->reduce_scatter(own.data(), all.data(), counts, number_of<T>(), combine));
+  }
+  Operation begin_all_gather(std::span<std::byte> all, std::span<const std::byte> own,
+                             std::span<const size_t> bytes) const {
+    return alone() ? keep(all, own) : Operation(channel_->all_gather(all.data(), own.data(), bytes));
+  }
+  Operation begin_broadcast(std::span<std::byte> data, int root) const {
+    return alone() ? Operation() : Operation(channel_->broadcast(data.data(), data.size(), root));
+  }
+  // ErrorKind::internal in a group of one: there is nobody to send to.
+  Operation begin_send(std::span<const std::byte> data, int to) const;
+  Operation begin_receive(std::span<std::byte> data, int from) const;
+  void barrier() const {
+    if (!alone()) channel_->barrier()->wait();
+  }
+
+  // Every rank's text, by rank.
+  std::vector<std::string> gather(const std::string& text) const;
+  // A group for each color, its ranks in the order of (key, rank here).
+  Group split(int color, int key, const std::string& name) const;
+  void fail(const Error& why) const noexcept {
+    if (!alone()) channel_->fail(why);
+  }
+
+ private:
+  bool alone() const { return channel_ == nullptr || channel_->size() == 1; }
+  static Operation keep(std::span<std::byte> to, std::span<const std::byte> from);
+
+  std::shared_ptr<Channel> channel_;
+};
+
+}  // namespace ingot::comm

@@ -1,0 +1,516 @@
+#include "comm/in_process.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/mutex.h"
+#include "comm/combine.h"
+
+namespace ingot::comm {
+
+namespace {
+
+// What a collective operation is; equal on all ranks.
+struct Call {
+  enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast, barrier, split };
+  Kind kind;
+  std::vector<size_t> sections;  // by rank, of reduce_scatter in elements, of all_gather in bytes; else one of all
+  Number number = Number::i32;
+  Combine combine = Combine::sum;
+  int root = 0;
+
+  friend bool operator==(const Call&, const Call&) = default;
+  const char* name() const {
+    constexpr std::array names{"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "split"};
+    return names[static_cast<size_t>(kind)];
+  }
+  size_t total() const {
+    size_t sum = 0;
+    for (const size_t section : sections) sum += section;
+    return sum;
+  }
+};
+
+struct Memory {
+  std::byte* out = nullptr;
+  const std::byte* in = nullptr;
+};
+
+// A collective operation that some ranks have come to. When all have, its work is cut into shares, and whoever waits
+// does those that nobody has begun: a rank that is busy elsewhere holds up nobody.
+struct Collective {
+  Call call;
+  std::vector<std::optional<Memory>> memory;  // by rank
+  size_t come = 0;
+  size_t shares = 1;
+  size_t next = 0;    // the first share that nobody has begun
+  size_t active = 0;  // shares being done
+  size_t done = 0;
+  size_t left = 0;        // ranks that need it no more
+  bool given_up = false;  // by a rank that left before all had come
+
+  bool ready() const { return come == memory.size() && !given_up; }
+  bool finished() const { return ready() && done == shares; }
+};
+
+using Message = std::vector<std::byte>;
+
+// Ranks of one group.
+struct Team {
+  std::string name;
+  std::vector<uint64_t> next;                                   // by rank: the number of its next collective operation
+  std::map<uint64_t, Collective> collectives;                   // by number: those that are not over
+  std::map<std::pair<int, int>, std::deque<Message>> messages;  // by (from, to)
+  std::map<std::pair<uint64_t, int>, std::shared_ptr<Team>> parts;  // by (number of the split, color)
+};
+
+struct Failure {
+  int rank;  // of the world
+  Error error;
+};
+
+// All that the ranks share. One lock: what is long is done outside it.
+struct State {
+  std::optional<Failure> failure;
+  int running = 0;
+};
+
+struct World {
+  explicit World(double timeout_s) : timeout_s(timeout_s) {}
+  const double timeout_s;
+  Guarded<State> state;  // guards teams too
+
+  void fail(int rank, const Error& error) {
+    {
+      auto held = state.lock();
+      if (!held->failure) held->failure = {rank, error};
+    }
+    state.notify_all();
+  }
+};
+
+[[noreturn]] void throw_failure(const Failure& failure) {
+  throw Error(failure.error.kind(), fmt::format("rank {} failed: {}", failure.rank, failure.error.message()),
+              failure.error.hint());
+}
+
+// Elements [lo, hi) of what is reduced, a block at a time, so that blocks of all ranks fit in a cache.
+bool reduce(const Collective& c, size_t lo, size_t hi) {
+  constexpr size_t block = 2048;
+  alignas(64) std::array<std::byte, block * sizeof(int64_t)> sum;
+  const size_t width = size_of(c.call.number);
+  bool fits = true;
+  for (size_t begin = lo; begin < hi; begin += block) {
+    const size_t count = std::min(block, hi - begin);
+    std::memcpy(sum.data(), c.memory[0]->in + begin * width, count * width);
+    for (size_t rank = 1; rank < c.memory.size(); ++rank) {
+      fits &= combine(sum.data(), c.memory[rank]->in + begin * width, count, c.call.number, c.call.combine);
+    }
+    if (c.call.kind == Call::Kind::all_reduce) {
+      for (const auto& memory : c.memory) std::memcpy(memory->out + begin * width, sum.data(), count * width);
+      continue;
+    }
+    size_t section = 0;
+    for (size_t rank = 0; rank < c.memory.size(); ++rank) {
+      const size_t from = std::max(begin, section);
+      const size_t to = std::min(begin + count, section + c.call.sections[rank]);
+      if (from < to) {
+        std::memcpy(c.memory[rank]->out + (from - section) * width, sum.data() + (from - begin) * width,
+                    (to - from) * width);
+      }
+      section += c.call.sections[rank];
+    }
+  }
+  return fits;
+}
+
+// Bytes [lo, hi) of what all ranks get.
+void copy(const Collective& c, size_t lo, size_t hi) {
+  size_t section = 0;
+  for (size_t s = 0; s < c.call.sections.size(); ++s) {
+    const bool gather = c.call.kind == Call::Kind::all_gather;
+    const std::byte* source = c.memory[gather ? s : static_cast<size_t>(c.call.root)]->in;
+    const size_t from = std::max(lo, section);
+    const size_t to = std::min(hi, section + c.call.sections[s]);
+    for (const auto& memory : c.memory) {
+      if (from < to && memory->out + from != source + (from - section)) {
+        std::memcpy(memory->out + from, source + (from - section), to - from);
+      }
+    }
+    section += c.call.sections[s];
+  }
+}
+
+// False when an integer sum did not fit.
+bool work(const Collective& c, size_t share) {
+  const size_t total = c.call.total();
+  const size_t lo = total * share / c.shares;
+  const size_t hi = total * (share + 1) / c.shares;
+  switch (c.call.kind) {
+    case Call::Kind::all_reduce:
+    case Call::Kind::reduce_scatter: return reduce(c, lo, hi);
+    case Call::Kind::all_gather:
+    case Call::Kind::broadcast: copy(c, lo, hi); return true;
+    case Call::Kind::barrier:
+    case Call::Kind::split: return true;
+  }
+  return true;
+}
+
+// One rank's view of a team.
+struct Member {
+  std::shared_ptr<World> world;
+  std::shared_ptr<Team> team;
+  std::vector<int> world_ranks;  // of the team's ranks
+  int rank;
+
+  size_t size() const { return world_ranks.size(); }
+  int world_rank() const { return world_ranks[static_cast<size_t>(rank)]; }
+};
+
+// Waits until `ready(state)` or a failure; a failure, also that of time, is thrown.
+template <class Ready, class Missing>
+void wait_until(const Member& member, Ready ready, Missing missing) {
+  World& world = *member.world;
+  std::optional<Error> late;
+  {
+    auto held = world.state.lock();
+    const bool come = held.wait_for(world.timeout_s, [&](State& state) { return state.failure || ready(); });
+    if (held->failure) throw_failure(*held->failure);
+    if (come) return;
+    late.emplace(ErrorKind::unavailable,
+                 fmt::format("rank {} of '{}' has waited {} s for {}", member.rank, member.team->name, world.timeout_s,
+                             missing()),
+                 "a rank hangs or is far behind; look at what it does, or allow more time (parallel.timeout_s)");
+  }
+  world.fail(member.world_rank(), *late);
+  throw Error(*late);
+}
+
+class CollectiveOperation : public Channel::Operation {
+ public:
+  CollectiveOperation(const Member& member, const Call& call, Memory memory) : member_(member) {
+    std::optional<Error> fault;
+    {
+      auto held = member.world->state.lock();
+      if (held->failure) throw_failure(*held->failure);
+      Team& team = *member.team;
+      number_ = team.next[static_cast<size_t>(member.rank)]++;
+      Collective& c = team.collectives[number_];
+      if (c.memory.empty()) {
+        c.call = call;
+        c.memory.resize(member.size());
+        c.shares = call.total() < size_t{16} << 10 ? 1 : member.size();
+      }
+      if (c.call != call) {
+        fault.emplace(ErrorKind::internal,
+                      fmt::format("operation {} of '{}' is {} of {} for rank {} and {} of {} for others", number_,
+                                  team.name, call.name(), call.total(), member.rank, c.call.name(), c.call.total()));
+      } else {
+        c.memory[static_cast<size_t>(member.rank)] = memory;
+        ++c.come;
+        collective_ = &c;
+      }
+    }
+    if (fault) {
+      member.world->fail(member.world_rank(), *fault);
+      throw Error(*fault);
+    }
+    member.world->state.notify_all();
+  }
+
+  CollectiveOperation(const CollectiveOperation&) = delete;
+  CollectiveOperation& operator=(const CollectiveOperation&) = delete;
+
+  // Others must find this rank's memory neither before all have come nor after this returns.
+  ~CollectiveOperation() override {
+    if (collective_ == nullptr) return;
+    auto held = member_.world->state.lock();
+    if (collective_->come < member_.size()) collective_->given_up = true;
+    if (collective_->ready()) collective_->next = collective_->shares;  // what was not begun never will be
+    held.wait([&](State&) { return collective_->active == 0; });
+    leave();
+  }
+
+  void wait() override {
+    if (collective_ == nullptr) return;
+    Collective& c = *collective_;
+    wait_until(member_, [&] { return c.ready(); }, [&] { return missing(); });
+    for (std::optional<size_t> share = begin_share(); share; share = begin_share()) {
+      const bool fits = work(c, *share);
+      {
+        auto held = member_.world->state.lock();
+        --c.active;
+        ++c.done;
+      }
+      if (!fits) {
+        member_.world->fail(member_.world_rank(),
+                            Error(ErrorKind::internal, fmt::format("a sum of {} integers over {} ranks does not fit",
+                                                                   c.call.total(), member_.size())));
+      }
+      member_.world->state.notify_all();
+    }
+    wait_until(member_, [&] { return c.finished(); }, [&] { return std::string("another rank's share of the work"); });
+    auto held = member_.world->state.lock();
+    leave();
+  }
+
+ private:
+  std::optional<size_t> begin_share() {
+    auto held = member_.world->state.lock();
+    if (held->failure || collective_->next == collective_->shares) return std::nullopt;
+    ++collective_->active;
+    return collective_->next++;
+  }
+
+  std::string missing() const {
+    std::string ranks;
+    for (size_t rank = 0; rank < member_.size(); ++rank) {
+      if (!collective_->memory[rank]) ranks += fmt::format("{}rank {}", ranks.empty() ? "" : ", ", rank);
+    }
+    return fmt::format("{} to come to operation {}, {} of {}", ranks, number_, collective_->call.name(),
+                       collective_->call.total());
+  }
+
+  void leave() {  // under the lock
+    if (++collective_->left == member_.size()) member_.team->collectives.erase(number_);
+    collective_ = nullptr;
+  }
+
+  Member member_;
+  uint64_t number_ = 0;
+  Collective* collective_ = nullptr;
+};
+
+class ReceiveOperation : public Channel::Operation {
+ public:
+  ReceiveOperation(const Member& member, void* data, size_t bytes, int from)
+      : member_(member), data_(data), bytes_(bytes), from_(from) {}
+
+  void wait() override {
+    if (over_) return;
+    over_ = true;
+    auto& messages = member_.team->messages;
+    std::deque<Message>* queue = nullptr;
+    {
+      auto held = member_.world->state.lock();
+      queue = &messages[{from_, member_.rank}];  // a map's elements stay where they are
+    }
+    wait_until(
+        member_, [&] { return !queue->empty(); },
+        [&] { return fmt::format("a message of {} bytes from rank {}", bytes_, from_); });
+    Message message;
+    {
+      auto held = member_.world->state.lock();
+      message = std::move(queue->front());
+      queue->pop_front();
+    }
+    if (message.size() != bytes_) {
+      throw_error(ErrorKind::internal, "rank {} of '{}' got {} bytes from rank {} and takes {}", member_.rank,
+                  member_.team->name, message.size(), from_, bytes_);
+    }
+    std::copy(message.begin(), message.end(), static_cast<std::byte*>(data_));
+  }
+
+ private:
+  Member member_;
+  void* data_;
+  size_t bytes_;
+  int from_;
+  bool over_ = false;
+};
+
+// Sent when it was begun: the message has a copy.
+class SentOperation : public Channel::Operation {
+ public:
+  void wait() override {}
+};
+
+class InProcessChannel : public Channel {
+ public:
+  explicit InProcessChannel(Member member) : member_(std::move(member)) {}
+
+  int rank() const override { return member_.rank; }
+  int size() const override { return static_cast<int>(member_.size()); }
+
+  Begun all_reduce(void* data, size_t count, Number number, Combine combine) override {
+    return begin({Call::Kind::all_reduce, {count}, number, combine}, data, data);
+  }
+  Begun reduce_scatter(void* own, const void* all, std::span<const size_t> counts, Number number,
+                       Combine combine) override {
+    return begin({Call::Kind::reduce_scatter, sections(counts), number, combine}, own, all);
+  }
+  Begun all_gather(void* all, const void* own, std::span<const size_t> bytes) override {
+    return begin({Call::Kind::all_gather, sections(bytes)}, all, own);
+  }
+  Begun broadcast(void* data, size_t bytes, int root) override {
+    Call call{Call::Kind::broadcast, {bytes}};
+    call.root = peer(root);
+    return begin(call, data, data);
+  }
+  Begun send(const void* data, size_t bytes, int to) override {
+    const auto* begin = static_cast<const std::byte*>(data);
+    {
+      auto held = member_.world->state.lock();
+      if (held->failure) throw_failure(*held->failure);
+      member_.team->messages[{member_.rank, peer(to)}].emplace_back(begin, begin + bytes);
+    }
+    member_.world->state.notify_all();
+    return std::make_unique<SentOperation>();
+  }
+  Begun receive(void* data, size_t bytes, int from) override {
+    return std::make_unique<ReceiveOperation>(member_, data, bytes, peer(from));
+  }
+  Begun barrier() override { return begin({Call::Kind::barrier, {0}}, nullptr, nullptr); }
+
+  std::unique_ptr<Channel> split(int color, int key, const std::string& name) override {
+    struct Place {
+      int color, key, rank;
+    };
+    std::vector<Place> places(member_.size());
+    const Place own{color, key, member_.rank};
+    all_gather(places.data(), &own, std::vector<size_t>(member_.size(), sizeof own))->wait();
+    std::erase_if(places, [&](const Place& place) { return place.color != color; });
+    std::sort(places.begin(), places.end(),
+              [](const Place& a, const Place& b) { return std::pair(a.key, a.rank) < std::pair(b.key, b.rank); });
+    Member part{member_.world, nullptr, {}, 0};
+    for (const Place& place : places) {
+      if (place.rank == member_.rank) part.rank = static_cast<int>(part.world_ranks.size());
+      part.world_ranks.push_back(member_.world_ranks[static_cast<size_t>(place.rank)]);
+    }
+    {
+      auto held = member_.world->state.lock();
+      Team& team = *member_.team;
+      std::shared_ptr<Team>& shared = team.parts[{team.next[static_cast<size_t>(member_.rank)], color}];
+      if (shared == nullptr) {
+        shared = std::make_shared<Team>();
+        shared->name = name;
+        shared->next.resize(part.size());
+      }
+      part.team = shared;
+    }
+    return std::make_unique<InProcessChannel>(std::move(part));
+  }
+
+  void fail(const Error& why) noexcept override { member_.world->fail(member_.world_rank(), why); }
+
+ private:
+  Begun begin(const Call& call, void* out, const void* in) {
+    return std::make_unique<CollectiveOperation>(
+        member_, call, Memory{static_cast<std::byte*>(out), static_cast<const std::byte*>(in)});
+  }
+  std::vector<size_t> sections(std::span<const size_t> counts) const {
+    if (counts.size() != member_.size()) {
+      throw_error(ErrorKind::internal, "{} sections for {} ranks", counts.size(), member_.size());
+    }
+    return {counts.begin(), counts.end()};
+  }
+  int peer(int rank) const {
+    if (rank < 0 || rank >= size()) throw_error(ErrorKind::internal, "rank {} of {} ranks", rank, size());
+    return rank;
+  }
+
+  Member member_;
+};
+
+// Of the exception that is being handled.
+Error error_of_exception() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& exception) {
+    return {ErrorKind::internal, exception.what()};
+  } catch (...) {
+    return {ErrorKind::internal, "an exception of no known type"};
+  }
+}
+
+// Threads inherit the mask.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+void run_in_process(const InProcess& settings, FunctionRef<void(const Group&)> body) {
+  if (settings.ranks < 1) throw_error(ErrorKind::usage, "{} ranks cannot run; at least 1 can", settings.ranks);
+  if (settings.ranks == 1) return body(Group());
+  const auto world = std::make_shared<World>(settings.timeout_s);
+  const auto team = std::make_shared<Team>();
+  team->name = "world";
+  team->next.resize(static_cast<size_t>(settings.ranks));
+  std::vector<int> ranks;
+  for (int rank = 0; rank < settings.ranks; ++rank) ranks.push_back(rank);
+
+  const auto run_rank = [&](int rank) {
+    try {
+      body(Group(std::make_shared<InProcessChannel>(Member{world, team, ranks, rank})));
+    } catch (...) {
+      world->fail(rank, error_of_exception());
+    }
+    {
+      auto held = world->state.lock();
+      --held->running;
+    }
+    world->state.notify_all();
+  };
+  std::vector<std::thread> threads;
+  {
+    const BlockedSignals blocked;
+    for (const int rank : ranks) {
+      {
+        auto held = world->state.lock();
+        ++held->running;
+      }
+      try {
+        threads.emplace_back(run_rank, rank);
+      } catch (const std::exception& refused) {
+        {
+          auto held = world->state.lock();
+          --held->running;
+        }
+        world->fail(rank, Error(ErrorKind::resource, fmt::format("the system refuses a thread: {}", refused.what())));
+        break;
+      }
+    }
+  }
+  {
+    auto held = world->state.lock();
+    held.wait([](const State& state) { return state.running == 0 || state.failure; });
+    const auto ended = [](const State& state) { return state.running == 0; };
+    if (!held.wait_for(settings.timeout_s, ended) && settings.stuck) {
+      const Error error = held->failure->error;
+      const int rank = held->failure->rank;
+      settings.stuck(Error(error.kind(), fmt::format("rank {}: {}", rank, error.message()), error.hint()));
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  auto held = world->state.lock();
+  if (!held->failure) return;
+  const Failure& failure = *held->failure;
+  throw Error(failure.error.kind(), fmt::format("rank {}: {}", failure.rank, failure.error.message()),
+              failure.error.hint());
+}
+
+}  // namespace ingot::comm

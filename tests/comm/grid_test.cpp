@@ -1,0 +1,59 @@
+#include "comm/grid.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "comm/in_process.h"
+
+namespace ingot::comm {
+namespace {
+
+TEST(Group, OfOneDoesNothing) {
+  const Group group;
+  EXPECT_EQ(group.rank(), 0);
+  EXPECT_EQ(group.size(), 1);
+  EXPECT_EQ(group.all_sum(3.5), 3.5);
+  const std::vector<float> all = {1, 2};
+  std::vector<float> own(2);
+  group.begin_reduce_scatter<float>(own, all, std::vector<size_t>{2}, Combine::sum).wait();
+  EXPECT_EQ(own, all);
+  EXPECT_EQ(group.gather("here"), std::vector<std::string>{"here"});
+  EXPECT_EQ(group.split(1, 2, "part").size(), 1);
+  group.barrier();
+  std::byte one{};
+  EXPECT_THROW(group.begin_send({&one, 1}, 0), Error);
+  EXPECT_THROW(group.begin_receive({&one, 1}, 0), Error);
+}
+
+TEST(Grid, GroupsByPlace) {
+  run_in_process({.ranks = 12}, [](const Group& world) {
+    const Grid grid = make_grid(world, {.dp = 3, .pp = 2, .tp = 2});
+    EXPECT_EQ(grid.world.size(), 12);
+    EXPECT_EQ(grid.dp.size(), 3);
+    EXPECT_EQ(grid.pp.size(), 2);
+    EXPECT_EQ(grid.tp.size(), 2);
+    EXPECT_EQ((grid.pp.rank() * 3 + grid.dp.rank()) * 2 + grid.tp.rank(), world.rank());
+    // Those of a group differ in their place along it and in nothing else.
+    EXPECT_EQ(grid.tp.all_sum<int64_t>(world.rank()), 2 * (world.rank() - grid.tp.rank()) + 1);
+    EXPECT_EQ(grid.dp.all_sum<int64_t>(world.rank()), 3 * (world.rank() - 2 * grid.dp.rank()) + 6);
+    EXPECT_EQ(grid.pp.all_sum<int64_t>(world.rank()), 2 * (world.rank() - 6 * grid.pp.rank()) + 6);
+  });
+}
+
+TEST(Grid, LayoutsOfOneAxisAndOfAnotherSize) {
+  run_in_process({.ranks = 3}, [](const Group& world) {
+    const Grid grid = make_grid(world, {.dp = 3});
+    EXPECT_EQ(grid.dp.rank(), world.rank());
+    EXPECT_EQ(grid.tp.size(), 1);
+    try {
+      make_grid(world, {.dp = 2, .tp = 2});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      EXPECT_EQ(error.message(), "dp 2 x pp 1 x tp 2 is not the number of ranks, 3");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ingot::comm
