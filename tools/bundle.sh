@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # build/ingot-VERSION-linux-ARCH.tar.gz: the executable (no path of this machine in its search path), recipes, data,
-# licence, tools/gpu_check with what it needs, and a README that names the shared libraries the executable needs and the
+# licence, tools/gpu_check with what it needs, the MPI plug-in's source and script, and a README that names the shared libraries the executable needs and the
 # packages that carry them here. With --libraries these are in the bundle too (lib/), but for glibc and the compiler's own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,7 +23,7 @@ rm -rf build/bundle
 mkdir -p "$stage/bin" "$stage/tools" "$stage/bench"
 objcopy --strip-debug "$executable" "$stage/bin/ingot"
 cp -R recipes data LICENSE "$stage/"
-cp tools/gpu_check tools/gpu_check_peers.py "$stage/tools/"
+cp tools/gpu_check tools/gpu_check_peers.py tools/mpi_plugin.sh src/comm/mpi_plugin.c src/comm/mpi_plugin.h "$stage/tools/"
 cp -R bench/models "$stage/bench/"
 commit=$(git rev-parse --short=12 HEAD)
 [ -z "$(git status --porcelain --untracked-files=no)" ] || commit+=-changed
@@ -43,7 +43,8 @@ package_of() {
 # shellcheck disable=SC2016,SC1091
 {
   printf '# Ingot %s\n\n`bin/ingot` runs from wherever this folder lies; `bin/ingot --help` lists its commands.\n' "$version"
-  printf '`tools/gpu_check` says whether a GPU computes what it should, and how fast.\n\n'
+  printf '`tools/gpu_check` says whether a GPU computes what it should, and how fast.\n'
+  printf '`tools/mpi_plugin.sh bin/libingot-mpi.so`, with your mpicc, lets your mpirun and srun start `bin/ingot`.\n\n'
   printf 'Built on %s. It needs these shared libraries:\n\n| library | package |\n|---|---|\n' \
     "$(. /etc/os-release && echo "$PRETTY_NAME")"
   ldd "$executable" | awk '$2 == "=>" {print $1, $3}' | sort | while read -r library path; do

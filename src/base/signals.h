@@ -1,8 +1,10 @@
-// The wish to stop: SIGINT, SIGTERM and SIGUSR1.
+// Signals: the wish to stop (SIGINT, SIGTERM and SIGUSR1), and threads that get none.
 //
 // The first such signal sets a flag that work asks for between steps; the second calls the function that the
 // application gave (which ends the process: a library may not).
 #pragma once
+
+#include <signal.h>
 
 namespace ingot {
 
@@ -20,6 +22,22 @@ class StopSignal {
   bool requested() const { return number() != 0; }
   // The first signal's number, or 0.
   int number() const;
+};
+
+// While it lives, this thread and the threads that it starts get no signals: they are for those that know what to do.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
 };
 
 }  // namespace ingot

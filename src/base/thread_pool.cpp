@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <atomic>
 #include <exception>
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/signals.h"
 
 namespace ingot {
 namespace {
@@ -120,21 +120,16 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads) {
   if (threads < 1) throw_error(ErrorKind::usage, "a thread pool needs at least 1 thread, not {}", threads);
   state_ = std::make_unique<State>(threads);
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   try {
     for (size_t i = 0; i < state_->workers.size(); ++i) {
       state_->workers[i].thread = std::thread([state = state_.get(), i] { state->work(i); });
     }
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     state_->stop();
     throw_hint(ErrorKind::resource, "use fewer threads, or raise the limit of processes (ulimit -u)",
                "cannot start {} threads: {}", threads, error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ThreadPool::~ThreadPool() { state_->stop(); }

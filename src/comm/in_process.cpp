@@ -1,7 +1,5 @@
 #include "comm/in_process.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,7 +11,9 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/signals.h"
 #include "comm/combine.h"
+#include "comm/failure.h"
 
 namespace ingot::comm {
 
@@ -73,11 +73,6 @@ struct Team {
   std::map<std::pair<uint64_t, int>, std::shared_ptr<Team>> parts;  // by (number of the split, color)
 };
 
-struct Failure {
-  int rank;  // of the world
-  Error error;
-};
-
 // All that the ranks share. One lock: what is long is done outside it.
 struct State {
   std::optional<Failure> failure;
@@ -97,11 +92,6 @@ struct World {
     state.notify_all();
   }
 };
-
-[[noreturn]] void throw_failure(const Failure& failure) {
-  throw Error(failure.error.kind(), fmt::format("rank {} failed: {}", failure.rank, failure.error.message()),
-              failure.error.hint());
-}
 
 // Elements [lo, hi) of what is reduced, a block at a time, so that blocks of all ranks fit in a cache.
 bool reduce(const Collective& c, size_t lo, size_t hi) {
@@ -190,7 +180,7 @@ void wait_until(const Member& member, Ready ready, Missing missing) {
     late.emplace(ErrorKind::unavailable,
                  fmt::format("rank {} of '{}' has waited {} s for {}", member.rank, member.team->name, world.timeout_s,
                              missing()),
-                 "a rank hangs or is far behind; look at what it does, or allow more time (parallel.timeout_s)");
+                 timeout_hint);
   }
   world.fail(member.world_rank(), *late);
   throw Error(*late);
@@ -420,35 +410,6 @@ class InProcessChannel : public Channel {
   }
 
   Member member_;
-};
-
-// Of the exception that is being handled.
-Error error_of_exception() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::exception& exception) {
-    return {ErrorKind::internal, exception.what()};
-  } catch (...) {
-    return {ErrorKind::internal, "an exception of no known type"};
-  }
-}
-
-// Threads inherit the mask.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
 };
 
 }  // namespace

@@ -1,8 +1,5 @@
 #include "data/loader.h"
 
-#include <pthread.h>
-
-#include <csignal>
 #include <deque>
 #include <exception>
 #include <system_error>
@@ -10,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/signals.h"
 
 namespace ingot::data {
 
@@ -30,10 +28,7 @@ struct Loader::State {
       : dataset(data), order(its_order), step(first_step) {}
 
   void prepare() {
-    // Signals are for the threads that know what to do with them.
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    const BlockedSignals blocked;
     try {
       for (;; ++step) {
         if (!wait_for_room()) return;

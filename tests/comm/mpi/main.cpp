@@ -1,0 +1,82 @@
+// A rank of the tests that CTest starts by mpirun: mpi_ranks PLUGIN RANKS checks|fails|hangs. Exits with 0 when this
+// rank saw what it should have; the others' exit codes are the launcher's to join.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/mpi.h"
+#include "tests/comm/transport_checks.h"
+
+namespace ingot::comm {
+namespace {
+
+void checks(const Group& world, int local) {
+  EXPECT_EQ(local, world.rank());  // on one machine
+  check_integer_sums_and_maxima(world);
+  check_floating_point_sums_are_in_the_order_of_ranks(world);
+  check_sections_are_reduced_and_gathered(world);
+  check_broadcast_text_and_one_value(world);
+  check_messages_arrive_in_their_order(world);
+  check_many_operations_at_once(world);
+  check_parts_work_by_themselves(world);
+  // More than is staged at a time.
+  std::vector<int64_t> many(3'000'001, world.rank() + 1);
+  world.all_reduce(std::span(many), Combine::sum);
+  EXPECT_EQ(many, std::vector<int64_t>(many.size(), int64_t{world.size()} * (world.size() + 1) / 2));
+  std::vector<std::byte> bytes(10'000'001, static_cast<std::byte>(world.rank()));
+  const int root = world.size() - 1;
+  world.begin_broadcast(bytes, root).wait();
+  EXPECT_TRUE(std::ranges::all_of(bytes, [&](std::byte byte) { return byte == static_cast<std::byte>(root); }));
+}
+
+// Rank 1 fails; the others, which wait for it, hear why.
+void fails(const Group& world) {
+  world.barrier();
+  if (world.rank() == 1) throw_hint(ErrorKind::resource, "make room", "the disk is full");
+  world.barrier();
+}
+
+// Rank 1 does not come.
+void hangs(const Group& world) {
+  world.barrier();
+  if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+  world.barrier();
+}
+
+int run(const std::string& plugin, int ranks, const std::string& what) {
+  Mpi settings{.plugin = plugin, .size = ranks};
+  if (what == "hangs") settings.timeout_s = 1;
+  try {
+    run_mpi(settings, [&](const Group& world, int local) {
+      if (what == "checks") {
+        checks(world, local);
+      } else if (what == "fails") {
+        fails(world);
+      } else {
+        hangs(world);
+      }
+    });
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: {} ({})\n", name(error.kind()), error.message(), error.hint());
+    return exit_code(error.kind());
+  }
+  return testing::Test::HasFailure() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace ingot::comm
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc != 4) {
+    std::fputs("usage: mpi_ranks PLUGIN RANKS checks|fails|hangs\n", stderr);
+    return 2;
+  }
+  return ingot::comm::run(argv[1], std::stoi(argv[2]), argv[3]);
+}
