@@ -9,6 +9,7 @@
 #include "nn/pass.h"
 #include "spec/lora.h"
 #include "spec/model.h"
+#include "spec/part.h"
 #include "tensor/weight_set.h"
 
 namespace ingot::models {
@@ -19,6 +20,7 @@ class Model {
  public:
   virtual ~Model() = default;
 
+  // Its sizes; those of its part when it is one.
   virtual const spec::ModelSpec& spec() const = 0;
 
   // For every parameter of spec::parameters its place among the trained ones, or -1. At the start none is trained.
@@ -49,7 +51,10 @@ struct PassBytes {
 PassBytes pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);
 
 // The model of spec.family over these weights, which it shares the memory of: `weights` outlives the model. Tables such
-// as rotary frequencies are allocated on `device`. ErrorKind::unsupported for a family that is not known.
-std::unique_ptr<Model> make_model(const spec::ModelSpec& spec, const WeightSet& weights, Device& device);
+// as rotary frequencies are allocated on `device`. Of a part of the model the weights are spec::held_parameters', and
+// passes have the part's groups: the last stage alone gives logits and losses. ErrorKind::unsupported for a family that
+// is not known, and what spec::check says of parts.
+std::unique_ptr<Model> make_model(const spec::ModelSpec& spec, const WeightSet& weights, Device& device,
+                                  const spec::Part& part = {});
 
 }  // namespace ingot::models

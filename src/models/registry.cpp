@@ -3,9 +3,11 @@
 
 namespace ingot::models {
 
-std::unique_ptr<Model> make_model(const spec::ModelSpec& spec, const WeightSet& weights, Device& device) {
+std::unique_ptr<Model> make_model(const spec::ModelSpec& spec, const WeightSet& weights, Device& device,
+                                  const spec::Part& part) {
   spec::check(spec);
-  return std::make_unique<Decoder>(spec, weights, device);
+  spec::check(spec, part);
+  return std::make_unique<Decoder>(spec, part, weights, device);
 }
 
 PassBytes pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {

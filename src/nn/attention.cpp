@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/transfer.h"
 #include "ops/attention_bytes.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -110,6 +111,7 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
     q.backward(pass, dnormed, dq, state.attention_normed, false);
     k.backward(pass, dnormed, dk, state.attention_normed, true);
     v.backward(pass, dnormed, dv, state.attention_normed, true);
+    if (dnormed) sum_over(pass.ops.device, pass.tp, dnormed);
     return;
   }
   const Tensor fused = scratch.take(dq.dtype, Shape{dq.rows(), qkv.weight.out});
@@ -119,6 +121,7 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
   ops::scatter_columns(pass.ops, fused, dv, v_columns);
   if (clip > 0) ops::clamp_backward(pass.ops, fused, fused, state.qkv, clip);
   qkv.backward(pass, dnormed, fused, state.attention_normed, false);
+  if (dnormed) sum_over(pass.ops.device, pass.tp, dnormed);
 }
 
 size_t Attention::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {

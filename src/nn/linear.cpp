@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/transfer.h"
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
@@ -71,7 +72,17 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   // Outside serving the rows of an expert may be one or two in one micro-batch and more in another.
   const auto linear = fp8 && pass.fp8 ? ops::linear_fp8 : ops::linear;
-  linear(pass.ops, y, x, weight, {.accumulate = accumulate, .any_rows = pass.cache == nullptr});
+  const bool any_rows = pass.cache == nullptr;
+  if (sums_over_ranks && pass.tp.size() > 1) {
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor sum = accumulate ? pass.ops.scratch.take(y.dtype, y.shape) : y;
+    linear(pass.ops, sum, x, weight, {.any_rows = any_rows});
+    if (bias && pass.tp.rank() == 0) ops::add_bias(pass.ops, sum, bias);
+    sum_over(pass.ops.device, pass.tp, sum);
+    if (accumulate) ops::add(pass.ops, y, y, sum);
+    return;
+  }
+  linear(pass.ops, y, x, weight, {.accumulate = accumulate, .any_rows = any_rows});
   if (bias) ops::add_bias(pass.ops, y, bias);
   for (const AdapterSegment& segment : pass.adapters) {
     const LoraWeights* layer = layer_of(segment, parameter);
@@ -138,7 +149,8 @@ size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& sha
                                            : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
   const int64_t rank = shape.adapter_rank;
   const size_t adapter = rank > 0 ? 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in) : 0;
-  return std::max(base, adapter);
+  const size_t sum = shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;
+  return sum + std::max(base, adapter);
 }
 
 }  // namespace ingot::nn

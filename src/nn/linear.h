@@ -15,6 +15,9 @@ struct Linear {
   int bias_trainable = -1;
 
   bool fp8 = false;  // multiplies in fp8 in a pass that asks for it (ops/linear_fp8.h)
+  // The input's features are split over the tensor-parallel ranks (Split::columns): what each has of the output is
+  // summed. Of other split layers the input's gradient is a summand, which the caller sums once for all of them.
+  bool sums_over_ranks = false;
 
   explicit operator bool() const { return static_cast<bool>(weight); }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nn/transfer.h"
+
 namespace ingot::nn {
 
 void Mlp::refill(Pass& pass, BlockState& state) const {
@@ -32,6 +34,7 @@ void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockS
   }
   if (gate) gate.backward(pass, dnormed, state.gate, state.mlp_normed, false);
   up.backward(pass, dnormed, state.up, state.mlp_normed, static_cast<bool>(gate));
+  sum_over(pass.ops.device, pass.tp, dnormed);
 }
 
 size_t Mlp::forward_bytes(const spec::ModelSpec& model, const PassShape& shape, int64_t rows) {

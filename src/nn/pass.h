@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "comm/group.h"
 #include "nn/gradient_sink.h"
 #include "ops/attention.h"
 #include "ops/context.h"
@@ -71,6 +72,9 @@ struct Pass {
   KvCache* cache = nullptr;      // null: attention inside the batch's own sequences
   Training* training = nullptr;  // null: nothing is kept for backward
   bool fp8 = false;              // the blocks' linear layers multiply in fp8; LoRA's and the rest stay as they are
+  // Of a model in parts (spec/part.h), with the ranks of the same stage and of the same tensors; no adapters then.
+  comm::Group tp{};
+  comm::Group pp{};
 };
 
 // What decides how much scratch memory a pass takes, besides the model.
@@ -82,6 +86,7 @@ struct PassShape {
   DType activation = DType::f32;
   bool decoded = false;  // weights are not of the activations' type, so they are decoded as they are used
   bool fp8 = false;      // as Pass
+  int64_t tp = 1;        // ranks that share the tensors
   int threads = 1;
 
   // What an arena gives a matrix [rows, features] of activations.

@@ -87,7 +87,8 @@ void check(const ModelSpec& model);
 
 enum class Init { normal, zeros, ones };
 
-// How a parameter splits under tensor parallelism: not at all, by rows (outputs) or by columns (inputs).
+// How a parameter splits under tensor parallelism: not at all, by rows (outputs) or by columns (inputs). spec/part.h
+// splits those in blocks; embeddings and heads, by rows, it keeps whole so far.
 enum class Split { none, rows, columns };
 
 // What a parameter is to the computation. A layer's weight and bias have one role.

@@ -19,9 +19,10 @@ struct Place {
 
 class Binder {
  public:
-  // Both outlive the binder. ErrorKind::internal when they do not belong together.
-  Binder(const spec::ModelSpec& model, const WeightSet& weights);
+  // `table` has a row a weight. All outlive the binder. ErrorKind::internal when they do not belong together.
+  Binder(const spec::ModelSpec& model, const std::vector<spec::ParamSpec>& table, const WeightSet& weights);
 
+  // Blocks have their numbers in the model.
   bool has(spec::Role role, Place at = {}) const;
   size_t index(spec::Role role, Place at = {}, bool bias = false) const;
   const Weight& matrix(spec::Role role, Place at = {}) const;
@@ -35,6 +36,7 @@ class Binder {
   const WeightSet& weights_;
   std::map<std::tuple<spec::Role, int64_t, int64_t, bool>, size_t> index_;
   std::vector<bool> fp8_;  // by parameter: spec::in_fp8
+  std::vector<bool> sums_over_ranks_;
 };
 
 }  // namespace ingot::models

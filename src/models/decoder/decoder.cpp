@@ -6,6 +6,8 @@
 #include "base/half.h"
 #include "models/decoder/binder.h"
 #include "nn/lm_loss.h"
+#include "nn/transfer.h"
+#include "spec/part.h"
 
 namespace ingot::models {
 
@@ -58,21 +60,32 @@ void set_layer(nn::Norm& norm, const std::vector<int>& trainable) {
 
 }  // namespace
 
-Decoder::Decoder(const spec::ModelSpec& spec, const WeightSet& weights, Device& device) : spec_(spec) {
+Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const WeightSet& weights, Device& device)
+    : part_(part), spec_(spec::sizes_of(whole, part)) {
+  const spec::ModelSpec& spec = spec_;
   Tensor angles;
   Tensor slopes;
   if (spec.positions == spec::Positions::rotary) angles = upload(device, frequencies_, spec::rope_frequencies(spec));
-  if (spec.positions == spec::Positions::alibi) slopes = upload(device, slopes_, spec::alibi_slopes(spec));
-
-  const Binder binder(spec, weights);
-  embedding_.parameter = binder.index(Role::embedding);
-  embedding_.table = binder.matrix(Role::embedding);
-  embedding_.scale = static_cast<float>(spec.embedding_scale);
-  if (spec.positions == spec::Positions::learned) {
-    embedding_.positions_parameter = binder.index(Role::position_embedding);
-    embedding_.positions = binder.matrix(Role::position_embedding);
+  if (spec.positions == spec::Positions::alibi) {
+    const std::vector<float> all = spec::alibi_slopes(whole);
+    const auto own = all.begin() + part.tp_rank * spec.heads;
+    slopes = upload(device, slopes_, {own, own + spec.heads});
   }
-  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+
+  std::vector<spec::ParamSpec> table;
+  for (spec::HeldParameter& p : spec::held_parameters(whole, part)) table.push_back(std::move(p.held));
+  const Binder binder(spec, table, weights);
+  if (part.first()) {
+    embedding_.parameter = binder.index(Role::embedding);
+    embedding_.table = binder.matrix(Role::embedding);
+    embedding_.scale = static_cast<float>(spec.embedding_scale);
+    if (spec.positions == spec::Positions::learned) {
+      embedding_.positions_parameter = binder.index(Role::position_embedding);
+      embedding_.positions = binder.matrix(Role::position_embedding);
+    }
+  }
+  const spec::Range blocks = spec::blocks_of(whole, part);
+  for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) {
     const Place at{layer};
     nn::Block block;
     block.attention_norm = binder.norm(Role::attention_norm, at);
@@ -87,7 +100,7 @@ Decoder::Decoder(const spec::ModelSpec& spec, const WeightSet& weights, Device& 
     attention.qkv_by_head = spec.qkv_by_head;
     attention.clip = static_cast<float>(spec.clip_qkv);
     attention.frequencies = angles;
-    attention.layer = layer;
+    attention.layer = layer - blocks.begin;
     attention.attributes = attributes_of(spec, layer, slopes);
     block.post_attention_norm = binder.norm(Role::post_attention_norm, at);
     block.mlp_norm = binder.norm(Role::mlp_norm, at);
@@ -101,6 +114,7 @@ Decoder::Decoder(const spec::ModelSpec& spec, const WeightSet& weights, Device& 
     block.parallel = spec.parallel_residual;
     blocks_.push_back(std::move(block));
   }
+  if (!part.last()) return;
   final_norm_ = binder.norm(Role::final_norm);
   if (spec.tied_head) {
     head_.linear.parameter = embedding_.parameter;
@@ -118,11 +132,18 @@ void Decoder::set_trained(const std::vector<int>& trainable_of_parameter, int64_
     for (nn::Linear* linear : block.linears()) set_layer(*linear, trainable_of_parameter);
     for (nn::Norm* norm : block.norms()) set_layer(*norm, trainable_of_parameter);
   }
-  set_layer(final_norm_, trainable_of_parameter);
-  set_layer(head_.linear, trainable_of_parameter);
-  embedding_.trainable = trainable_of_parameter[embedding_.parameter];
+  if (part_.last()) {
+    set_layer(final_norm_, trainable_of_parameter);
+    set_layer(head_.linear, trainable_of_parameter);
+  }
+  if (embedding_.table) embedding_.trainable = trainable_of_parameter[embedding_.parameter];
   if (embedding_.positions) embedding_.positions_trainable = trainable_of_parameter[embedding_.positions_parameter];
   lowest_layer_ = embedding_.trained() ? 0 : lowest_layer;
+}
+
+void Decoder::begin_stream(nn::Pass& pass, const Tensor& stream) const {
+  if (part_.first()) return embedding_.forward(pass, stream);
+  nn::receive(pass.ops.device, pass.pp, stream, pass.pp.rank() - 1);
 }
 
 void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
@@ -134,11 +155,12 @@ void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
   state.input = scratch.take(pass.activation, shape);
   Tensor next = scratch.take(pass.activation, shape);
   state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
-  embedding_.forward(pass, state.input);
+  begin_stream(pass, state.input);
   for (const nn::Block& block : blocks_) {
     block.forward(pass, next, state);
     std::swap(state.input, next);
   }
+  if (!part_.last()) return nn::send(pass.ops.device, pass.pp, state.input, pass.pp.rank() + 1);
   final_norm_.forward(pass, normed, {}, state.input);
 }
 
@@ -152,7 +174,7 @@ void Decoder::loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) 
   const Arena::Scope scope(scratch);
   const Tensor normed = scratch.take(pass.activation, Shape{pass.batch.tokens(), spec_.hidden});
   forward(pass, normed);
-  nn::lm_loss(pass, head_, losses, {}, normed, targets);
+  if (part_.last()) nn::lm_loss(pass, head_, losses, {}, normed, targets);
 }
 
 void Decoder::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const {
@@ -176,13 +198,13 @@ void Decoder::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets)
     state.input = scratch.take(pass.activation, shape);
     Tensor next = scratch.take(pass.activation, shape);
     state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
-    embedding_.forward(pass, state.input);
+    begin_stream(pass, state.input);
     for (size_t layer = 0; layer < lowest; ++layer) {
       blocks_[layer].forward(pass, layer + 1 == lowest ? stream : next, state);
       std::swap(state.input, next);
     }
   } else {
-    embedding_.forward(pass, stream);
+    begin_stream(pass, stream);
   }
   for (nn::BlockState& state : states) {
     state.input = stream;
@@ -190,26 +212,42 @@ void Decoder::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets)
     stream = saved.take(pass.activation, shape);
     blocks_[lowest + static_cast<size_t>(&state - states.data())].forward(pass, stream, state);
   }
-  const Tensor normed = saved.take(pass.activation, shape);
+  const Tensor dstream = scratch.take(pass.activation, shape);
+  if (part_.last()) {
+    if (!train_head(pass, losses, targets, stream, dstream, !states.empty())) return;
+  } else {
+    nn::send(pass.ops.device, pass.pp, stream, pass.pp.rank() + 1);
+    nn::receive(pass.ops.device, pass.pp, dstream, pass.pp.rank() + 1);
+  }
+  for (size_t layer = blocks_.size(); layer-- > lowest;) {
+    nn::BlockState& state = states[layer - lowest];
+    blocks_[layer].refill(pass, state, training.recompute);
+    blocks_[layer].backward(pass, dstream, state, layer > lowest || embedding_.trained() || !part_.first());
+  }
+  if (part_.first()) {
+    embedding_.backward(pass, dstream);
+  } else {
+    nn::send(pass.ops.device, pass.pp, dstream, pass.pp.rank() - 1);
+  }
+}
+
+bool Decoder::train_head(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& stream,
+                         const Tensor& dstream, bool below) const {
+  Arena& saved = pass.training->saved;
+  Arena& scratch = pass.ops.scratch;
+  const int64_t tokens = pass.batch.tokens();
+  const Tensor normed = saved.take(pass.activation, stream.shape);
   nn::NormStatistics statistics;
   statistics.rstd = saved.take(DType::f32, Shape{tokens});
   if (spec_.norm == spec::NormKind::layer) statistics.mean = saved.take(DType::f32, Shape{tokens});
   final_norm_.forward(pass, normed, statistics, stream);
 
-  const Tensor dstream = scratch.take(pass.activation, shape);
-  {
-    const Arena::Scope scope(scratch);
-    const Tensor dnormed = scratch.take(pass.activation, shape);
-    nn::lm_loss(pass, head_, losses, dnormed, normed, targets);
-    if (states.empty() && !final_norm_.trained()) return;
-    final_norm_.backward(pass, dstream, dnormed, stream, statistics, false);
-  }
-  for (size_t layer = blocks_.size(); layer-- > lowest;) {
-    nn::BlockState& state = states[layer - lowest];
-    blocks_[layer].refill(pass, state, training.recompute);
-    blocks_[layer].backward(pass, dstream, state, layer > lowest || embedding_.trained());
-  }
-  embedding_.backward(pass, dstream);
+  const Arena::Scope scope(scratch);
+  const Tensor dnormed = scratch.take(pass.activation, stream.shape);
+  nn::lm_loss(pass, head_, losses, dnormed, normed, targets);
+  if (!below && !final_norm_.trained()) return false;
+  final_norm_.backward(pass, dstream, dnormed, stream, statistics, false);
+  return true;
 }
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {

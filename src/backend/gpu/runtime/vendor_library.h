@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/gpu/runtime/library.h"
+#include "base/shared_library.h"
 
 namespace ingot::gpu {
 

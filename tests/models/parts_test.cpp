@@ -1,0 +1,230 @@
+// A model cut over ranks (spec/part.h) gives the losses and gradients that the whole one gives: every family that can
+// be cut so, over tensor-parallel ranks, pipeline stages and both.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "app/bench/family_specs.h"
+#include "backend/cpu/cpu_device.h"
+#include "base/error.h"
+#include "base/philox.h"
+#include "base/thread_pool.h"
+#include "comm/grid.h"
+#include "comm/in_process.h"
+#include "models/model.h"
+#include "ops/registry.h"
+#include "tensor/tolerance.h"
+#include "tests/counting_device.h"
+#include "train/initialise.h"
+
+namespace ingot::models {
+namespace {
+
+constexpr int64_t tokens = 24;
+
+struct Batch {
+  std::vector<int32_t> ids, positions, offsets, targets;
+};
+
+Batch batch_of(const spec::ModelSpec& spec) {
+  Batch batch;
+  RandomStream random(3, 0);
+  batch.offsets = {0, 9, static_cast<int32_t>(tokens)};
+  for (int32_t t = 0; t < tokens; ++t) {
+    batch.ids.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.vocab))));
+    batch.positions.push_back(t < 9 ? t : t - 9);
+    batch.targets.push_back(t % 5 == 3 ? -1 : static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.vocab))));
+  }
+  return batch;
+}
+
+using Values = std::vector<float>;
+
+class Sums : public nn::GradientSink {
+ public:
+  explicit Sums(std::vector<Tensor> sums) : sums_(std::move(sums)), has_(sums_.size()) {}
+  bool has(int trainable) const override { return has_[static_cast<size_t>(trainable)]; }
+  Slot open(int trainable, int64_t, int) override {
+    const auto place = static_cast<size_t>(trainable);
+    const Slot slot{sums_[place], has_[place]};
+    has_[place] = true;
+    return slot;
+  }
+  void close(int, int64_t, int) override {}
+
+ private:
+  std::vector<Tensor> sums_;
+  std::vector<bool> has_;
+};
+
+// The whole model's parameters as they are on the host.
+std::vector<Values> whole_weights(const spec::ModelSpec& spec) {
+  CountingDevice device;
+  const WeightSet weights = train::random_weights(device, spec, DType::f32, 11);
+  std::vector<Values> values;
+  for (const Parameter& p : weights.parameters) {
+    const Tensor t = p.matrix ? p.matrix.tensor() : p.vector;
+    values.emplace_back(t.as<float>(), t.as<float>() + t.elements());
+    if (p.matrix) continue;
+    // Away from 0 and 1, so that nothing that multiplies by them or adds them can be missing.
+    for (size_t i = 0; i < values.back().size(); ++i)
+      values.back()[i] += 0.3F * std::sin(static_cast<float>(i * 7 + 1));
+  }
+  return values;
+}
+
+// What a part holds of a parameter, and back: fn(element of the whole, element held).
+template <class Fn>
+void for_elements(const spec::HeldParameter& p, const spec::ParamSpec& whole, Fn fn) {
+  const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
+  size_t at = 0;
+  for (const spec::Range& rows : p.rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (int64_t column = p.columns.begin; column < p.columns.end; ++column) {
+        fn(static_cast<size_t>(row * width + column), at++);
+      }
+    }
+  }
+  EXPECT_EQ(static_cast<int64_t>(at), p.held.elements()) << p.held.name;
+}
+
+struct Outcome {
+  Values losses;                       // where the part has the last stage
+  std::map<size_t, Values> gradients;  // by index in the whole table, as held
+};
+
+// One forward and backward pass of a part, with arenas of just the predicted sizes.
+Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vector<Values>& whole,
+            const comm::Grid& grid, spec::Recompute recompute) {
+  CountingDevice device;
+  ops::Registry registry;
+  cpu::register_ops(registry);
+  ThreadPool threads(1);
+  const std::vector<spec::ParamSpec> table = spec::parameters(spec);
+  const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, part);
+  const spec::ModelSpec sizes = spec::sizes_of(spec, part);
+
+  std::vector<Values> own;
+  std::vector<Values> gradients;
+  WeightSet weights;
+  std::vector<Tensor> sums;
+  std::vector<int> trainable;
+  for (const spec::HeldParameter& p : held) {
+    const auto elements = static_cast<size_t>(p.held.elements());
+    own.emplace_back(elements);
+    gradients.emplace_back(elements);
+    for_elements(p, table[p.whole], [&](size_t from, size_t to) { own.back()[to] = whole[p.whole][from]; });
+    const Shape shape(p.held.shape);
+    const Tensor tensor{own.back().data(), DType::f32, shape, &device};
+    weights.parameters.push_back(shape.rank() == 2 ? Parameter{weight_of(tensor), {}} : Parameter{{}, tensor});
+    sums.push_back({gradients.back().data(), DType::f32, shape, &device});
+    trainable.push_back(static_cast<int>(trainable.size()));
+  }
+
+  const std::unique_ptr<Model> model = make_model(spec, weights, device, part);
+  model->set_trained(trainable, 0);
+  const PassShape shape{.tokens = tokens, .longest = tokens, .tp = part.tp};
+  Arena scratch(device, pass_bytes(sizes, shape).training, "scratch");
+  Arena saved(device, spec::saved_bytes(sizes, recompute, 4, tokens, sizes.layers), "saved");
+  Batch batch = batch_of(spec);
+  const auto view = [&](std::vector<int32_t>& numbers) {
+    return Tensor{numbers.data(), DType::i32, Shape{static_cast<int64_t>(numbers.size())}, &device};
+  };
+  const nn::TokenBatch tokens_of{view(batch.ids), view(batch.positions), view(batch.offsets)};
+  ops::Context context{device, registry, scratch, &threads};
+  Sums sink(sums);
+  nn::Training training{.sink = sink, .unit_offsets = {0, 9, tokens}, .recompute = recompute, .saved = saved};
+  nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = grid.tp, .pp = grid.pp};
+  Outcome outcome;
+  outcome.losses.resize(tokens);
+  model->loss(pass, {outcome.losses.data(), DType::f32, Shape{tokens}, &device}, view(batch.targets));
+  for (size_t i = 0; i < held.size(); ++i) {
+    EXPECT_TRUE(sink.has(static_cast<int>(i))) << held[i].held.name;
+    outcome.gradients[held[i].whole] = gradients[i];
+  }
+
+  // Without training, too: the same losses.
+  pass.training = nullptr;
+  Values again(tokens);
+  model->loss(pass, {again.data(), DType::f32, Shape{tokens}, &device}, view(batch.targets));
+  if (part.last()) EXPECT_EQ(again, outcome.losses);
+  return outcome;
+}
+
+double largest(const Values& values) {
+  double most = 0;
+  for (const float value : values) most = std::max(most, std::abs(static_cast<double>(value)));
+  return most;
+}
+
+void compare_with_whole(const spec::ModelSpec& spec, int tp, int pp, spec::Recompute recompute) {
+  const std::vector<Values> weights = whole_weights(spec);
+  const Outcome one = run(spec, {}, weights, {}, recompute);
+  const std::vector<spec::ParamSpec> table = spec::parameters(spec);
+  // The error of a sum of so many terms passes through all blocks, forward and backward.
+  const int64_t terms = std::max({spec.hidden, spec.ffn, spec.heads * spec.head_dim, tokens}) * 7 * spec.layers;
+  const double share = tolerance(DType::f32, terms);
+  comm::run_in_process({.ranks = tp * pp, .timeout_s = 60}, [&](const comm::Group& world) {
+    const comm::Grid grid = comm::make_grid(world, {.pp = pp, .tp = tp});
+    const spec::Part part{tp, grid.tp.rank(), pp, grid.pp.rank()};
+    const Outcome outcome = run(spec, part, weights, grid, recompute);
+    if (part.last()) {
+      for (size_t t = 0; t < outcome.losses.size(); ++t) {
+        EXPECT_NEAR(outcome.losses[t], one.losses[t], share * largest(one.losses)) << t;
+      }
+    }
+    for (const spec::HeldParameter& p : spec::held_parameters(spec, part)) {
+      const Values& expected = one.gradients.at(p.whole);
+      const Values& found = outcome.gradients.at(p.whole);
+      const double scale = largest(expected);
+      for_elements(p, table[p.whole], [&](size_t from, size_t to) {
+        ASSERT_NEAR(found[to], expected[from], share * scale) << p.held.name << " " << from;
+      });
+    }
+  });
+}
+
+bool can_be_cut(const spec::ModelSpec& spec, const spec::Part& part) {
+  try {
+    spec::check(spec, part);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+std::vector<FamilyCase> cases(const spec::Part& part) {
+  std::vector<FamilyCase> list = family_cases();
+  std::erase_if(list, [&](const FamilyCase& c) { return !can_be_cut(c.spec, part); });
+  return list;
+}
+
+class TensorParallel : public testing::TestWithParam<FamilyCase> {};
+
+TEST_P(TensorParallel, EqualsOneDevice) { compare_with_whole(GetParam().spec, 2, 1, spec::Recompute::none); }
+TEST_P(TensorParallel, EqualsOneDeviceWhenRecomputing) {
+  compare_with_whole(GetParam().spec, 2, 1, spec::Recompute::full);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TensorParallel, testing::ValuesIn(cases({.tp = 2})),
+                         [](const auto& info) { return info.param.name; });
+
+class Pipeline : public testing::TestWithParam<FamilyCase> {};
+
+TEST_P(Pipeline, EqualsOneDevice) { compare_with_whole(GetParam().spec, 1, 2, spec::Recompute::selective); }
+
+INSTANTIATE_TEST_SUITE_P(Families, Pipeline, testing::ValuesIn(cases({.pp = 2})),
+                         [](const auto& info) { return info.param.name; });
+
+class Both : public testing::TestWithParam<FamilyCase> {};
+
+TEST_P(Both, EqualOneDevice) { compare_with_whole(GetParam().spec, 2, 2, spec::Recompute::none); }
+
+INSTANTIATE_TEST_SUITE_P(Families, Both, testing::ValuesIn(cases({.tp = 2, .pp = 2})),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ingot::models
