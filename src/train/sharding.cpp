@@ -30,4 +30,10 @@ Range share_of(int64_t sequences, int64_t unit, int rank, int ranks) {
   return {units * rank / ranks * unit, units * (rank + 1) / ranks * unit};
 }
 
+std::vector<int64_t> ShareOrder::step_samples(int64_t step) const {
+  std::vector<int64_t> samples = whole_.step_samples(step);
+  const Range own = share_of(static_cast<int64_t>(samples.size()), unit_, rank_, ranks_);
+  return {samples.begin() + own.begin, samples.begin() + own.end};
+}
+
 }  // namespace ingot::train

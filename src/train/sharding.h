@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "data/order.h"
+
 namespace ingot::train {
 
 // What one of several ranks keeps. Stage 0: everything. 1: its part of masters and moments. 2: of the step's gradients
@@ -32,5 +34,20 @@ std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ra
 // The units of work of one rank, as sequences: of `sequences`, whole units of `unit` in order, rank r computes units
 // [r n / ranks, (r + 1) n / ranks).
 Range share_of(int64_t sequences, int64_t unit, int rank, int ranks);
+
+// One rank's share of every step of an order, which outlives it.
+class ShareOrder : public data::Order {
+ public:
+  ShareOrder(const data::Order& whole, int64_t unit, int rank, int ranks)
+      : whole_(whole), unit_(unit), rank_(rank), ranks_(ranks) {}
+
+  int64_t num_sequences() const override { return whole_.num_sequences(); }
+  std::vector<int64_t> step_samples(int64_t step) const override;
+
+ private:
+  const data::Order& whole_;
+  int64_t unit_;
+  int rank_, ranks_;
+};
 
 }  // namespace ingot::train

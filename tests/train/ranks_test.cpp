@@ -4,9 +4,12 @@
 #include <map>
 #include <mutex>
 
+#include "base/error.h"
 #include "comm/in_process.h"
 #include "tensor/tolerance.h"
+#include "tests/train/run_files.h"
 #include "tests/train/small_run.h"
+#include "train/run_checkpoint.h"
 
 namespace ingot::train {
 namespace {
@@ -56,29 +59,39 @@ std::vector<Case> cases() {
   return all;
 }
 
+// One step by all ranks on `sequences` sequences.
+StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
+  const std::vector<data::PackedSequence> all = run.sequences(sequences);
+  const std::vector<int64_t> samples = SmallRun::samples(sequences);
+  const comm::Group& ranks = run.step->ranks();
+  const Range share = share_of(sequences, run.step->settings().unit, ranks.rank(), ranks.size());
+  StepResult result;
+  do {
+    run.step->begin(step, 1e-2, std::span(all).subspan(share.begin, share.count()),
+                    std::span(samples).subspan(share.begin, share.count()));
+    result = run.step->finish();
+  } while (result.again);
+  return result;
+}
+
+void add_weights(Outcome& outcome, const Trained& trained) {
+  for (const TrainedTensor& t : trained.tensors()) outcome.weights.push_back(floats(t.weight));
+  if (!trained.ranges()) return;
+  const auto* ranges = trained.ranges().as<int32_t>();
+  outcome.ranges.assign(ranges, ranges + trained.tensors().size());
+}
+
 Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_t sequences, int64_t steps) {
   settings.ranks = ranks;
   SmallRun run(settings);
   Outcome outcome;
-  const std::vector<data::PackedSequence> all = run.sequences(sequences);
-  const std::vector<int64_t> samples = SmallRun::samples(sequences);
-  const Range share = share_of(sequences, settings.step.unit, ranks.rank(), ranks.size());
   for (int64_t step = 1; step <= steps; ++step) {
-    StepResult result;
-    do {
-      run.step->begin(step, 1e-2, std::span(all).subspan(share.begin, share.count()),
-                      std::span(samples).subspan(share.begin, share.count()));
-      result = run.step->finish();
-    } while (result.again);
+    const StepResult result = run_step(run, step, sequences);
     EXPECT_FALSE(result.skipped);
     outcome.losses.push_back(result.loss);
     outcome.norms.push_back(result.grad_norm);
   }
-  for (const TrainedTensor& t : run.trained->tensors()) outcome.weights.push_back(floats(t.weight));
-  if (run.trained->ranges()) {
-    const auto* ranges = run.trained->ranges().as<int32_t>();
-    outcome.ranges.assign(ranges, ranges + run.trained->tensors().size());
-  }
+  add_weights(outcome, *run.trained);
   return outcome;
 }
 
@@ -150,6 +163,78 @@ TEST(Ranks, SumsInFp32AgreeToRoundingAndRepeat) {
       }
     }
   }
+}
+
+// Ended after every step and continued from its checkpoint by other ranks, which keep other parts of the state.
+TEST(Ranks, ContinueWhatOthersHaveWritten) {
+  struct Leg {
+    int ranks;
+    int zero;
+    int64_t micro;
+    bool background;
+  };
+  const std::vector<Leg> legs = {{1, 0, 2, false}, {3, 1, 1, true}, {2, 2, 8, false}, {1, 0, 1, true},
+                                 {2, 0, 2, true},  {4, 2, 1, true}, {3, 1, 3, false}};
+  for (Case& c : cases()) {
+    c.settings.types.fixed_sums = true;
+    c.settings.step.units = 6;
+    const Outcome expected = train(c.settings, 1, 6, std::ssize(legs));
+    const RunFiles files;
+    Outcome found;
+    for (int64_t step = 1; step <= std::ssize(legs); ++step) {
+      const Leg& leg = legs[static_cast<size_t>(step - 1)];
+      SmallRun::Settings settings = c.settings;
+      settings.zero = leg.zero;
+      settings.step.micro = leg.micro;
+      comm::run_in_process({.ranks = leg.ranks, .timeout_s = 120}, [&](const comm::Group& ranks) {
+        SmallRun::Settings own = settings;
+        own.ranks = ranks;
+        SmallRun run(own);
+        const std::string identity = "{}";
+        const auto progress = read_run_checkpoint(files.path(), identity, *run.trained, run.device, ranks);
+        EXPECT_EQ(progress ? progress->step : 0, step - 1);
+        if (progress) run.step->refresh_weights();
+        const StepResult result = run_step(run, step, 6);
+        if (leg.background) {
+          BackgroundCheckpoint background(ranks);
+          background.begin(files.path(), {step, step * 144}, identity, *run.trained, run.device, 2);
+          while (!background.advance() && background.begun()) {
+          }
+          if (background.begun()) EXPECT_GT(background.wait().bytes, 0U);
+        } else {
+          write_run_checkpoint(files.path(), {step, step * 144}, identity, *run.trained, run.device, 2, ranks);
+        }
+        if (ranks.rank() != 0) return;
+        found.losses.push_back(result.loss);
+        found.norms.push_back(result.grad_norm);
+        if (step == std::ssize(legs)) add_weights(found, *run.trained);
+      });
+    }
+    EXPECT_EQ(found, expected) << c.name;
+  }
+}
+
+// A rank that cannot write its part ends all, and what was written before is there.
+TEST(Ranks, AFailedPartLeavesTheCheckpointBefore) {
+  const RunFiles files;
+  SmallRun::Settings settings{.threads = 1};
+  const auto write = [&](int64_t step, bool fail) {
+    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
+      SmallRun::Settings own = settings;
+      own.ranks = ranks;
+      SmallRun run(own);
+      if (fail && ranks.rank() == 1) {
+        ranks.barrier();  // as write_run_checkpoint begins
+        throw_error(ErrorKind::resource, "the disk is full");
+      }
+      write_run_checkpoint(files.path(), {step, 0}, "{}", *run.trained, run.device, 2, ranks);
+    });
+  };
+  write(1, false);
+  const std::string text = refusal(ErrorKind::resource, [&] { write(2, true); });
+  EXPECT_NE(text.find("rank 1: the disk is full"), std::string::npos) << text;
+  EXPECT_EQ(checkpoint::list_checkpoints(files.path()), std::vector<int64_t>{1});
+  EXPECT_FALSE(std::filesystem::exists(files.path() / "step-2.partial"));
 }
 
 }  // namespace
