@@ -42,6 +42,8 @@ const char* file_dtype(DType dtype) {
 
 fs::path step_folder(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{}", step); }
 
+fs::path partial_folder(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{}.partial", step); }
+
 void make_folder(const fs::path& folder) {
   std::error_code failed;
   fs::create_directories(folder, failed);
@@ -68,27 +70,41 @@ void retire(const fs::path& checkpoint) {
   remove_folder(doomed);
 }
 
-json write_shards(const fs::path& folder, std::span<const NamedTensor> tensors, Device* device, uint64_t shard_bytes) {
+json file_entry(const fs::path& folder, const std::string& name) {
+  const MappedFile file(folder / name);
+  return {{"name", name}, {"size", file.bytes().size()}, {"sha256", sha256_hex(file.bytes())}};
+}
+
+// As a tensor or a part of one is called in files.
+std::string file_name_of(const NamedTensor& named) {
+  if (!named.part || named.tensor.elements() == named.part->whole.elements()) return named.name;
+  const int64_t begin = named.part->begin;
+  return fmt::format("{}[{}:{}]", named.name, begin, begin + named.tensor.elements());
+}
+
+json write_shards(const fs::path& folder, const std::string& stem, std::span<const NamedTensor> tensors, Device* device,
+                  uint64_t shard_bytes) {
   std::vector<formats::TensorDeclaration> declarations;
   std::map<std::string, const Tensor*> by_name;
   for (const NamedTensor& named : tensors) {
-    const auto dims = named.tensor.shape.dims();
-    declarations.push_back({named.name, file_dtype(named.tensor.dtype), {dims.begin(), dims.end()}});
-    by_name[named.name] = &named.tensor;
+    const bool whole = named.part && named.tensor.elements() == named.part->whole.elements();
+    const auto dims = whole ? named.part->whole.dims() : named.tensor.shape.dims();
+    declarations.push_back({file_name_of(named), file_dtype(named.tensor.dtype), {dims.begin(), dims.end()}});
+    by_name[declarations.back().name] = &named.tensor;
   }
   const auto shards = formats::split_into_shards(declarations, shard_bytes);
   const auto count = static_cast<int64_t>(shards.size());
-  formats::SafetensorsIndex index;
-  std::vector<std::string> names;
+  json part = {{"files", json::array()}, {"tensors", json::object()}, {"bytes", uint64_t{0}}};
+  uint64_t total = 0;
   for (int64_t shard = 0; shard < count; ++shard) {
-    names.push_back(formats::safetensors_shard_name(shard + 1, count));
-    formats::SafetensorsWriter writer(folder / names.back(), shards[static_cast<size_t>(shard)]);
+    const std::string name = formats::safetensors_shard_name(shard + 1, count, stem);
+    formats::SafetensorsWriter writer(folder / name, shards[static_cast<size_t>(shard)]);
     std::vector<DeviceRange> ranges;
     for (const formats::TensorDeclaration& tensor : writer.layout()) {
       const Tensor& memory = *by_name.at(tensor.name);
       ranges.push_back({memory.data, memory.bytes()});
-      index.weight_map[tensor.name] = names.back();
-      index.total_size += memory.bytes();
+      part["tensors"][tensor.name] = name;
+      total += memory.bytes();
     }
     const auto write = [&](size_t place, std::span<const std::byte> bytes) {
       writer.write(writer.layout()[place].name, bytes);
@@ -101,17 +117,10 @@ json write_shards(const fs::path& folder, std::span<const NamedTensor> tensors, 
       }
     }
     writer.finish();
+    part["files"].push_back(file_entry(folder, name));
   }
-  if (count > 1) {
-    names.emplace_back("model.safetensors.index.json");
-    formats::write_safetensors_index(folder / names.back(), index);
-  }
-  json files = json::array();
-  for (const std::string& name : names) {
-    const MappedFile file(folder / name);
-    files.push_back({{"name", name}, {"size", file.bytes().size()}, {"sha256", sha256_hex(file.bytes())}});
-  }
-  return files;
+  part["bytes"] = total;
+  return part;
 }
 
 // The manifest's own digest: over its text without the digest.
@@ -219,31 +228,47 @@ void Snapshot::take(std::span<const NamedTensor> tensors, Device& device) {
   });
 }
 
-uint64_t write_checkpoint(const fs::path& folder, int64_t step, std::span<const NamedTensor> tensors,
-                          std::string_view metadata, Device* device, const NativeOptions& options) {
+void begin_checkpoint(const fs::path& folder, int64_t step) {
+  const fs::path partial = partial_folder(folder, step);
+  remove_folder(partial);
+  make_folder(partial);
+}
+
+std::string write_part(const fs::path& folder, int64_t step, std::span<const NamedTensor> tensors, Device* device,
+                       int rank, int ranks, const NativeOptions& options) {
+  const std::string stem = ranks == 1 ? "model" : fmt::format("rank-{}-of-{}", rank + 1, ranks);
+  return write_shards(partial_folder(folder, step), stem, tensors, device, options.shard_bytes).dump();
+}
+
+uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<const std::string> parts,
+                            std::string_view metadata, const NativeOptions& options) {
   json manifest = {{"format", format_name},
                    {"version", format_version},
                    {"step", step},
                    {"model", options.model},
-                   {"metadata", json::parse(metadata, nullptr, false)}};
+                   {"metadata", json::parse(metadata, nullptr, false)},
+                   {"files", json::array()}};
   if (!manifest["metadata"].is_object()) throw_error(ErrorKind::internal, "checkpoint metadata is no JSON object");
-  fs::path partial = step_folder(folder, step);
-  partial += ".partial";
+  const fs::path partial = partial_folder(folder, step);
   const fs::path complete = step_folder(folder, step);
-  remove_folder(partial);
-  make_folder(partial);
-  try {
-    manifest["files"] = write_shards(partial, tensors, device, options.shard_bytes);
-    manifest["sha256"] = digest_of(manifest);
-    write_file(partial / manifest_name, manifest.dump(1) + "\n");
-    sync_folder(partial);
-    if (fs::exists(complete)) retire(complete);
-    fs::rename(partial, complete);
-  } catch (...) {
-    std::error_code ignored;  // the first error is the one to tell
-    fs::remove_all(partial, ignored);
-    throw;
+  formats::SafetensorsIndex index;
+  json& files = manifest["files"];
+  for (const std::string& text : parts) {
+    const json part = json::parse(text);
+    index.total_size += part.at("bytes").get<uint64_t>();
+    for (const auto& [name, file] : part.at("tensors").items()) index.weight_map[name] = file.get<std::string>();
+    for (const json& file : part.at("files")) files.push_back(file);
   }
+  if (files.size() > 1) {
+    const std::string name = "model.safetensors.index.json";
+    formats::write_safetensors_index(partial / name, index);
+    files.push_back(file_entry(partial, name));
+  }
+  manifest["sha256"] = digest_of(manifest);
+  write_file(partial / manifest_name, manifest.dump(1) + "\n");
+  sync_folder(partial);
+  if (fs::exists(complete)) retire(complete);
+  fs::rename(partial, complete);
   sync_folder(folder);
   uint64_t bytes = 0;
   for (const auto& file : fs::directory_iterator(complete)) bytes += file.file_size();
@@ -255,7 +280,25 @@ uint64_t write_checkpoint(const fs::path& folder, int64_t step, std::span<const 
   return bytes;
 }
 
-NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> step, std::string_view model) {
+void discard_checkpoint(const fs::path& folder, int64_t step) noexcept {
+  std::error_code ignored;  // the first error is the one to tell
+  fs::remove_all(partial_folder(folder, step), ignored);
+}
+
+uint64_t write_checkpoint(const fs::path& folder, int64_t step, std::span<const NamedTensor> tensors,
+                          std::string_view metadata, Device* device, const NativeOptions& options) {
+  begin_checkpoint(folder, step);
+  try {
+    const std::string part = write_part(folder, step, tensors, device, 0, 1, options);
+    return publish_checkpoint(folder, step, {&part, 1}, metadata, options);
+  } catch (...) {
+    discard_checkpoint(folder, step);
+    throw;
+  }
+}
+
+NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> step, std::string_view model,
+                                 const Reader& reader) {
   const std::vector<int64_t> steps = list_checkpoints(folder);
   if (steps.empty() || (step && !std::binary_search(steps.begin(), steps.end(), *step))) {
     throw_hint(ErrorKind::not_found,
@@ -272,32 +315,102 @@ NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> 
     throw_hint(ErrorKind::usage, "continue with the recipe it was written by, or use another run_dir",
                "checkpoint {} is of another model: {}, not {}", checkpoint.path.string(), written, model);
   }
-  for (const json& file : manifest["files"]) check_file(folder, checkpoint.step, file);
+  const json& files = manifest["files"];
+  for (auto i = static_cast<size_t>(reader.rank); i < files.size(); i += static_cast<size_t>(reader.ranks)) {
+    check_file(folder, checkpoint.step, files[i]);
+  }
   checkpoint.metadata = manifest["metadata"].dump();
   checkpoint.tensors = std::make_unique<formats::SafetensorsSet>(checkpoint.path);
   return checkpoint;
 }
 
+namespace {
+
+// Elements [begin, end) of a tensor, in a file.
+struct Piece {
+  int64_t begin = 0;
+  int64_t end = 0;
+  const formats::TensorEntry* entry = nullptr;
+};
+
+// Pieces by the name of what they are parts of, in the order of their elements.
+std::map<std::string, std::vector<Piece>> pieces_of(const formats::SafetensorsSet& tensors) {
+  std::map<std::string, std::vector<Piece>> pieces;
+  for (const formats::TensorEntry* entry : tensors.entries()) {
+    const std::string& name = entry->name;
+    const size_t bracket = name.rfind('[');
+    Piece piece;
+    piece.entry = entry;
+    if (bracket == std::string::npos || name.back() != ']') continue;
+    const char* end = name.data() + name.size() - 1;
+    const auto [colon, bad] = std::from_chars(name.data() + bracket + 1, end, piece.begin);
+    if (bad != std::errc() || colon == end || *colon != ':') continue;
+    const auto [stop, worse] = std::from_chars(colon + 1, end, piece.end);
+    if (worse == std::errc() && stop == end) pieces[name.substr(0, bracket)].push_back(piece);
+  }
+  for (auto& [name, parts] : pieces) {
+    std::sort(parts.begin(), parts.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  }
+  return pieces;
+}
+
+int64_t elements_of(const formats::TensorEntry& entry) {
+  int64_t elements = 1;
+  for (const int64_t dim : entry.shape) elements *= dim;
+  return elements;
+}
+
+}  // namespace
+
 void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTensor> tensors, Device& device) {
   std::optional<Uploader> uploader;  // a file is read while what was read before is uploaded
   if (!device.host_visible()) uploader.emplace(device, staging_bytes);
-  for (const auto& [name, to] : tensors) {
-    const formats::TensorEntry& entry = checkpoint.tensors->at(name);
-    const auto dims = to.shape.dims();
-    if (entry.dtype != file_dtype(to.dtype) ||
-        !std::equal(dims.begin(), dims.end(), entry.shape.begin(), entry.shape.end())) {
-      throw_hint(ErrorKind::corrupt, "the checkpoint was written by a run with other settings",
-                 "checkpoint {}: tensor '{}' is {} {}, expected {}", checkpoint.path.string(), name, entry.dtype,
-                 shape_text(entry.shape), to.text());
-    }
-    if (!uploader) {
-      device.copy_from_host(to.data, entry.bytes.data(), entry.bytes.size());
-      continue;
-    }
-    for (size_t done = 0; done < entry.bytes.size(); done += staging_bytes) {
-      const auto part = entry.bytes.subspan(done, std::min(staging_bytes, entry.bytes.size() - done));
+  const std::map<std::string, std::vector<Piece>> pieces = pieces_of(*checkpoint.tensors);
+  const auto upload = [&](std::byte* to, std::span<const std::byte> bytes) {
+    if (!uploader) return device.copy_from_host(to, bytes.data(), bytes.size());
+    for (size_t done = 0; done < bytes.size(); done += staging_bytes) {
+      const auto part = bytes.subspan(done, std::min(staging_bytes, bytes.size() - done));
       std::copy(part.begin(), part.end(), uploader->piece());
-      uploader->send(static_cast<std::byte*>(to.data) + done, part.size());
+      uploader->send(to + done, part.size());
+    }
+  };
+  for (const NamedTensor& named : tensors) {
+    const Tensor& to = named.tensor;
+    const PartOf part = named.part.value_or(PartOf{to.shape, 0});
+    const auto refuse = [&](const formats::TensorEntry& entry) {
+      throw_hint(ErrorKind::corrupt, "the checkpoint was written by a run with other settings",
+                 "checkpoint {}: tensor '{}' is {} {}, expected {} {}", checkpoint.path.string(), entry.name,
+                 entry.dtype, shape_text(entry.shape), name(to.dtype), part.whole.text());
+    };
+    std::vector<Piece> sources;
+    if (const formats::TensorEntry* whole = checkpoint.tensors->find(named.name); whole != nullptr) {
+      const auto dims = part.whole.dims();
+      if (!std::equal(dims.begin(), dims.end(), whole->shape.begin(), whole->shape.end())) refuse(*whole);
+      sources.push_back({0, part.whole.elements(), whole});
+    } else if (const auto found = pieces.find(named.name); found != pieces.end()) {
+      sources = found->second;
+      if (sources.back().end != part.whole.elements()) refuse(*sources.back().entry);
+    } else {
+      checkpoint.tensors->at(named.name);  // says what there is
+    }
+    const size_t width = size_of(to.dtype);
+    const int64_t end = part.begin + to.elements();
+    int64_t at = part.begin;
+    for (const Piece& piece : sources) {
+      if (piece.entry->dtype != file_dtype(to.dtype) || elements_of(*piece.entry) != piece.end - piece.begin) {
+        refuse(*piece.entry);
+      }
+      if (piece.end <= at || piece.begin >= end) continue;
+      if (piece.begin > at) break;
+      const int64_t upto = std::min(end, piece.end);
+      upload(static_cast<std::byte*>(to.data) + static_cast<size_t>(at - part.begin) * width,
+             piece.entry->bytes.subspan(static_cast<size_t>(at - piece.begin) * width,
+                                        static_cast<size_t>(upto - at) * width));
+      at = upto;
+    }
+    if (at != end) {
+      throw_error(ErrorKind::corrupt, "checkpoint {}: tensor '{}' lacks its elements from {} on",
+                  checkpoint.path.string(), named.name, at);
     }
   }
   if (uploader) uploader->finish();

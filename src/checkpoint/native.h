@@ -2,6 +2,10 @@
 //
 // Files go to step-N.partial/, each is synced, the manifest is written last, the folder is renamed to step-N and its
 // parent synced: after a crash there is either the whole checkpoint or a *.partial folder that the next start removes.
+//
+// Several ranks write a checkpoint together, each its files ("rank-2-of-3.safetensors"), with whole tensors under their
+// names and parts of a tensor, flat elements [a, b), as "NAME[a:b]". However it was written, any rank reads what it
+// wants of it.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +22,16 @@
 
 namespace ingot::checkpoint {
 
+// What `tensor`, flat, is a part of.
+struct PartOf {
+  Shape whole;
+  int64_t begin = 0;  // its first element there
+};
+
 struct NamedTensor {
   std::string name;
   Tensor tensor;  // on the writer's device
+  std::optional<PartOf> part = {};
 };
 
 // What tensors were at one moment, in host memory of its own.
@@ -51,6 +62,19 @@ struct NativeOptions {
 uint64_t write_checkpoint(const std::filesystem::path& folder, int64_t step, std::span<const NamedTensor> tensors,
                           std::string_view metadata, Device* device, const NativeOptions& options = {});
 
+// The same in the steps in which several ranks take it, with their errors:
+// 1. One rank, before the others go on: makes the folder for files.
+void begin_checkpoint(const std::filesystem::path& folder, int64_t step);
+// 2. Every rank: writes its tensors and parts; no two ranks write the same. Returns what to tell the one that
+// publishes.
+std::string write_part(const std::filesystem::path& folder, int64_t step, std::span<const NamedTensor> tensors,
+                       Device* device, int rank, int ranks, const NativeOptions& options = {});
+// 3. One rank, with what all returned: publishes it.
+uint64_t publish_checkpoint(const std::filesystem::path& folder, int64_t step, std::span<const std::string> parts,
+                            std::string_view metadata, const NativeOptions& options = {});
+// Instead, after an error: removes what was written.
+void discard_checkpoint(const std::filesystem::path& folder, int64_t step) noexcept;
+
 // Steps of the folders step-N, ascending; whether they are whole is not looked at. Empty for a missing folder.
 std::vector<int64_t> list_checkpoints(const std::filesystem::path& folder);
 
@@ -64,15 +88,21 @@ struct NativeCheckpoint {
   std::unique_ptr<formats::SafetensorsSet> tensors;
 };
 
+// One of several ranks that open a checkpoint together: each checks some of the files.
+struct Reader {
+  int rank = 0;
+  int ranks = 1;
+};
+
 // Opens step `step`, or the latest one when it is not given; every size and SHA-256 in the manifest is checked.
 // `model`: as in NativeOptions; empty: not compared.
 // Errors: not_found when there is none; corrupt, naming the file and what is wrong with it, for a half-written or
 // changed checkpoint (an earlier one is never taken instead: the hint names it); usage for one of another model.
 NativeCheckpoint open_checkpoint(const std::filesystem::path& folder, std::optional<int64_t> step,
-                                 std::string_view model = {});
+                                 std::string_view model = {}, const Reader& reader = {});
 
-// Copies tensors of an open checkpoint to where `tensors` say, on `device`. Errors: corrupt for another type or shape,
-// naming both.
+// Copies tensors of an open checkpoint, or parts of them, to where `tensors` say, on `device`. Errors: corrupt for
+// another type or shape, naming both, and for elements that are not there.
 void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTensor> tensors, Device& device);
 
 }  // namespace ingot::checkpoint

@@ -1,6 +1,7 @@
 #include "comm/group.h"
 
 #include <cstring>
+#include <numeric>
 
 namespace ingot::comm {
 
@@ -22,25 +23,30 @@ Operation Group::begin_receive(std::span<std::byte> data, int from) const {
   return Operation(channel_->receive(data.data(), data.size(), from));
 }
 
-std::vector<std::string> Group::gather(const std::string& text) const {
-  if (alone()) return {text};
+std::vector<std::vector<std::byte>> Group::gather_bytes(std::span<const std::byte> own) const {
+  if (alone()) return {{own.begin(), own.end()}};
   const auto places = static_cast<size_t>(size());
   std::vector<uint64_t> lengths(places);
-  const uint64_t own = text.size();
-  begin_all_gather(std::as_writable_bytes(std::span(lengths)), std::as_bytes(std::span(&own, 1)),
-                   std::vector<size_t>(places, sizeof own))
+  const uint64_t length = own.size();
+  begin_all_gather(std::as_writable_bytes(std::span(lengths)), std::as_bytes(std::span(&length, 1)),
+                   std::vector<size_t>(places, sizeof length))
       .wait();
   const std::vector<size_t> bytes(lengths.begin(), lengths.end());
-  size_t total = 0;
-  for (const size_t length : bytes) total += length;
-  std::string all(total, '\0');
-  begin_all_gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(text)), bytes).wait();
-  std::vector<std::string> texts;
-  size_t at = 0;
-  for (const size_t length : bytes) {
-    texts.push_back(all.substr(at, length));
-    at += length;
+  std::vector<std::byte> all(std::accumulate(bytes.begin(), bytes.end(), size_t{0}));
+  begin_all_gather(all, own, bytes).wait();
+  std::vector<std::vector<std::byte>> parts;
+  auto at = all.begin();
+  for (const size_t count : bytes) {
+    parts.emplace_back(at, at + static_cast<std::ptrdiff_t>(count));
+    at += static_cast<std::ptrdiff_t>(count);
   }
+  return parts;
+}
+
+std::vector<std::string> Group::gather(const std::string& text) const {
+  std::vector<std::string> texts;
+  for (const std::vector<char>& part : gather(std::span<const char>(text)))
+    texts.emplace_back(part.begin(), part.end());
   return texts;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -91,6 +92,16 @@ class Group {
     if (!alone()) channel_->barrier()->wait();
   }
 
+  // Every rank's numbers, by rank; ranks may have different counts of them.
+  template <class T>
+  std::vector<std::vector<T>> gather(std::span<const T> own) const {
+    std::vector<std::vector<T>> all;
+    for (const std::vector<std::byte>& bytes : gather_bytes(std::as_bytes(own))) {
+      all.emplace_back(bytes.size() / sizeof(T));
+      if (!bytes.empty()) std::memcpy(all.back().data(), bytes.data(), bytes.size());
+    }
+    return all;
+  }
   // Every rank's text, by rank.
   std::vector<std::string> gather(const std::string& text) const;
   // A group for each color, its ranks in the order of (key, rank here).
@@ -101,6 +112,7 @@ class Group {
 
  private:
   bool alone() const { return channel_ == nullptr || channel_->size() == 1; }
+  std::vector<std::vector<std::byte>> gather_bytes(std::span<const std::byte> own) const;
   static Operation keep(std::span<std::byte> to, std::span<const std::byte> from);
 
   std::shared_ptr<Channel> channel_;

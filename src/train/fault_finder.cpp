@@ -31,7 +31,8 @@ FaultFinder::FaultFinder(Device& device, const spec::ModelSpec& model, const Wei
   }
   for (const TrainedTensor& t : trained.tensors()) {
     know(t.weight.data, t.weight.bytes(), t.name, false);
-    if (!t.sum) know(t.gradient.data, t.gradient.bytes(), t.name, true);  // else all share its memory
+    const bool shared = t.sum || trained.share().stage() == 2;  // by all of them
+    if (!shared) know(t.gradient.data, t.gradient.bytes(), t.name, true);
     if (t.tied_gradient) know(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
   }
 }

@@ -32,7 +32,7 @@ Feed::Feed(Device& device, Arena& memory, int64_t tokens) : device_(device) {
 }
 
 void Feed::put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
-               int64_t unit, double& sum) {
+               int64_t unit, std::vector<double>& sums) {
   current_ = 1 - current_;
   Slot& slot = slots_[current_];
   collect(slot);  // so the device is done with what was in the slot
@@ -77,7 +77,7 @@ void Feed::put(std::span<const data::PackedSequence> sequences, std::span<const 
   batch.unit_offsets.clear();
   for (int64_t row = 0; row <= tokens; row += unit * length) batch.unit_offsets.push_back(row);
   slot.length = length;
-  slot.sum = &sum;
+  slot.sums = &sums;
 }
 
 const MicroBatch& Feed::take() {
@@ -92,25 +92,25 @@ void Feed::computed() {
 }
 
 void Feed::collect(Slot& slot) {
-  if (slot.sum == nullptr) return;
+  if (slot.sums == nullptr) return;
   slot.computed->wait();
   const auto* losses = reinterpret_cast<const float*>(slot.down.data());
   for (int64_t row = 0; row < slot.batch.losses.elements(); row += slot.length) {
     double sum = 0;
     for (int64_t t = 0; t < slot.length; ++t) sum += static_cast<double>(losses[row + t]);
-    *slot.sum += sum;
+    slot.sums->push_back(sum);
   }
-  slot.sum = nullptr;
+  slot.sums = nullptr;
 }
 
-void Feed::collect(const double& sum) {
+void Feed::collect(const std::vector<double>& sums) {
   for (Slot* slot : {&slots_[1 - current_], &slots_[current_]}) {
-    if (slot->sum == &sum) collect(*slot);
+    if (slot->sums == &sums) collect(*slot);
   }
 }
 
 void Feed::forget() {
-  for (Slot& slot : slots_) slot.sum = nullptr;
+  for (Slot& slot : slots_) slot.sums = nullptr;
 }
 
 }  // namespace ingot::train

@@ -31,18 +31,18 @@ class Feed {
   Feed(Device& device, Arena& memory, int64_t tokens);
 
   // Starts the upload of sequences of `length` tokens, units of `unit` of them; samples[i] names sequence i, all 0 when
-  // absent. Of each sequence the sum of its losses, in double and in the order of tokens, is added to `sum` when they
-  // have come; `sum` lives until then. ErrorKind::internal for sequences of another length.
+  // absent. Of each sequence the sum of its losses, in double and in the order of tokens, is put behind `sums` when
+  // they have come; `sums` lives until then. ErrorKind::internal for sequences of another length.
   void put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
-           int64_t unit, double& sum);
+           int64_t unit, std::vector<double>& sums);
   // What was put last; the compute stream goes on when it is there. Valid until the next but one.
   const MicroBatch& take();
   // The ops on it were given: its losses will be right.
   void computed();
 
-  // Waits for all losses that go to `sum`.
-  void collect(const double& sum);
-  // Waits for nothing, and lets no sum be touched any more: after an error.
+  // Waits for all losses that go to `sums`.
+  void collect(const std::vector<double>& sums);
+  // Waits for nothing, and lets no sums be touched any more: after an error.
   void forget();
 
  private:
@@ -52,7 +52,7 @@ class Feed {
     std::unique_ptr<Event> uploaded, computed;
     MicroBatch batch;
     int64_t length = 0;
-    double* sum = nullptr;  // while losses are on their way
+    std::vector<double>* sums = nullptr;  // while losses are on their way
   };
   void collect(Slot& slot);
 

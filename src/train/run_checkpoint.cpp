@@ -12,14 +12,37 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Everything that makes a run what it is, by name.
-std::vector<checkpoint::NamedTensor> state_of(const Trained& trained) {
+// Everything that makes a run what it is, by name: of every tensor the elements that `range` says.
+template <class RangeOf>
+std::vector<checkpoint::NamedTensor> state_of(const Trained& trained, RangeOf range) {
   std::vector<checkpoint::NamedTensor> state;
   for (const TrainedTensor& t : trained.tensors()) {
-    state.push_back({"master." + t.name, t.master});
-    state.push_back({"moment1." + t.name, t.moment1});
-    state.push_back({"moment2." + t.name, t.moment2});
+    const Range wanted = range(t);
+    const auto put = [&](const char* kind, const Tensor& kept) {
+      const Tensor flat = kept.reshape(Shape{kept.elements()});
+      state.push_back({kind + t.name, flat.slice(wanted.begin - t.own.begin, wanted.end - t.own.begin),
+                       checkpoint::PartOf{t.shape, wanted.begin}});
+    };
+    if (wanted.count() == 0) continue;
+    put("master.", t.master);
+    put("moment1.", t.moment1);
+    put("moment2.", t.moment2);
   }
+  return state;
+}
+
+// What this rank writes. Also where all have everything, each writes a part.
+std::vector<checkpoint::NamedTensor> written_by(const Trained& trained) {
+  const Share& share = trained.share();
+  std::vector<checkpoint::NamedTensor> state =
+      state_of(trained, [&](const TrainedTensor& t) { return t.parts[static_cast<size_t>(share.rank)]; });
+  if (trained.ranges() && share.rank == 0) state.push_back({"gradient_ranges", trained.ranges()});
+  return state;
+}
+
+// What this rank needs.
+std::vector<checkpoint::NamedTensor> read_by(const Trained& trained) {
+  std::vector<checkpoint::NamedTensor> state = state_of(trained, [](const TrainedTensor& t) { return t.own; });
   if (trained.ranges()) state.push_back({"gradient_ranges", trained.ranges()});
   return state;
 }
@@ -32,6 +55,17 @@ std::string metadata_of(const RunProgress& progress, const std::string& identity
                          {"arch", device.arch()},
                          {"identity", Json::parse(identity)}};
   return metadata.dump();
+}
+
+// Makes the folder before any rank writes into it.
+void begin_together(const std::filesystem::path& folder, int64_t step, const comm::Group& ranks) {
+  if (ranks.rank() == 0) checkpoint::begin_checkpoint(folder, step);
+  ranks.barrier();
+}
+
+template <class T>
+bool is_there(const std::future<T>& future) {
+  return future.valid() && future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 // Path of the first value in which two JSON trees differ ("model.hidden"); empty when they are equal.
@@ -62,16 +96,32 @@ std::string value_at(const Json& tree, const std::string& path) {
 }  // namespace
 
 uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProgress& progress,
-                              const std::string& identity, const Trained& trained, Device& device, int64_t keep) {
-  return checkpoint::write_checkpoint(folder, progress.step, state_of(trained),
-                                      metadata_of(progress, identity, trained, device), &device, {.keep = keep});
+                              const std::string& identity, const Trained& trained, Device& device, int64_t keep,
+                              const comm::Group& ranks) {
+  begin_together(folder, progress.step, ranks);
+  try {
+    const std::string part =
+        checkpoint::write_part(folder, progress.step, written_by(trained), &device, ranks.rank(), ranks.size());
+    const std::vector<std::string> parts = ranks.gather(part);
+    int64_t bytes = 0;
+    if (ranks.rank() == 0) {
+      bytes = static_cast<int64_t>(checkpoint::publish_checkpoint(
+          folder, progress.step, parts, metadata_of(progress, identity, trained, device), {.keep = keep}));
+    }
+    return static_cast<uint64_t>(ranks.all_max(bytes));
+  } catch (...) {
+    if (ranks.rank() == 0) checkpoint::discard_checkpoint(folder, progress.step);
+    throw;
+  }
 }
 
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
-                                               Trained& trained, Device& device) {
-  checkpoint::remove_leftovers(folder);
+                                               Trained& trained, Device& device, const comm::Group& ranks) {
+  if (ranks.rank() == 0) checkpoint::remove_leftovers(folder);
+  ranks.barrier();
   if (checkpoint::list_checkpoints(folder).empty()) return std::nullopt;
-  const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, std::nullopt);
+  const checkpoint::NativeCheckpoint found =
+      checkpoint::open_checkpoint(folder, std::nullopt, {}, {ranks.rank(), ranks.size()});
   const Json metadata = Json::parse(found.metadata, nullptr, false);
   if (!metadata.is_object() || !metadata.contains("identity") || !metadata.contains("tokens") ||
       !metadata.contains("updates") || !metadata.contains("arch")) {
@@ -84,7 +134,8 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
                "{} cannot be continued: {} was {} and is now {}", found.path.string(), difference,
                value_at(metadata.at("identity"), difference), value_at(now, difference));
   }
-  checkpoint::restore_tensors(found, state_of(trained), device);
+  checkpoint::restore_tensors(found, read_by(trained), device);
+  ranks.barrier();  // every file was checked by some rank
   trained.set_updates(metadata.at("updates").get<int64_t>());
   return RunProgress{found.step, metadata.at("tokens").get<int64_t>(), metadata.at("arch").get<std::string>()};
 }
@@ -92,19 +143,46 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
 void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunProgress& progress,
                                  const std::string& identity, const Trained& trained, Device& device, int64_t keep) {
   if (begun()) throw_error(ErrorKind::internal, "a checkpoint is being written");
-  const double from = steady_seconds();
-  snapshot_.take(state_of(trained), device);
-  const auto write = [this, folder, from, keep, step = progress.step,
-                      metadata = metadata_of(progress, identity, trained, device)] {
-    const uint64_t bytes =
-        checkpoint::write_checkpoint(folder, step, snapshot_.tensors(), metadata, nullptr, {.keep = keep});
-    return Written{step, bytes, steady_seconds() - from};
-  };
-  writing_ = std::async(std::launch::async, write);
+  from_ = steady_seconds();
+  folder_ = folder;
+  step_ = progress.step;
+  keep_ = keep;
+  metadata_ = metadata_of(progress, identity, trained, device);
+  if (ranks_.size() > 1) begin_together(folder, step_, ranks_);
+  snapshot_.take(written_by(trained), device);
+  writing_ = std::async(std::launch::async, [this] {
+    try {
+      if (ranks_.size() == 1) checkpoint::begin_checkpoint(folder_, step_);
+      return checkpoint::write_part(folder_, step_, snapshot_.tensors(), nullptr, ranks_.rank(), ranks_.size());
+    } catch (...) {
+      if (ranks_.size() == 1) checkpoint::discard_checkpoint(folder_, step_);
+      throw;
+    }
+  });
 }
 
-bool BackgroundCheckpoint::done() const {
-  return writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+void BackgroundCheckpoint::publish() {
+  const std::vector<std::string> parts = ranks_.gather(writing_.get());
+  if (ranks_.rank() != 0) return;
+  publishing_ = std::async(std::launch::async, [this, parts] {
+    try {
+      const uint64_t bytes = checkpoint::publish_checkpoint(folder_, step_, parts, metadata_, {.keep = keep_});
+      return Written{step_, bytes, steady_seconds() - from_};
+    } catch (...) {
+      checkpoint::discard_checkpoint(folder_, step_);
+      throw;
+    }
+  });
+}
+
+bool BackgroundCheckpoint::advance() {
+  if (writing_.valid() && ranks_.all_max<int32_t>(is_there(writing_) ? 0 : 1) == 0) publish();
+  return is_there(publishing_);
+}
+
+BackgroundCheckpoint::Written BackgroundCheckpoint::wait() {
+  if (writing_.valid()) publish();
+  return publishing_.valid() ? publishing_.get() : Written{step_, 0, steady_seconds() - from_};
 }
 
 }  // namespace ingot::train

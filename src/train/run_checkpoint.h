@@ -8,6 +8,7 @@
 #include <string>
 
 #include "checkpoint/native.h"
+#include "comm/group.h"
 #include "train/trained.h"
 
 namespace ingot::train {
@@ -18,18 +19,21 @@ struct RunProgress {
   std::string arch = {};  // when read: Device::arch() of the device that wrote it
 };
 
-// Writes folder/step-N, complete or absent, and removes all but the newest `keep`. Returns its bytes. Errors: resource
-// for a full disk, unavailable for a folder that cannot be written; earlier checkpoints stay.
+// Writes folder/step-N, complete or absent, and removes all but the newest `keep`. Returns its bytes. Ranks call it
+// together, each writes its part. Errors: resource for a full disk, unavailable for a folder that cannot be written;
+// earlier checkpoints stay.
 uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProgress& progress,
-                              const std::string& identity, const Trained& trained, Device& device, int64_t keep);
+                              const std::string& identity, const Trained& trained, Device& device, int64_t keep,
+                              const comm::Group& ranks = {});
 
 // Reads the newest one into `trained` (masters, moments, number of updates); nothing when there is none. It may have
-// been written on any device. Errors: corrupt, naming file and what is wrong; usage when `identity` (JSON) is another,
-// naming the first key that differs.
+// been written on any device, by any number of ranks. Ranks call it together. Errors: corrupt, naming file and what is
+// wrong; usage when `identity` (JSON) is another, naming the first key that differs.
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
-                                               Trained& trained, Device& device);
+                                               Trained& trained, Device& device, const comm::Group& ranks = {});
 
 // The same checkpoints, written by a thread of its own from a copy of the state while training goes on; one at a time.
+// Ranks write their files each for itself and meet when all have: then one publishes them, by a thread of its own too.
 class BackgroundCheckpoint {
  public:
   struct Written {
@@ -38,18 +42,31 @@ class BackgroundCheckpoint {
     double seconds = 0;  // from begin() until it was published
   };
 
-  // Returns when the state is copied to host memory; the copy's memory is kept for the next. Errors: internal before
-  // wait() has told of the one before; resource when there is no memory.
+  explicit BackgroundCheckpoint(comm::Group ranks = {}) : ranks_(std::move(ranks)) {}
+
+  // Together. Returns when the state is copied to host memory; the copy's memory is kept for the next. Errors: internal
+  // before what was begun before is over; resource when there is no memory.
   void begin(const std::filesystem::path& folder, const RunProgress& progress, const std::string& identity,
              const Trained& trained, Device& device, int64_t keep);
-  bool begun() const { return writing_.valid(); }
-  bool done() const;  // whether wait() returns at once
-  // What begin() began, when it is there. Errors as write_run_checkpoint's.
-  Written wait() { return writing_.get(); }
+  // Together: does what can be done without waiting. True on rank 0 when a checkpoint has been published: wait() tells.
+  bool advance();
+  // Together: what begin() began, when it is there; of ranks other than 0, when this rank's part is. Errors as
+  // write_run_checkpoint's.
+  Written wait();
+  bool begun() const { return writing_.valid() || publishing_.valid(); }
 
  private:
+  void publish();
+
+  comm::Group ranks_;
   checkpoint::Snapshot snapshot_;
-  std::future<Written> writing_;  // waits when it is destroyed
+  std::filesystem::path folder_;
+  int64_t step_ = 0;
+  int64_t keep_ = 0;
+  double from_ = 0;
+  std::string metadata_;
+  std::future<std::string> writing_;  // this rank's part; waits when it is destroyed
+  std::future<Written> publishing_;   // on rank 0
 };
 
 }  // namespace ingot::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -52,6 +53,24 @@ int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings
 // At most a low-rank pair for every parameter is trained.
 int64_t most_trained(const spec::ModelSpec& model) { return 2 * static_cast<int64_t>(spec::parameters(model).size()); }
 
+int64_t own_blocks(const Trained& trained) {
+  int64_t blocks = 0;
+  for (const TrainedTensor& t : trained.tensors()) {
+    blocks += (t.own.count() + ops::sum_squares_block - 1) / ops::sum_squares_block;
+  }
+  return blocks;
+}
+
+// Of ops::sum_squares in what is trained: every parameter, or a low-rank pair of each.
+int64_t most_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
+  int64_t blocks = 0;
+  for (const spec::ParamSpec& p : spec::parameters(model)) {
+    const int64_t sides = std::accumulate(p.shape.begin(), p.shape.end(), int64_t{0});
+    blocks += std::max(p.elements(), adapter_rank * sides) / ops::sum_squares_block + 2;
+  }
+  return blocks;
+}
+
 }  // namespace
 
 StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_layer,
@@ -66,21 +85,25 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   bytes.scratch = std::max({pass.training + sink, pass.loss, ops::sum_squares_bytes(most)});
   // Micro-batches; squares of gradients and losses, and what is decided of them.
   bytes.batch = Feed::bytes(shape.tokens) + Arena::footprint(DType::f64, Shape{most_trained(model)}) +
-                Arena::footprint(DType::f64, Shape{1}) + Arena::footprint(DType::f64, Shape{3});
+                Arena::footprint(DType::f64, Shape{1}) + Arena::footprint(DType::f64, Shape{3}) +
+                Arena::footprint(DType::f64, Shape{most_blocks(model, adapter_rank)});
   return bytes;
 }
 
 Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model, Trained& trained,
-           StepSettings settings, bool decoded)
+           StepSettings settings, bool decoded, const comm::Group& ranks)
     : device_(device),
       model_(model),
       trained_(trained),
       settings_(settings),
-      context_{device, registry, scratch_, &threads} {
+      context_{device, registry, scratch_, &threads},
+      ranks_(ranks),
+      exchange_(device, trained, ranks) {
   if (trained.ranges()) {
-    sink_ = std::make_unique<FixedSink>(trained, context_, settings.units * contributions(model.spec(), settings));
+    sink_ = std::make_unique<FixedSink>(trained, context_, exchange_,
+                                        settings.units * contributions(model.spec(), settings));
   } else {
-    sink_ = std::make_unique<Fp32Sink>(trained);
+    sink_ = std::make_unique<Fp32Sink>(trained, context_, exchange_);
   }
   model.set_trained(trained.place_of_parameter(), trained.lowest_layer());
   const StepBytes sizes =
@@ -91,6 +114,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
   squares_ = batch_.take(DType::f64, Shape{static_cast<int64_t>(trained.tensors().size())});
   loss_squares_ = batch_.take(DType::f64, Shape{1});
   decision_ = batch_.take(DType::f64, Shape{3});
+  if (trained.share().stage() > 0) blocks_ = batch_.take(DType::f64, Shape{own_blocks(trained)});
   feed_.emplace(device, batch_, settings.micro * settings.unit * settings.sequence_length);
   for (Verdict& verdict : verdicts_) {
     verdict.decision = HostBuffer(device, decision_.bytes());
@@ -109,13 +133,28 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   return pass;
 }
 
-void Step::decide(double counted) {
-  const std::vector<TrainedTensor>& tensors = trained_.tensors();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor gradient = sink_->gradient(context_, i);
-    const auto place = static_cast<int64_t>(i);
-    ops::sum_squares(context_, squares_.slice(place, place + 1), gradient.reshape(Shape{gradient.elements()}));
+void Step::sum_squares() {
+  int64_t block = 0;
+  for (size_t i = 0; i < trained_.tensors().size(); ++i) {
+    const TrainedTensor& t = trained_.tensors()[i];
+    if (t.own.count() == 0) continue;
+    const Tensor gradient = sink_->gradient(i);
+    if (!blocks_) {
+      const auto place = static_cast<int64_t>(i);
+      ops::sum_squares(context_, squares_.slice(place, place + 1), gradient);
+      continue;
+    }
+    for (int64_t begin = 0; begin < t.own.count(); begin += ops::sum_squares_block, ++block) {
+      const int64_t end = std::min(t.own.count(), begin + ops::sum_squares_block);
+      ops::sum_squares(context_, blocks_.slice(block, block + 1), gradient.slice(begin, end));
+    }
   }
+  if (blocks_) exchange_.join_squares(squares_, blocks_);
+}
+
+void Step::decide(double counted) {
+  exchange_.sum(loss_squares_);
+  sum_squares();
   ops::decide_update(context_, decision_, squares_, loss_squares_, {counted, settings_.optimizer.clip_grad_norm});
 }
 
@@ -124,9 +163,11 @@ void Step::update(double lr) {
   const OptimizerSettings& optimizer = settings_.optimizer;
   for (size_t i = 0; i < trained_.tensors().size(); ++i) {
     const TrainedTensor& t = trained_.tensors()[i];
-    const Shape flat{t.shape.elements()};
+    if (t.own.count() == 0) continue;
+    const Shape flat{t.own.count()};
     ops::AdamwState state{t.master.reshape(flat), t.moment1.reshape(flat), t.moment2.reshape(flat), {}};
-    if (t.weight.data != t.master.data) state.weight = t.weight.reshape(flat);
+    const Tensor weight = t.weight.reshape(Shape{t.weight.elements()}).slice(t.own.begin, t.own.end);
+    if (weight.data != t.master.data) state.weight = weight;
     ops::AdamwAttributes attributes;
     attributes.lr = static_cast<float>(lr);
     attributes.beta1 = static_cast<float>(optimizer.beta1);
@@ -135,56 +176,83 @@ void Step::update(double lr) {
     attributes.weight_decay = t.decay ? static_cast<float>(optimizer.weight_decay) : 0;
     attributes.step = trained_.updates();
     attributes.decision = decision_;
-    ops::adamw(context_, state, sink_->gradient(context_, i).reshape(flat), attributes);
+    ops::adamw(context_, state, sink_->gradient(i), attributes);
   }
+  exchange_.gather_weights();
   if (trained_.ranges()) ops::next_ranges(context_, trained_.ranges(), trained_.largest());
 }
 
-void Step::accumulate(StepResult& result, int64_t step, std::span<const data::PackedSequence> sequences,
-                      std::span<const int64_t> samples) {
-  if (sequences.empty() || static_cast<int64_t>(sequences.size()) % settings_.unit != 0) {
-    throw_error(ErrorKind::internal, "{} sequences are not whole units of {}", sequences.size(), settings_.unit);
-  }
-  if (trained_.ranges() && static_cast<int64_t>(sequences.size()) > settings_.units * settings_.unit) {
-    throw_error(ErrorKind::internal, "{} sequences, and fixed sums have room for {} units", sequences.size(),
-                settings_.units);
-  }
+void Step::count(StepResult& result, std::span<const data::PackedSequence> sequences) const {
+  int64_t squares = 0;
   for (const data::PackedSequence& sequence : sequences) {
     result.tokens += static_cast<int64_t>(sequence.ids.size());
     result.counted += sequence.counted;
     for (size_t s = 1; s < sequence.offsets.size(); ++s) {
-      const double length = sequence.offsets[s] - sequence.offsets[s - 1];
-      result.squared_lengths += length * length;
+      const int64_t length = sequence.offsets[s] - sequence.offsets[s - 1];
+      squares += length * length;
     }
   }
-  sink_->begin_step();
+  std::array<int64_t, 4> counts{result.tokens, result.counted, squares, std::ssize(sequences)};
+  ranks_.all_reduce(std::span<int64_t>(counts), comm::Combine::sum);
+  result.tokens = counts[0];
+  result.counted = counts[1];
+  result.squared_lengths = static_cast<double>(counts[2]);
+  if (counts[3] == 0 || static_cast<int64_t>(sequences.size()) % settings_.unit != 0) {
+    throw_error(ErrorKind::internal, "{} sequences are not whole units of {}", sequences.size(), settings_.unit);
+  }
+  if (trained_.ranges() && counts[3] > settings_.units * settings_.unit) {
+    throw_error(ErrorKind::internal, "{} sequences, and fixed sums have room for {} units", counts[3], settings_.units);
+  }
+}
+
+void Step::compute(const MicroBatch& batch, int64_t step, bool first) {
+  nn::Training training{*sink_,     batch.unit_offsets, settings_.recompute,         saved_,
+                        batch.rows, settings_.seed,     static_cast<uint64_t>(step), settings_.fp8_gradients};
+  nn::Pass pass = pass_over(batch);
+  pass.training = &training;
+  model_.loss(pass, batch.losses, batch.targets);
+  ops::sum_squares(context_, loss_squares_, batch.losses, !first);
+}
+
+void Step::accumulate(std::vector<double>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
+                      std::span<const int64_t> samples) {
   const size_t most = static_cast<size_t>(settings_.micro * settings_.unit);
-  const auto put = [&](size_t begin) {
-    if (begin >= sequences.size()) return;
+  const size_t micros = (sequences.size() + most - 1) / most;
+  size_t rounds = std::max<size_t>(1, micros);  // in which this rank gives its gradients to the others
+  if (exchange_.every_micro()) rounds = static_cast<size_t>(ranks_.all_max(static_cast<int64_t>(rounds)));
+  sink_->begin_step();
+  const auto put = [&](size_t round) {
+    if (round >= micros) return;
+    const size_t begin = round * most;
     const size_t count = std::min(most, sequences.size() - begin);
     feed_->put(sequences.subspan(begin, count), samples.subspan(begin, count), settings_.sequence_length,
-               settings_.unit, result.loss);
+               settings_.unit, losses);
   };
   put(0);
-  for (size_t begin = 0; begin < sequences.size(); begin += most) {
-    const MicroBatch& batch = feed_->take();
-    nn::Training training{*sink_,     batch.unit_offsets, settings_.recompute,         saved_,
-                          batch.rows, settings_.seed,     static_cast<uint64_t>(step), settings_.fp8_gradients};
-    nn::Pass pass = pass_over(batch);
-    pass.training = &training;
-    model_.loss(pass, batch.losses, batch.targets);
-    ops::sum_squares(context_, loss_squares_, batch.losses, begin > 0);
+  for (size_t round = 0; round < rounds; ++round) {
+    const bool last = round + 1 == rounds;
+    if (round >= micros) {
+      sink_->empty_micro(last);
+      continue;
+    }
+    sink_->begin_micro(last);
+    compute(feed_->take(), step, round == 0);
     feed_->computed();
-    put(begin + most);  // while the device computes
+    put(round + 1);  // while the device computes
+    sink_->end_micro();
   }
-  sink_->end_step(context_);
-  if (!sink_->complete()) throw_error(ErrorKind::internal, "step {}: a trained tensor got no gradient", step);
+  if (micros == 0) {
+    const double none = 0;
+    device_.copy_from_host(loss_squares_.data, &none, sizeof none);
+  }
+  sink_->end_step();
 }
 
 void Step::enqueue(Begun& begun, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                    std::span<const int64_t> samples) {
   begun.updates = trained_.updates();
-  accumulate(begun.result, step, sequences, samples);
+  count(begun.result, sequences);
+  accumulate(begun.losses, step, sequences, samples);
   if (begun.result.counted == 0) return;  // there is nothing to update with
   decide(static_cast<double>(begun.result.counted));
   begun.verdict = begun_.size() > 1 ? 1 - begun_.front().verdict : 0;
@@ -213,6 +281,7 @@ void Step::whole(FunctionRef<void()> work) {
     work();
   } catch (...) {
     feed_->forget();
+    sink_->forget();
     begun_.clear();
     throw;
   }
@@ -221,8 +290,11 @@ void Step::whole(FunctionRef<void()> work) {
 StepResult Step::finish() {
   if (begun_.empty()) throw_error(ErrorKind::internal, "no step is begun");
   Begun& begun = begun_.front();
-  feed_->collect(begun.result.loss);
+  feed_->collect(begun.losses);
   StepResult result = begun.result;
+  for (const std::vector<double>& losses : ranks_.gather(std::span<const double>(begun.losses))) {
+    for (const double loss : losses) result.loss += loss;  // in the order of the step's sequences
+  }
   if (!begun.undecided) {
     result.skipped = true;
     begun_.pop_front();
@@ -297,22 +369,25 @@ std::string Step::first_fault(int64_t step, std::span<const data::PackedSequence
     ~Watching() { context.watch = nullptr; }
   } const watching{context_};
   context_.watch = &finder;
-  StepResult result;
+  std::vector<double> losses;
   whole([&] {
-    accumulate(result, step, sequences, samples);
-    feed_->collect(result.loss);
+    accumulate(losses, step, sequences, samples);
+    feed_->collect(losses);
   });
-  return finder.found();
+  for (const std::string& found : ranks_.gather(finder.found())) {
+    if (!found.empty()) return found;
+  }
+  return {};
 }
 
 Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
   refuse_while_begun("a model is evaluated");
-  Loss total;
+  std::vector<double> losses;
   const size_t most = static_cast<size_t>(settings_.micro * settings_.unit);
   const auto put = [&](size_t begin) {
     if (begin >= sequences.size()) return;
     const size_t count = std::min(most, sequences.size() - begin);
-    feed_->put(sequences.subspan(begin, count), {}, settings_.sequence_length, settings_.unit, total.sum);
+    feed_->put(sequences.subspan(begin, count), {}, settings_.sequence_length, settings_.unit, losses);
   };
   whole([&] {
     put(0);
@@ -323,10 +398,26 @@ Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
       feed_->computed();
       put(begin + most);
     }
-    feed_->collect(total.sum);
+    feed_->collect(losses);
   });
+  Loss total;
+  for (const double loss : losses) total.sum += loss;
   for (const data::PackedSequence& sequence : sequences) total.counted += sequence.counted;
   return total;
+}
+
+void Step::refresh_weights() {
+  trained_.refresh_weights(context_);
+  exchange_.gather_weights();
+}
+
+Tensor Step::master(size_t place, Buffer& memory) {
+  const TrainedTensor& t = trained_.tensors()[place];
+  if (trained_.share().stage() == 0) return t.master;
+  memory = Buffer(device_, static_cast<size_t>(t.shape.elements()) * size_of(t.master.dtype));
+  const Tensor whole = memory.view(t.master.dtype, Shape{t.shape.elements()});
+  exchange_.gather_master(place, whole);
+  return whole.reshape(t.shape);
 }
 
 }  // namespace ingot::train

@@ -11,6 +11,7 @@
 #include "base/function_ref.h"
 #include "data/packing.h"
 #include "models/model.h"
+#include "train/exchange.h"
 #include "train/feed.h"
 #include "train/sink.h"
 #include "train/trained.h"
@@ -61,13 +62,15 @@ class Step {
   static StepBytes bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_layer,
                          int64_t adapter_rank, bool decoded, int threads);
 
+  // `trained` is this rank's share.
   Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model, Trained& trained,
-       StepSettings settings, bool decoded);
+       StepSettings settings, bool decoded, const comm::Group& ranks = {});
 
   // Gives the device the work of a step on `sequences`, a whole number of units, in order; samples[i] is the number
-  // that names sequence i in the data set. `step` counts from 1 and names the streams of dropout; `lr` is its learning
-  // rate. At most `most_begun` may be begun and not finished. ErrorKind::internal when a trained tensor got no
-  // gradient.
+  // that names sequence i in the data set. Ranks call everything together, each with its sequences (train::share_of),
+  // which may be none; results are of all ranks' sequences. `step` counts from 1 and names the streams of dropout; `lr`
+  // is its learning rate. At most `most_begun` may be begun and not finished. ErrorKind::internal when a trained tensor
+  // got no gradient.
   void begin(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
              std::span<const int64_t> samples);
   // Waits for what the first step that is not finished gave. Whether it updates is decided on the device; when its
@@ -82,7 +85,7 @@ class Step {
 
   // For a step that was skipped, when none is begun: runs it again with every op's results looked at, and tells the
   // first op that gave a value which is not finite, with its layer (FaultFinder::found); empty when there was none.
-  // Overwrites gradients. `weights` are the model's.
+  // Overwrites gradients. `weights` are the model's. Of several ranks' findings, that of the first.
   std::string first_fault(int64_t step, std::span<const data::PackedSequence> sequences,
                           std::span<const int64_t> samples, const WeightSet& weights);
 
@@ -90,20 +93,27 @@ class Step {
     double sum = 0;  // over counted tokens
     int64_t counted = 0;
   };
-  // Without training, at most a micro-batch at a time; when no step is begun.
+  // Without training, at most a micro-batch at a time; when no step is begun. Of this rank alone.
   Loss evaluate(std::span<const data::PackedSequence> sequences);
 
+  // After masters were written: the weights the model computes with follow them, on all ranks.
+  void refresh_weights();
+  // Tensor `place`'s master, whole; for a device's memory of its own, `memory` has it.
+  Tensor master(size_t place, Buffer& memory);
+
   ops::Context& context() { return context_; }
+  const comm::Group& ranks() const { return ranks_; }
   const StepSettings& settings() const { return settings_; }
   // The most that was used so far of what bytes() said.
   StepBytes peak() const { return {saved_.peak(), scratch_.peak(), batch_.peak()}; }
 
  private:
   struct Begun {
-    StepResult result;       // loss: the plain sum of those that have come
-    int64_t updates = 0;     // before it
-    size_t verdict = 0;      // its place in verdicts_
-    bool undecided = false;  // whether there is a verdict to wait for
+    StepResult result;           // without loss
+    std::vector<double> losses;  // of this rank's sequences: those that have come
+    int64_t updates = 0;         // before it
+    size_t verdict = 0;          // its place in verdicts_
+    bool undecided = false;      // whether there is a verdict to wait for
   };
   struct Verdict {
     HostBuffer decision;  // ops::decide_update's
@@ -114,9 +124,12 @@ class Step {
   nn::Pass pass_over(const MicroBatch& batch);
   void enqueue(Begun& begun, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                std::span<const int64_t> samples);
-  // Forward and backward over all micro-batches; `loss` of the result is the plain sum of those that came.
-  void accumulate(StepResult& result, int64_t step, std::span<const data::PackedSequence> sequences,
+  void count(StepResult& result, std::span<const data::PackedSequence> sequences) const;
+  // Forward and backward over all micro-batches; losses go behind `losses` as they come.
+  void accumulate(std::vector<double>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
                   std::span<const int64_t> samples);
+  void compute(const MicroBatch& batch, int64_t step, bool first);
+  void sum_squares();
   void decide(double counted);
   void update(double lr);
   void start_over(const Verdict& verdict);
@@ -133,8 +146,11 @@ class Step {
   Arena saved_;
   Arena batch_;
   ops::Context context_;
+  comm::Group ranks_;
+  Exchange exchange_;
   std::unique_ptr<StepSink> sink_;
   Tensor squares_;       // [trained tensors] f64: of their gradients
+  Tensor blocks_;        // f64, where ranks share the state: of this rank's blocks of them
   Tensor loss_squares_;  // [1] f64
   Tensor decision_;      // [3] f64: ops::decide_update's
   std::optional<Feed> feed_;

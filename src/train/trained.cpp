@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -33,54 +34,150 @@ constexpr int32_t first_range = 20;
 struct Planned {
   Shape shape;
   DType weight;
+  int64_t layer = -1;
   bool tied = false;
 };
 
 std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                                      DType activation) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
   std::vector<Planned> planned;
   if (lora) {
     for (const spec::LoraParam& p : spec::lora_parameters(model, *lora)) {
-      planned.push_back({Shape{p.rank, p.in}, activation});
-      planned.push_back({Shape{p.out, p.rank}, activation});
+      planned.push_back({Shape{p.rank, p.in}, activation, table[p.base].layer});
+      planned.push_back({Shape{p.out, p.rank}, activation, table[p.base].layer});
     }
   } else {
-    for (const spec::ParamSpec& p : spec::parameters(model)) {
-      planned.push_back({shape_of(p), weight_type(shape_of(p), activation), is_tied(model, p)});
+    for (const spec::ParamSpec& p : table) {
+      planned.push_back({shape_of(p), weight_type(shape_of(p), activation), p.layer, is_tied(model, p)});
     }
   }
   return planned;
 }
 
+Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
+
+Tensor own_part(const Tensor& tensor, const Range& own) { return flat(tensor).slice(own.begin, own.end); }
+
+DType number_of(OptimizerTypes types) { return types.fixed_sums ? DType::i64 : DType::f32; }
+
+// Elements from where a tensor begins in a bucket's memory to where the next does.
+int64_t room_of(const Shape& shape, DType number) {
+  return static_cast<int64_t>(state_footprint(shape, number) / size_of(number));
+}
+
 }  // namespace
 
-TrainedBytes trained_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, DType activation,
-                           OptimizerTypes types) {
+// Which tensors make up which buckets, and which rank has what of them.
+struct Trained::Layout {
+  std::vector<Planned> tensors;
+  std::vector<std::vector<Range>> parts;  // by tensor and rank
+  std::vector<Bucket> buckets;            // without memory
+  std::vector<int64_t> rooms;             // by bucket: elements of its memory
+  Share share;
+  DType number;
+
+  Layout(std::vector<Planned> planned, const Share& its_share, DType its_number)
+      : tensors(std::move(planned)), share(its_share), number(its_number) {
+    int64_t before = -1;  // the place of the bucket's tensors among the blocks
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const int64_t place = tensors[i].layer >= 0 ? tensors[i].layer : (before < 0 ? -1 : model_end);
+      if (buckets.empty() || place != before) buckets.push_back({.first = i, .last = i});
+      before = place;
+      ++buckets.back().last;
+      buckets.back().early = buckets.back().early || tensors[i].tied;
+    }
+    for (Bucket& bucket : buckets) divide_bucket(bucket);
+  }
+
+  Range own(size_t tensor) const {
+    const Range all{0, tensors[tensor].shape.elements()};
+    return share.stage() == 0 ? all : parts[tensor][static_cast<size_t>(share.rank)];
+  }
+  int64_t kept(size_t bucket) const {
+    return static_cast<int64_t>(buckets[bucket].sections[static_cast<size_t>(share.rank)]);
+  }
+  // Of the memory that buckets share.
+  int64_t shared_room() const {
+    int64_t most = 0;
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      if (!buckets[b].early) most = std::max(most, rooms[b]);
+    }
+    return most;
+  }
+
+ private:
+  static constexpr int64_t model_end = INT64_MAX;
+
+  void divide_bucket(Bucket& bucket) {
+    const auto ranks = static_cast<size_t>(share.ranks);
+    std::vector<int64_t> elements;
+    for (size_t i = bucket.first; i < bucket.last; ++i) elements.push_back(tensors[i].shape.elements());
+    const std::vector<std::vector<Range>> divided = divide(elements, share.ranks);
+    // Where each rank's first element lies; a rank without any begins where the next does.
+    std::vector<int64_t> starts(ranks + 1, -1);
+    int64_t room = 0;
+    for (size_t i = 0; i < elements.size(); ++i) {
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        if (divided[i][rank].count() > 0 && starts[rank] < 0) starts[rank] = room + divided[i][rank].begin;
+      }
+      parts.push_back(divided[i]);
+      room += room_of(tensors[bucket.first + i].shape, number);
+    }
+    rooms.push_back(room);
+    starts[ranks] = room;
+    for (size_t rank = ranks; rank-- > 0;) {
+      if (starts[rank] < 0) starts[rank] = starts[rank + 1];
+    }
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      bucket.sections.push_back(static_cast<size_t>(starts[rank + 1] - starts[rank]));
+    }
+  }
+};
+
+TrainedBytes Trained::bytes_of(const Layout& layout, OptimizerTypes types) {
   TrainedBytes bytes;
   size_t largest = 0;
-  int64_t count = 0;
-  for (const Planned& p : planned_tensors(model, lora, activation)) {
-    if (!shares_memory(p.weight, types)) bytes.master += state_footprint(p.shape, types.master);
-    bytes.moments += 2 * state_footprint(p.shape, types.state);
-    bytes.state += state_footprint(p.shape, shares_memory(p.weight, types) ? p.weight : types.master) +
-                   2 * state_footprint(p.shape, types.state);
-    if (types.fixed_sums) {
-      bytes.gradients += state_footprint(p.shape, DType::i64);
-      largest = std::max(largest, state_footprint(p.shape, DType::f32));
-      ++count;
-    } else {
-      bytes.gradients += (p.tied ? 2 : 1) * state_footprint(p.shape, DType::f32);
+  const bool shared = layout.share.stage() == 2;
+  for (size_t i = 0; i < layout.tensors.size(); ++i) {
+    const Planned& p = layout.tensors[i];
+    const Shape own{layout.own(i).count()};
+    const Shape part{layout.parts[i][static_cast<size_t>(layout.share.rank)].count()};
+    if (!shares_memory(p.weight, types)) bytes.master += state_footprint(own, types.master);
+    bytes.moments += 2 * state_footprint(own, types.state);
+    bytes.state += state_footprint(part, shares_memory(p.weight, types) ? p.weight : types.master) +
+                   2 * state_footprint(part, types.state);
+    if (!shared) bytes.gradients += state_footprint(p.shape, layout.number);
+    if (p.tied && !types.fixed_sums) bytes.gradients += state_footprint(p.shape, DType::f32);
+    largest = std::max(largest, state_footprint(p.shape, DType::f32));
+  }
+  if (shared) {
+    bytes.gradients += state_footprint(Shape{layout.shared_room()}, layout.number);
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      bytes.gradients += state_footprint(Shape{layout.kept(b)}, layout.number);
+      if (layout.buckets[b].early) bytes.gradients += state_footprint(Shape{layout.rooms[b]}, layout.number);
     }
-    if (lora) bytes.adapter += state_footprint(p.shape, p.weight);
   }
   if (types.fixed_sums) {
-    bytes.gradients += largest + state_footprint(Shape{count}, DType::i32) + state_footprint(Shape{count}, DType::f32);
+    const Shape all{static_cast<int64_t>(layout.tensors.size())};
+    bytes.gradients += largest + state_footprint(all, DType::i32) + state_footprint(all, DType::f32);
+  }
+  return bytes;
+}
+
+TrainedBytes trained_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, DType activation,
+                           OptimizerTypes types, const Share& share) {
+  const Trained::Layout layout(planned_tensors(model, lora, activation), share, number_of(types));
+  TrainedBytes bytes = Trained::bytes_of(layout, types);
+  if (lora) {
+    for (const Planned& p : layout.tensors) bytes.adapter += state_footprint(p.shape, p.weight);
   }
   return bytes;
 }
 
 Trained::Trained(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
-                 OptimizerTypes types) {
+                 OptimizerTypes types, const Share& share)
+    : share_(share) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   place_of_parameter_.resize(table.size());
   for (size_t i = 0; i < table.size(); ++i) {
@@ -97,24 +194,15 @@ Trained::Trained(Device& device, const spec::ModelSpec& model, const WeightSet& 
     place_of_parameter_[i] = static_cast<int>(tensors_.size());
     tensors_.push_back(std::move(t));
   }
-  const TrainedBytes bytes = trained_bytes(model, std::nullopt, activation, types);
-  optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
-  gradient_arena_ = Arena(device, bytes.gradients, "gradients");
-  allocate_state(device, types);
-  for (size_t i = 0; i < table.size() && !types.fixed_sums; ++i) {
-    if (is_tied(model, table[i])) tensors_[i].tied_gradient = gradient_arena_.take(DType::f32, tensors_[i].shape);
-  }
+  allocate_state(device, types, Layout(planned_tensors(model, std::nullopt, activation), share, number_of(types)));
 }
 
 Trained::Trained(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora, DType activation,
-                 OptimizerTypes types, uint64_t seed) {
+                 OptimizerTypes types, uint64_t seed, const Share& share)
+    : share_(share) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   const std::vector<spec::LoraParam> adapted = spec::lora_parameters(model, lora);
-  const TrainedBytes bytes = trained_bytes(model, lora, activation, types);
-  adapter_arena_ = Arena(device, bytes.adapter, "adapter");
-  optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
-  gradient_arena_ = Arena(device, bytes.gradients, "gradients");
-
+  adapter_arena_ = Arena(device, trained_bytes(model, lora, activation, types, share).adapter, "adapter");
   place_of_parameter_.assign(table.size(), -1);
   lowest_layer_ = model.layers;
   adapter_.emplace();
@@ -137,15 +225,18 @@ Trained::Trained(Device& device, const spec::ModelSpec& model, const spec::LoraS
       tensors_.push_back(std::move(t));
     }
   }
-  allocate_state(device, types);
+  allocate_state(device, types, Layout(planned_tensors(model, lora, activation), share, number_of(types)));
 
   for (const spec::LoraParam& p : adapted) {
     const size_t place = static_cast<size_t>(adapter_->layers[p.base].a_trainable);
     const Tensor& master = tensors_[place].master;
+    const Range own = tensors_[place].own;
     const double bound = 1.0 / std::sqrt(static_cast<double>(p.in));
     std::vector<float> values(static_cast<size_t>(p.rank * p.in));
     RandomStream random(seed, place);
     for (float& value : values) value = static_cast<float>((2.0 * random.uniform() - 1.0) * bound);
+    values.erase(values.begin() + own.end, values.end());
+    values.erase(values.begin(), values.begin() + own.begin);
     if (master.dtype == DType::f32) {
       device.copy_from_host(master.data, values.data(), values.size() * sizeof(float));
     } else {
@@ -156,18 +247,69 @@ Trained::Trained(Device& device, const spec::ModelSpec& model, const spec::LoraS
   }
 }
 
-void Trained::allocate_state(Device& device, OptimizerTypes types) {
-  for (TrainedTensor& t : tensors_) {
-    t.master = shares_memory(t.weight.dtype, types) ? t.weight : optimizer_arena_.take(types.master, t.shape);
-    t.moment1 = optimizer_arena_.take(types.state, t.shape);
-    t.moment2 = optimizer_arena_.take(types.state, t.shape);
-    if (types.fixed_sums) {
-      t.sum = gradient_arena_.take(DType::i64, t.shape);
+void Trained::allocate_state(Device& device, OptimizerTypes types, const Layout& layout) {
+  const TrainedBytes bytes = bytes_of(layout, types);
+  optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
+  gradient_arena_ = Arena(device, bytes.gradients, "gradients");
+  buckets_ = layout.buckets;
+  const bool whole = share_.stage() == 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    TrainedTensor& t = tensors_[i];
+    t.parts = layout.parts[i];
+    t.own = layout.own(i);
+    const Shape shape = whole ? t.shape : Shape{t.own.count()};
+    if (!shares_memory(t.weight.dtype, types)) {
+      t.master = optimizer_arena_.take(types.master, shape);
     } else {
-      t.gradient = gradient_arena_.take(DType::f32, t.shape);
+      t.master = whole ? t.weight : own_part(t.weight, t.own);
+    }
+    t.moment1 = optimizer_arena_.take(types.state, shape);
+    t.moment2 = optimizer_arena_.take(types.state, shape);
+  }
+  share_.stage() == 2 ? take_shared_gradients(layout) : take_gradients(layout);
+  if (types.fixed_sums) {
+    take_fixed_sums(device);
+  } else {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (layout.tensors[i].tied) tensors_[i].tied_gradient = gradient_arena_.take(DType::f32, tensors_[i].shape);
     }
   }
-  if (types.fixed_sums) take_fixed_sums(device);
+}
+
+// Where a tensor's contributions go: `gradient`, or `sum` of fixed sums.
+Tensor& Trained::total_of(TrainedTensor& t, DType number) { return number == DType::i64 ? t.sum : t.gradient; }
+
+void Trained::take_gradients(const Layout& layout) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Bucket& bucket = buckets_[b];
+    for (size_t i = bucket.first; i < bucket.last; ++i) {
+      TrainedTensor& t = tensors_[i];
+      total_of(t, layout.number) = gradient_arena_.take(layout.number, t.shape);
+      t.own_total = own_part(total_of(t, layout.number), t.own);
+    }
+    bucket.memory = total_of(tensors_[bucket.first], layout.number);
+    bucket.memory.shape = Shape{layout.rooms[b]};  // the arena gives one behind the other
+  }
+}
+
+void Trained::take_shared_gradients(const Layout& layout) {
+  const Tensor shared = gradient_arena_.take(layout.number, Shape{layout.shared_room()});
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Bucket& bucket = buckets_[b];
+    const int64_t room = layout.rooms[b];
+    bucket.memory = bucket.early ? gradient_arena_.take(layout.number, Shape{room}) : shared.slice(0, room);
+    bucket.kept = gradient_arena_.take(layout.number, Shape{layout.kept(b)});
+    const auto sections = bucket.sections.begin();
+    const auto start = static_cast<int64_t>(std::accumulate(sections, sections + share_.rank, size_t{0}));
+    int64_t at = 0;
+    for (size_t i = bucket.first; i < bucket.last; ++i) {
+      TrainedTensor& t = tensors_[i];
+      total_of(t, layout.number) = bucket.memory.slice(at, at + t.shape.elements()).reshape(t.shape);
+      const int64_t own = t.own.count() > 0 ? at + t.own.begin - start : 0;
+      t.own_total = bucket.kept.slice(own, own + t.own.count());
+      at += room_of(t.shape, layout.number);
+    }
+  }
 }
 
 void Trained::take_fixed_sums(Device& device) {
@@ -190,13 +332,17 @@ int64_t Trained::num_parameters() const {
 
 void Trained::take_masters(ops::Context& context) {
   for (const TrainedTensor& t : tensors_) {
-    if (t.weight.data != t.master.data) ops::scale(context, t.master, t.weight, 1);
+    if (t.own.count() == 0) continue;
+    const Tensor weight = own_part(t.weight, t.own);
+    if (weight.data != t.master.data) ops::scale(context, flat(t.master), weight, 1);
   }
 }
 
 void Trained::refresh_weights(ops::Context& context) {
   for (const TrainedTensor& t : tensors_) {
-    if (t.weight.data != t.master.data) ops::scale(context, t.weight, t.master, 1);
+    if (t.own.count() == 0) continue;
+    const Tensor weight = own_part(t.weight, t.own);
+    if (weight.data != t.master.data) ops::scale(context, weight, flat(t.master), 1);
   }
 }
 

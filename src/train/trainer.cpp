@@ -21,19 +21,20 @@ Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Tra
       trained_(trained),
       lora_(lora),
       train_(train),
-      order_(order),
+      order_(order, step.settings().unit, step.ranks().rank(), step.ranks().size()),
       eval_(eval),
       settings_(std::move(settings)),
       observer_(observer),
-      utilisation_(settings_.rates, settings_.measure_rates) {
+      utilisation_(settings_.rates, settings_.measure_rates),
+      checkpoint_(step.ranks()) {
   if (lora_) adapters_ = spec::lora_parameters(model.spec(), *lora_);
 }
 
 int64_t Trainer::resume() {
-  const std::optional<RunProgress> progress =
-      read_run_checkpoint(settings_.run_dir / "checkpoints", settings_.identity, trained_, step_.context().device);
+  const std::optional<RunProgress> progress = read_run_checkpoint(settings_.run_dir / "checkpoints", settings_.identity,
+                                                                  trained_, step_.context().device, step_.ranks());
   if (!progress) return 0;
-  trained_.refresh_weights(step_.context());
+  step_.refresh_weights();
   done_ = progress->step;
   tokens_ = progress->tokens;
   if (progress->arch != step_.context().device.arch()) moved_from_ = progress->arch;
@@ -42,18 +43,25 @@ int64_t Trainer::resume() {
 
 EvalEvent Trainer::evaluate(int64_t step) {
   const double begin = steady_seconds();
-  Step::Loss total;
-  for (int64_t i = 0; i < eval_->num_sequences(); ++i) {
+  const Range own = share_of(eval_->num_sequences(), 1, step_.ranks().rank(), step_.ranks().size());
+  std::vector<double> losses;  // by sequence
+  int64_t counted = 0;
+  for (int64_t i = own.begin; i < own.end; ++i) {
     const data::PackedSequence sequence = eval_->get(i);
     const Step::Loss one = step_.evaluate({&sequence, 1});
-    total.sum += one.sum;
-    total.counted += one.counted;
+    losses.push_back(one.sum);
+    counted += one.counted;
   }
+  double sum = 0;
+  for (const std::vector<double>& part : step_.ranks().gather(std::span<const double>(losses))) {
+    for (const double loss : part) sum += loss;
+  }
+  counted = step_.ranks().all_sum(counted);
   EvalEvent event;
   event.step = step;
-  event.loss = total.sum / static_cast<double>(total.counted);
+  event.loss = sum / static_cast<double>(counted);
   event.perplexity = std::exp(event.loss);
-  event.tokens = total.counted;
+  event.tokens = counted;
   event.seconds = steady_seconds() - begin;
   return event;
 }
@@ -110,22 +118,23 @@ void Trainer::checkpoint() {
   const double begin = steady_seconds();
   const fs::path folder = settings_.run_dir / "checkpoints";
   const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, trained_,
-                                              step_.context().device, settings_.checkpoints_kept);
+                                              step_.context().device, settings_.checkpoints_kept, step_.ranks());
   const double seconds = steady_seconds() - begin;
-  observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, seconds});
+  if (first()) observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, seconds});
 }
 
 void Trainer::begin_checkpoint() {
   const double begin = steady_seconds();
-  tell_checkpoint(Wait::yes);
+  end_checkpoint();
   checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_,
                     step_.context().device, settings_.checkpoints_kept);
   paused_ = steady_seconds() - begin;
 }
 
-void Trainer::tell_checkpoint(Wait wait) {
-  if (!checkpoint_.begun() || (wait == Wait::no && !checkpoint_.done())) return;
+void Trainer::end_checkpoint() {
+  if (!checkpoint_.begun()) return;
   const BackgroundCheckpoint::Written written = checkpoint_.wait();
+  if (!first()) return;
   observer_.on_checkpoint({written.step, settings_.run_dir / "checkpoints" / fmt::format("step-{}", written.step),
                            written.bytes, written.seconds, paused_});
 }
@@ -160,10 +169,11 @@ void Trainer::finish() {
   ++done_;
   tokens_ += result.tokens;
   const double now = steady_seconds();
-  tell(result, done_, begun.lr, now - std::max(begun.from, seen_));
+  if (first()) tell(result, done_, begun.lr, now - std::max(begun.from, seen_));
   seen_ = now;
   if (!result.skipped) return;
-  observer_.on_warning({done_, why_skipped(result, done_, begun.batch)});
+  const std::string why = why_skipped(result, done_, begun.batch);
+  if (first()) observer_.on_warning({done_, why});
   if (result.counted == 0) return;
   begin_again();  // those behind it updated nothing either
 }
@@ -173,11 +183,13 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   const int64_t tokens_before = tokens_;
   const auto evaluate_now = [&] {
     if (!eval_) return;
-    observer_.on_eval(evaluate(done_));
+    const EvalEvent event = evaluate(done_);
+    if (!first()) return;
+    observer_.on_eval(event);
     on_eval(done_);
   };
 
-  if (!moved_from_.empty()) {
+  if (!moved_from_.empty() && first()) {
     observer_.on_warning({done_, fmt::format("continued on {}; the steps so far ran on {}: from here on the run agrees "
                                              "with an unmoved one to rounding, not bit for bit",
                                              step_.context().device.arch(), moved_from_)});
@@ -187,12 +199,14 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   int64_t written = done_ > 0 ? done_ : -1;
   if (done_ < settings_.steps) {
     data::Loader loader(train_, order_, done_);
-    // A device that works by itself has its next step before anybody looks at the last one's loss.
-    const size_t ahead = step_.context().device.host_visible() ? 1 : Step::most_begun;
+    // A device that works by itself has its next step before anybody looks at the last one's loss; but where ranks
+    // exchange gradients, the host waits for each step's.
+    const bool waits = step_.context().device.host_visible() || step_.ranks().size() > 1;
+    const size_t ahead = waits ? 1 : Step::most_begun;
     while (done_ < settings_.steps) {
       while (end == End::done && begun_.size() < ahead &&
              (begun_.empty() || !pauses_after(done_ + static_cast<int64_t>(begun_.size())))) {
-        if (stop()) {
+        if (agreed(stop())) {
           end = End::stopped;
         } else {
           begin(loader);
@@ -200,7 +214,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
       }
       if (begun_.empty()) break;
       finish();
-      tell_checkpoint(Wait::no);
+      if (checkpoint_.advance()) end_checkpoint();
       if (due(settings_.eval_every, done_) || done_ == settings_.steps) evaluate_now();
       if (due(settings_.checkpoint_every, done_) && done_ < settings_.steps) {
         settings_.background_checkpoints ? begin_checkpoint() : checkpoint();
@@ -208,15 +222,16 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
       }
     }
   }
-  tell_checkpoint(Wait::yes);
+  end_checkpoint();
   if (written != done_) checkpoint();
+  step_.ranks().barrier();  // what was written is there
   EndEvent event;
   event.step = done_;
   event.reason = end == End::done ? "done" : "stopped";
   event.seconds = steady_seconds() - started;
   event.tokens = tokens_ - tokens_before;
   event.peak_memory_bytes = memory_taken();
-  observer_.on_end(event);
+  if (first()) observer_.on_end(event);
   return end;
 }
 

@@ -30,6 +30,7 @@ struct TrainerSettings {
   std::function<DeviceRates()> measure_rates;  // again, where they were measured; none for a datasheet's
 };
 
+// The step's ranks call everything together, each with its own step, model and state; observers are told on rank 0.
 class Trainer {
  public:
   // Everything referred to outlives the trainer. `weights` are the model's. `eval` may be null. `lora` is what was
@@ -45,8 +46,8 @@ class Trainer {
   int64_t resume();
 
   enum class End { done, stopped };
-  // Runs to the last step, or until `stop` says so after a step; then a checkpoint is written and the run can be
-  // resumed. `on_eval(step)` is called after each evaluation, before its samples are wanted.
+  // Runs to the last step, or until `stop` says so after a step, on any rank; then a checkpoint is written and the run
+  // can be resumed. `on_eval(step)` is called on rank 0 after each evaluation, before its samples are wanted.
   End run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval);
 
   // Mean held-out loss and perplexity now.
@@ -59,10 +60,12 @@ class Trainer {
     double from = 0;  // steady seconds when it began
     data::HostBatch batch;
   };
-  enum class Wait { no, yes };
+  bool first() const { return step_.ranks().rank() == 0; }
+  // Whether any rank says so.
+  bool agreed(bool wish) const { return step_.ranks().all_max<int32_t>(wish ? 1 : 0) != 0; }
   void checkpoint();
   void begin_checkpoint();
-  void tell_checkpoint(Wait wait);
+  void end_checkpoint();
   uint64_t memory_taken() const;
   // Whether something is to be done between step `step` and the next that needs the weights as they are then.
   bool due(int64_t every, int64_t step) const { return every > 0 && step % every == 0; }
@@ -79,7 +82,7 @@ class Trainer {
   Trained& trained_;
   const std::optional<spec::LoraSpec>& lora_;
   const data::SequenceSet& train_;
-  const data::Order& order_;  // of train_
+  ShareOrder order_;  // this rank's, of train_
   const data::SequenceSet* eval_;
   TrainerSettings settings_;
   Observer& observer_;

@@ -50,7 +50,7 @@ TEST(RunCheckpoint, InTheBackgroundIsWhatItWasWhenItWasBegun) {
   write_run_checkpoint(files.path() / "here", {1, 48}, identity, *run.trained, run.device, 2);
   BackgroundCheckpoint background;
   EXPECT_FALSE(background.begun());
-  EXPECT_FALSE(background.done());
+  EXPECT_FALSE(background.advance());
   background.begin(files.path() / "there", {1, 48}, identity, *run.trained, run.device, 2);
   EXPECT_TRUE(background.begun());
   refusal(ErrorKind::internal,

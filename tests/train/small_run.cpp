@@ -32,17 +32,18 @@ SmallRun::SmallRun(const Settings& settings) : threads(settings.threads), spec(s
   cpu::register_ops(registry);
   weights = random_weights(device, spec, settings.weights, 11);
   model = models::make_model(spec, weights, device);
+  const Share share{settings.ranks.rank(), settings.ranks.size(), settings.zero};
   if (settings.lora) {
-    trained.emplace(device, spec, *settings.lora, settings.step.activation, settings.types, 5);
+    trained.emplace(device, spec, *settings.lora, settings.step.activation, settings.types, 5, share);
   } else {
-    trained.emplace(device, spec, weights, settings.step.activation, settings.types);
+    trained.emplace(device, spec, weights, settings.step.activation, settings.types, share);
   }
   const size_t before = device.allocated();
-  step.emplace(device, registry, threads, *model, *trained, settings.step,
-               settings.weights != settings.step.activation);
+  step.emplace(device, registry, threads, *model, *trained, settings.step, settings.weights != settings.step.activation,
+               settings.ranks);
   step_bytes = device.allocated() - before;
   if (settings.lora) {
-    trained->refresh_weights(step->context());
+    step->refresh_weights();
   } else {
     trained->take_masters(step->context());
   }

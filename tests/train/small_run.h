@@ -25,6 +25,8 @@ struct SmallRun {
     OptimizerTypes types;
     int threads = 2;
     StepSettings step = {.sequence_length = 24};
+    comm::Group ranks;
+    int zero = 0;
   };
 
   CountingDevice device;

@@ -71,6 +71,64 @@ TEST(Trained, BytesAreWhatIsAllocated) {
   }
 }
 
+// Ranks' shares are what they say, and together they are everything once.
+TEST(Trained, SharesAreWhatIsAllocated) {
+  for (const bool fixed : {false, true}) {
+    for (const bool tied : {false, true}) {
+      for (const int zero : {1, 2}) {
+        CountingDevice device;
+        spec::ModelSpec spec = small_spec(tied);
+        spec.vocab = 4500;  // the embedding is larger than a block
+        const WeightSet weights = random_weights(device, spec, DType::bf16, 1);
+        const OptimizerTypes types{.fixed_sums = fixed};
+        std::vector<int64_t> covered(spec::parameters(spec).size());
+        for (int rank = 0; rank < 3; ++rank) {
+          const Share share{rank, 3, zero};
+          const size_t before = device.allocated();
+          const Trained trained(device, spec, weights, DType::bf16, types, share);
+          const TrainedBytes bytes = trained_bytes(spec, std::nullopt, DType::bf16, types, share);
+          EXPECT_EQ(device.allocated() - before, bytes.master + bytes.moments + bytes.gradients);
+          for (size_t i = 0; i < covered.size(); ++i) {
+            const TrainedTensor& t = trained.tensors()[i];
+            if (t.own.count() > 0) EXPECT_EQ(t.own.begin, covered[i]) << t.name;
+            if (t.own.count() > 0) covered[i] = t.own.end;
+            EXPECT_EQ(t.moment1.elements(), t.own.count());
+          }
+        }
+        for (size_t i = 0; i < covered.size(); ++i) {
+          EXPECT_EQ(covered[i], spec::parameters(spec)[i].elements());
+        }
+      }
+    }
+  }
+}
+
+// Of a model with blocks of some size, shares are nearly equal.
+TEST(Trained, SharesAreAsSmallAsTheirNumberSays) {
+  spec::ModelSpec spec = small_spec();
+  spec.vocab = 50304;
+  spec.hidden = 768;
+  spec.layers = 12;
+  spec.heads = spec.kv_heads = 12;
+  spec.head_dim = 64;
+  spec.ffn = 3072;
+  const OptimizerTypes types{.fixed_sums = true};
+  const TrainedBytes whole = trained_bytes(spec, std::nullopt, DType::bf16, types);
+  for (const int ranks : {2, 3, 8}) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const TrainedBytes one = trained_bytes(spec, std::nullopt, DType::bf16, types, {rank, ranks, 1});
+      const TrainedBytes two = trained_bytes(spec, std::nullopt, DType::bf16, types, {rank, ranks, 2});
+      const double share = 1.0 / ranks;
+      const auto of = [](size_t part, size_t all) { return static_cast<double>(part) / static_cast<double>(all); };
+      EXPECT_NEAR(of(one.moments, whole.moments), share, 0.02);
+      EXPECT_NEAR(of(one.master, whole.master), share, 0.02);
+      EXPECT_EQ(one.gradients, whole.gradients);
+      EXPECT_EQ(two.moments, one.moments);
+      EXPECT_LT(of(two.gradients, whole.gradients), share + 0.4);  // and the largest bucket, whole
+    }
+  }
+}
+
 TEST(Trained, LowestLayerIsTheLowestAdapted) {
   CountingDevice device;
   EXPECT_EQ(lora(device, {"all-linear"}, 1).lowest_layer(), 0);

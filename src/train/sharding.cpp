@@ -1,0 +1,39 @@
+#include "train/sharding.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ops/adamw_bytes.h"
+
+namespace ingot::train {
+
+std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ranks) {
+  constexpr int64_t block = ops::sum_squares_block;
+  const int64_t total = std::accumulate(elements.begin(), elements.end(), int64_t{0});
+  std::vector<std::vector<Range>> parts;
+  int64_t before = 0;  // elements of what has been given out
+  for (const int64_t n : elements) {
+    std::vector<Range>& part = parts.emplace_back(static_cast<size_t>(ranks));
+    for (int64_t begin = 0; begin < n; begin += block) {
+      const int64_t end = std::min(n, begin + block);
+      const int64_t middle = before + (end - begin) / 2;
+      Range& range = part[static_cast<size_t>(middle * ranks / total)];
+      range = {range.count() > 0 ? range.begin : begin, end};
+      before += end - begin;
+    }
+  }
+  return parts;
+}
+
+Range share_of(int64_t sequences, int64_t unit, int rank, int ranks) {
+  const int64_t units = sequences / unit;
+  return {units * rank / ranks * unit, units * (rank + 1) / ranks * unit};
+}
+
+std::vector<int64_t> ShareOrder::step_samples(int64_t step) const {
+  std::vector<int64_t> samples = whole_.step_samples(step);
+  const Range own = share_of(static_cast<int64_t>(samples.size()), unit_, rank_, ranks_);
+  return {samples.begin() + own.begin, samples.begin() + own.end};
+}
+
+}  // namespace ingot::train

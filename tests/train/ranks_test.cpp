@@ -1,0 +1,241 @@
+// Steps of several ranks: what they come to, whoever computes which part and keeps which state.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "comm/in_process.h"
+#include "tensor/tolerance.h"
+#include "tests/train/run_files.h"
+#include "tests/train/small_run.h"
+#include "train/run_checkpoint.h"
+
+namespace ingot::train {
+namespace {
+
+// What ranks must agree on, and what a run is known by.
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<std::vector<float>> weights;
+  std::vector<int32_t> ranges;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+struct Case {
+  const char* name;
+  SmallRun::Settings settings;
+};
+
+// Tied and untied heads, an adapter with dropout, experts; clipping is on in all. The vocabulary makes the embedding
+// larger than a block of elements, so that it is divided.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](const char* name, const auto& change) {
+    Case c{name, {.threads = 1}};
+    c.settings.spec.vocab = 4500;
+    c.settings.step.recompute = spec::Recompute::none;
+    change(c.settings);
+    all.push_back(std::move(c));
+  };
+  add("full", [](SmallRun::Settings&) {});
+  add("tied", [](SmallRun::Settings& s) { s.spec.tied_head = true; });
+  add("bf16 with masters", [](SmallRun::Settings& s) {
+    s.weights = DType::bf16;
+    s.step.activation = DType::bf16;
+  });
+  add("adapter with dropout", [](SmallRun::Settings& s) {
+    s.lora = small_lora();
+    s.lora->dropout = 0.2;
+    s.weights = DType::bf16;
+    s.step.activation = DType::bf16;
+  });
+  add("experts", [](SmallRun::Settings& s) {
+    s.spec.family = "mixtral";
+    s.spec.experts = 4;
+    s.spec.experts_per_token = 2;
+  });
+  return all;
+}
+
+// One step by all ranks on `sequences` sequences.
+StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
+  const std::vector<data::PackedSequence> all = run.sequences(sequences);
+  const std::vector<int64_t> samples = SmallRun::samples(sequences);
+  const comm::Group& ranks = run.step->ranks();
+  const Range share = share_of(sequences, run.step->settings().unit, ranks.rank(), ranks.size());
+  StepResult result;
+  do {
+    run.step->begin(step, 1e-2, std::span(all).subspan(share.begin, share.count()),
+                    std::span(samples).subspan(share.begin, share.count()));
+    result = run.step->finish();
+  } while (result.again);
+  return result;
+}
+
+void add_weights(Outcome& outcome, const Trained& trained) {
+  for (const TrainedTensor& t : trained.tensors()) outcome.weights.push_back(floats(t.weight));
+  if (!trained.ranges()) return;
+  const auto* ranges = trained.ranges().as<int32_t>();
+  outcome.ranges.assign(ranges, ranges + trained.tensors().size());
+}
+
+Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_t sequences, int64_t steps) {
+  settings.ranks = ranks;
+  SmallRun run(settings);
+  Outcome outcome;
+  for (int64_t step = 1; step <= steps; ++step) {
+    const StepResult result = run_step(run, step, sequences);
+    EXPECT_FALSE(result.skipped);
+    outcome.losses.push_back(result.loss);
+    outcome.norms.push_back(result.grad_norm);
+  }
+  add_weights(outcome, *run.trained);
+  return outcome;
+}
+
+// Of rank 0; the others' must be equal.
+Outcome train(const SmallRun::Settings& settings, int ranks, int64_t sequences = 6, int64_t steps = 3) {
+  std::mutex mutex;
+  std::map<int, Outcome> outcomes;
+  comm::run_in_process({.ranks = ranks, .timeout_s = 120}, [&](const comm::Group& group) {
+    Outcome outcome = train_rank(settings, group, sequences, steps);
+    const std::lock_guard lock(mutex);
+    outcomes[group.rank()] = std::move(outcome);
+  });
+  for (const auto& [rank, outcome] : outcomes) EXPECT_EQ(outcome, outcomes[0]) << "rank " << rank;
+  return outcomes[0];
+}
+
+TEST(Ranks, FixedSumsAreTheSameBitsForAnyRanksMicroBatchesAndStages) {
+  for (Case& c : cases()) {
+    c.settings.types.fixed_sums = true;
+    c.settings.step.units = 6;
+    const Outcome expected = train(c.settings, 1);
+    for (const int ranks : {2, 3}) {
+      for (const int zero : {0, 1, 2}) {
+        for (const int64_t micro : {1, 2, 8}) {
+          c.settings.zero = zero;
+          c.settings.step.micro = micro;
+          EXPECT_EQ(train(c.settings, ranks), expected) << c.name << ", " << ranks << " ranks, zero " << zero;
+        }
+      }
+    }
+  }
+}
+
+// A unit of two sequences, three units over two ranks and four: one has none.
+TEST(Ranks, MayHaveFewerUnitsOrNone) {
+  for (const bool fixed : {true, false}) {
+    SmallRun::Settings settings{.threads = 1};
+    settings.types.fixed_sums = fixed;
+    settings.step.unit = 2;
+    settings.step.units = fixed ? 3 : 0;
+    const Outcome expected = train(settings, 1);
+    for (const int ranks : {2, 4}) {
+      for (const int zero : {0, 1, 2}) {
+        settings.zero = zero;
+        const Outcome found = train(settings, ranks);
+        if (fixed) EXPECT_EQ(found, expected);
+        for (size_t i = 0; i < expected.losses.size(); ++i) {
+          EXPECT_NEAR(found.losses[i] / expected.losses[i], 1, tolerance(DType::f32, 24 * 6)) << i;
+        }
+      }
+    }
+  }
+}
+
+// In fp32 the ranks' sums are added in their order: rounding differs from one rank's, not from run to run.
+TEST(Ranks, SumsInFp32AgreeToRoundingAndRepeat) {
+  for (Case& c : cases()) {
+    if (c.settings.step.activation != DType::f32) continue;
+    const Outcome expected = train(c.settings, 1);
+    for (const int zero : {0, 1, 2}) {
+      c.settings.zero = zero;
+      c.settings.step.micro = 2;
+      const Outcome found = train(c.settings, 3);
+      EXPECT_EQ(train(c.settings, 3), found) << c.name;
+      EXPECT_NE(found.weights, expected.weights) << "sums of ranks round like one rank's: fixed sums prove nothing";
+      for (size_t i = 0; i < expected.losses.size(); ++i) {
+        EXPECT_NEAR(found.losses[i] / expected.losses[i], 1, tolerance(DType::f32, 24 * 6)) << c.name;
+        EXPECT_NEAR(found.norms[i] / expected.norms[i], 1, 10 * tolerance(DType::f32, 24 * 6)) << c.name;
+      }
+    }
+  }
+}
+
+// Ended after every step and continued from its checkpoint by other ranks, which keep other parts of the state.
+TEST(Ranks, ContinueWhatOthersHaveWritten) {
+  struct Leg {
+    int ranks;
+    int zero;
+    int64_t micro;
+    bool background;
+  };
+  const std::vector<Leg> legs = {{1, 0, 2, false}, {3, 1, 1, true}, {2, 2, 8, false}, {1, 0, 1, true},
+                                 {2, 0, 2, true},  {4, 2, 1, true}, {3, 1, 3, false}};
+  for (Case& c : cases()) {
+    c.settings.types.fixed_sums = true;
+    c.settings.step.units = 6;
+    const Outcome expected = train(c.settings, 1, 6, std::ssize(legs));
+    const RunFiles files;
+    Outcome found;
+    for (int64_t step = 1; step <= std::ssize(legs); ++step) {
+      const Leg& leg = legs[static_cast<size_t>(step - 1)];
+      SmallRun::Settings settings = c.settings;
+      settings.zero = leg.zero;
+      settings.step.micro = leg.micro;
+      comm::run_in_process({.ranks = leg.ranks, .timeout_s = 120}, [&](const comm::Group& ranks) {
+        SmallRun::Settings own = settings;
+        own.ranks = ranks;
+        SmallRun run(own);
+        const std::string identity = "{}";
+        const auto progress = read_run_checkpoint(files.path(), identity, *run.trained, run.device, ranks);
+        EXPECT_EQ(progress ? progress->step : 0, step - 1);
+        if (progress) run.step->refresh_weights();
+        const StepResult result = run_step(run, step, 6);
+        if (leg.background) {
+          BackgroundCheckpoint background(ranks);
+          background.begin(files.path(), {step, step * 144}, identity, *run.trained, run.device, 2);
+          while (!background.advance() && background.begun()) {
+          }
+          if (background.begun()) EXPECT_GT(background.wait().bytes, 0U);
+        } else {
+          write_run_checkpoint(files.path(), {step, step * 144}, identity, *run.trained, run.device, 2, ranks);
+        }
+        if (ranks.rank() != 0) return;
+        found.losses.push_back(result.loss);
+        found.norms.push_back(result.grad_norm);
+        if (step == std::ssize(legs)) add_weights(found, *run.trained);
+      });
+    }
+    EXPECT_EQ(found, expected) << c.name;
+  }
+}
+
+// A rank that cannot write its part ends all, and what was written before is there.
+TEST(Ranks, AFailedPartLeavesTheCheckpointBefore) {
+  const RunFiles files;
+  SmallRun::Settings settings{.threads = 1};
+  const auto write = [&](int64_t step, bool fail) {
+    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
+      SmallRun::Settings own = settings;
+      own.ranks = ranks;
+      SmallRun run(own);
+      if (fail && ranks.rank() == 1) {
+        ranks.barrier();  // as write_run_checkpoint begins
+        throw_error(ErrorKind::resource, "the disk is full");
+      }
+      write_run_checkpoint(files.path(), {step, 0}, "{}", *run.trained, run.device, 2, ranks);
+    });
+  };
+  write(1, false);
+  const std::string text = refusal(ErrorKind::resource, [&] { write(2, true); });
+  EXPECT_NE(text.find("rank 1: the disk is full"), std::string::npos) << text;
+  EXPECT_EQ(checkpoint::list_checkpoints(files.path()), std::vector<int64_t>{1});
+  EXPECT_FALSE(std::filesystem::exists(files.path() / "step-2.partial"));
+}
+
+}  // namespace
+}  // namespace ingot::train
