@@ -19,7 +19,8 @@ size_t attention_units_bytes(int64_t tokens, int64_t longest, int64_t heads, int
 size_t attention_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads) {
   const size_t row_sums = (static_cast<size_t>(tokens * heads) * sizeof(float) + 63) / 64 * 64;
   const size_t units = std::min(attention_units_bytes(tokens, longest, heads, head_dim), size_t{16} << 20);
-  return std::max(row_sums + static_cast<size_t>(threads) * attention_thread_bytes(head_dim), units);
+  const size_t on_cpu = row_sums + static_cast<size_t>(threads) * attention_thread_bytes(head_dim);
+  return std::max({on_cpu, units, attention_library_bytes});
 }
 
 }  // namespace ingot::ops

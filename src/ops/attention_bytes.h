@@ -16,6 +16,9 @@ inline constexpr int64_t attention_unit_keys = 128;
 // has less, a block goes over all units. `attention_bytes` counts it up to 16 MiB: what needs more has many tokens.
 size_t attention_units_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim);
 
+// The part of it that a vendor's library of attention may have for itself.
+inline constexpr size_t attention_library_bytes = size_t{1} << 16;
+
 // The part of it that each CPU thread has for itself: operand panels, a block of scores and sums.
 size_t attention_thread_bytes(int64_t head_dim);
 

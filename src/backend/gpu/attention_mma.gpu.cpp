@@ -30,15 +30,17 @@ struct FlashShape {
   }
 };
 GPU_FN constexpr FlashShape forward_shape(int d, int lanes, bool wide) {
-  return d == 256 ? FlashShape{4, 1, lanes == 64 ? 32 : 16} : FlashShape{4, wide && d == 128 ? 1 : 2, 32};
+  return d == 256           ? FlashShape{4, 1, lanes == 64 ? 32 : 16}
+         : d == 128 && wide ? FlashShape{4, 1, 16}
+                            : FlashShape{4, 2, 32};
 }
-GPU_FN constexpr FlashShape dq_shape(int d, int lanes) {
-  return d == 64    ? FlashShape{4, 2, 32}
+GPU_FN constexpr FlashShape dq_shape(int d, int lanes, bool wide) {
+  return d == 64    ? FlashShape{4, wide ? 1 : 2, 32}
          : d == 128 ? FlashShape{4, lanes / 32, 32}
                     : FlashShape{2, 1, lanes == 64 ? 32 : 16};
 }
-GPU_FN constexpr FlashShape dkv_shape(int d, int lanes) {
-  return d == 256 ? FlashShape{2, 1, lanes == 64 ? 32 : 16} : FlashShape{4, lanes / 32, 32};
+GPU_FN constexpr FlashShape dkv_shape(int d, int lanes, bool wide) {
+  return d == 256 ? FlashShape{2, 1, lanes == 64 ? 32 : 16} : FlashShape{4, lanes / 32, wide ? 16 : 32};
 }
 
 }  // namespace ingot::gpu
@@ -62,6 +64,8 @@ GPU_KERNEL_WARPS(flash_dv_256, FlashArgs, 2)
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 namespace {
+
+constexpr bool wide = sizeof(MmaA) == 32;
 
 // Which tokens of which sequence a block has. Sequence s gets the blocks from offsets[s] / rows + s on: enough of them.
 struct Place {
@@ -189,7 +193,7 @@ struct Softmax {
 
 template <class T, int D>
 GPU_FN void forward(const PackedAttentionArgs& a) {
-  constexpr FlashShape shape = forward_shape(D, warp_width, sizeof(MmaA) == 32);
+  constexpr FlashShape shape = forward_shape(D, warp_width, wide);
   constexpr int tiles = shape.tiles;
   constexpr int block_rows = shape.rows();
   constexpr int keys = shape.inner;
@@ -334,7 +338,7 @@ GPU_FN void by_kind(const Exponents& exponents, Each each) {
 
 template <int D>
 GPU_FN void query_gradient(const FlashArgs& args) {
-  constexpr FlashShape shape = dq_shape(D, warp_width);
+  constexpr FlashShape shape = dq_shape(D, warp_width, wide);
   constexpr int tiles = shape.tiles;
   constexpr int block_rows = shape.rows();
   constexpr int keys = shape.inner;
@@ -422,7 +426,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
 // dk, dv or both: for the longest heads the sums of one fill a lane's registers.
 template <int D, bool of_keys, bool of_values>
 GPU_FN void key_gradient(const FlashArgs& args) {
-  constexpr FlashShape shape = dkv_shape(D, warp_width);
+  constexpr FlashShape shape = dkv_shape(D, warp_width, wide);
   constexpr int tiles = shape.tiles;
   constexpr int block_rows = shape.rows();
   constexpr int queries = shape.inner;
@@ -559,6 +563,8 @@ namespace {
 
 using ops::Context;
 
+bool is_wide(const Context& context) { return device_of(context).arch().starts_with("gfx11"); }
+
 int padded_d(int64_t d) { return d <= 64 ? 64 : d <= 128 ? 128 : 256; }
 
 Grid grid_of(const PackedAttentionArgs& args, const FlashShape& shape, int64_t heads) {
@@ -570,7 +576,7 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
   const PackedAttentionArgs args = packed_args(out, lse, q, k, v, offsets, attributes);
   const int lanes = device_of(context).warp_width();
   const int d = padded_d(attributes.head_dim);
-  const FlashShape shape = forward_shape(d, lanes, device_of(context).arch().starts_with("gfx11"));
+  const FlashShape shape = forward_shape(d, lanes, is_wide(context));
   const bool half = q.dtype == DType::f16;
   launch(context,
          d == 64    ? (half ? flash_f16_64 : flash_64)
@@ -596,13 +602,13 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   const int lanes = device_of(context).warp_width();
   const int d = padded_d(attributes.head_dim);
   launch(context, flash_delta, {blocks_of(args.packed.tokens, 128 / (d / 8)), attributes.heads}, args);
-  const FlashShape q_shape = dq_shape(d, lanes);
+  const FlashShape q_shape = dq_shape(d, lanes, is_wide(context));
   launch(context,
          d == 64    ? flash_dq_64
          : d == 128 ? flash_dq_128
                     : flash_dq_256,
          grid_of(args.packed, q_shape, attributes.heads), args, q_shape.shared_bytes(d, lanes, 2));
-  const FlashShape kv_shape = dkv_shape(d, lanes);
+  const FlashShape kv_shape = dkv_shape(d, lanes, is_wide(context));
   const auto launch_kv = [&](const Kernel<FlashArgs>& kernel) {
     launch(context, kernel, grid_of(args.packed, kv_shape, attributes.kv_heads), args,
            kv_shape.shared_bytes(d, lanes, 2));

@@ -96,10 +96,8 @@ struct Walk {
     const int column = c % chunks * chunk_columns;
     const auto* const base = static_cast<const T*>(c < chunks ? a.k : a.v) + kv_head * a.d + column;
     const int64_t stride = static_cast<int64_t>(a.kv_heads) * a.d;
-    copy.begin_at(chunk(c % 2), a.d - column, [&](int row) {
-      const int slot = slots[unit % 2 * unit_keys + row];
-      return slot >= 0 ? base + slot * stride : nullptr;
-    });
+    copy.begin_at(chunk(c % 2), base, a.d - column,
+                  [&](int row) { return slots[unit % 2 * unit_keys + row] * stride; });
   }
   // Chunk c is there; the one after it is under way.
   GPU_FN void next(int unit, int c, bool is_last) {
@@ -140,9 +138,8 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
   };
   T* const q_room = Way::in_registers ? shared : kept;
   TileCopy<T, 16 * warps, D, Way::threads> q_copy = {};
-  q_copy.begin_at({q_room}, a.d, [&](int row) {
-    return first_row + row < queries.rows ? static_cast<const T*>(a.q) + start_of(first_row + row) : nullptr;
-  });
+  q_copy.begin_at({q_room}, static_cast<const T*>(a.q), a.d,
+                  [&](int row) { return first_row + row < queries.rows ? start_of(first_row + row) : int64_t{-1}; });
   q_copy.copies.end();
   block_barrier();
   const Rows<T, D, 1, Way::in_registers> q(Tile<T, D>{q_room}.from_row(warp_index() * 16));
@@ -282,16 +279,16 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
       }
     }
   } else {
-    T* to[mma_lane_rows];
+    int64_t at[mma_lane_rows];
     float factors[mma_lane_rows];
     GPU_UNROLL
     for (int i = 0; i < MmaSums::count; ++i) {
       const int row = warp_row + mma_row(i);
-      to[mma_lane_row(i)] = row < queries.rows ? static_cast<T*>(a.out) + start_of(row) : nullptr;
+      at[mma_lane_row(i)] = row < queries.rows ? start_of(row) : -1;
     }
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) factors[m] = 1.0F / total[m];
-    put_rows(to, a.d, out, factors);
+    put_rows(static_cast<T*>(a.out), at, a.d, out, factors);
   }
 }
 

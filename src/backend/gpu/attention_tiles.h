@@ -47,15 +47,16 @@ struct TileCopy {
     }
     copies.commit();
   }
-  // Row r of the tile is where address(r) points to; null: zeros.
-  template <class Address>
-  GPU_FN void begin_at(const Tile<T, D>& to, int d, Address address) {
+  // Row r of the tile begins at base[offset(r)]; below 0: zeros.
+  template <class Offset>
+  GPU_FN void begin_at(const Tile<T, D>& to, const T* base, int d, Offset offset) {
     const int column = thread_index() % pieces * 8;
     GPU_UNROLL_COPIES
     for (int i = 0; i < count; ++i) {
       const int row = thread_index() / pieces + i * (threads / pieces);
-      const T* const from = address(row);
-      copies.begin(i, to.at(row, column), from != nullptr ? from + column : nullptr, from != nullptr && column < d);
+      const int64_t from = offset(row);
+      const bool wanted = from >= 0 && column < d;
+      copies.begin(i, to.at(row, column), base + (wanted ? from + column : 0), wanted);
     }
     copies.commit();
   }
@@ -129,9 +130,9 @@ GPU_FN void multiply_transposed(MmaSums (&sums)[tiles][D / 16], const MmaA (&a)[
   }
 }
 
-// The first `d` columns of 16 rows times a factor each; to[m]: where the lane's row m begins, null when it is absent.
+// The first `d` columns of 16 rows times a factor each; the lane's row m begins at to[at[m]], below 0: it is absent.
 template <class T, int count>
-GPU_FN void put_rows(T* const (&to)[mma_lane_rows], int d, const MmaSums (&sums)[count],
+GPU_FN void put_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const MmaSums (&sums)[count],
                      const float (&factors)[mma_lane_rows]) {
   GPU_UNROLL
   for (int n = 0; n < count; ++n) {
@@ -142,7 +143,7 @@ GPU_FN void put_rows(T* const (&to)[mma_lane_rows], int d, const MmaSums (&sums)
       Pack<T, mma_neighbours> pack;
       GPU_UNROLL
       for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = from_float<T>(sums[n].at[i + j] * factors[m]);
-      if (to[m] != nullptr && column < d) store_pack(to[m] + column, pack);
+      if (at[m] >= 0 && column < d) store_pack(to + at[m] + column, pack);
     }
   }
 }
@@ -150,12 +151,10 @@ GPU_FN void put_rows(T* const (&to)[mma_lane_rows], int d, const MmaSums (&sums)
 template <class T, int count>
 GPU_FN void put_rows(T* to, int64_t stride, int rows, int d, const MmaSums (&sums)[count],
                      const float (&factors)[mma_lane_rows]) {
-  T* places[mma_lane_rows];
+  int64_t at[mma_lane_rows];
   GPU_UNROLL
-  for (int i = 0; i < MmaSums::count; ++i) {
-    places[mma_lane_row(i)] = mma_row(i) < rows ? to + mma_row(i) * stride : nullptr;
-  }
-  put_rows(places, d, sums, factors);
+  for (int i = 0; i < MmaSums::count; ++i) at[mma_lane_row(i)] = mma_row(i) < rows ? mma_row(i) * stride : -1;
+  put_rows(to, at, d, sums, factors);
 }
 
 template <class Combine>

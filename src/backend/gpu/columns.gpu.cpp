@@ -28,11 +28,8 @@ GPU_FN void move(const ColumnsArgs& a) {
   const auto width = static_cast<int>(a.width);
   for (int j = thread_index() * V; j < a.narrow_columns; j += 256 * V) {
     T* in_wide = wide + j / width * a.stride + j % width;
-    if (a.gather) {
-      store_pack<T, V>(narrow + j, load_pack<T, V>(in_wide));
-    } else {
-      store_pack<T, V>(in_wide, load_pack<T, V>(narrow + j));
-    }
+    T* in_narrow = narrow + j;
+    store_pack<T, V>(a.gather ? in_narrow : in_wide, load_pack<T, V>(a.gather ? in_wide : in_narrow));
   }
 }
 

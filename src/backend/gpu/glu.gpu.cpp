@@ -47,6 +47,7 @@ GPU_FN void backward(const GluBackwardArgs& a) {
   auto gate = load_floats<V>(static_cast<const T*>(a.gate) + at);
   auto up = load_floats<V>(static_cast<const T*>(a.up) + at);
   with_curve(a.curve, [&](auto curve) {
+    GPU_UNROLL
     for (int i = 0; i < V; ++i) {
       const Activated activated = decltype(curve)::both(gate.at[i]);
       gate.at[i] = dy.at[i] * up.at[i] * activated.slope;

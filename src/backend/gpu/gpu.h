@@ -41,6 +41,7 @@ inline constexpr bool is_f16<F16> = true;
 //   GPU_UNROLL                  before a loop that must be unrolled, for what it indexes to stay in registers
 //   warp_width                  lanes a warp: constexpr int
 //   thread_index(), block_index(), block_index_y(), grid_blocks(): int
+//   same_in_warp(int)           the value, which all lanes must have alike: AMD's branches by it are of the warp, not of lanes
 //   block_barrier(), warp_barrier()
 //   shuffle(value, lane), shuffle_xor(value, mask): int32_t, uint32_t or float
 //   warp_sum(value), warp_max(value): of all lanes, the same in each; pairs lane ^ 1, ^ 2, ^ 4, ... in this order
@@ -144,7 +145,7 @@ namespace ingot::gpu::GPU_TARGET {
 static_assert(warp_width == 32 || warp_width == 64);
 
 GPU_FN int lane_index() { return thread_index() % warp_width; }
-GPU_FN int warp_index() { return thread_index() / warp_width; }
+GPU_FN int warp_index() { return same_in_warp(thread_index() / warp_width); }
 
 #if !defined(INGOT_GPU_SIM)  // the simulation's lanes meet once instead of at every shuffle
 GPU_FN float warp_sum(float value) {

@@ -5,6 +5,7 @@
 #include "backend/gpu/runtime/attention_library.h"
 #include "base/error.h"
 #include "ops/attention.h"
+#include "ops/attention_bytes.h"
 
 namespace ingot::gpu {
 namespace {
@@ -36,8 +37,10 @@ void run(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q
          const Tensor& offsets, ops::AttentionAttributes attributes) {
   GpuDevice& device = device_of(context);
   AttentionLibrary& library = device.attention_library();
-  device.call_library("cuDNN",
-                      [&](void* stream) { library.run(call_of(out, lse, q, k, v, offsets, attributes), stream); });
+  const Arena::Scope scope(context.scratch);
+  void* const workspace = context.scratch.take_bytes(ops::attention_library_bytes);
+  device.call_library(
+      "cuDNN", [&](void* stream) { library.run(call_of(out, lse, q, k, v, offsets, attributes), workspace, stream); });
 }
 
 std::string decline(const Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,

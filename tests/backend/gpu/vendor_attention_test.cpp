@@ -8,6 +8,7 @@
 #include "backend/gpu/ops.h"
 #include "base/error.h"
 #include "ops/attention.h"
+#include "ops/attention_bytes.h"
 #include "tests/backend/gpu/pretend_device.h"
 
 namespace ingot::gpu {
@@ -15,11 +16,10 @@ namespace {
 
 class VendorAttention : public testing::Test {
  protected:
-  std::unique_ptr<AttentionLibrary> open() {
+  static std::unique_ptr<AttentionLibrary> open() {
     const Variable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
-    return open_cudnn(workspace_.data());
+    return open_cudnn();
   }
-  std::array<std::byte, 64> workspace_{};
 };
 
 TEST_F(VendorAttention, AgreesWithTheDoubleReference) {
@@ -37,6 +37,39 @@ TEST_F(VendorAttention, AgreesWithTheDoubleReference) {
     accepted += verdict.outcome == bench::Outcome::passed ? 1 : 0;
   }
   EXPECT_GE(accepted, 6);
+}
+
+// The library writes to all that it asks for; the device is asked for nothing but what was planned.
+TEST_F(VendorAttention, TakesItsWorkspaceFromPlannedScratch) {
+  PretendDevice device(DeviceKind::cuda, nullptr, open());
+  ops::Registry registry;
+  register_ops(registry, DeviceKind::cuda);
+  registry.restrict_to("attention", "cudnn");
+  const Shape shape{8, 64};
+  Arena memory(device, 4 * Arena::footprint(DType::bf16, shape) + Arena::footprint(DType::i32, {2}), "test");
+  std::array<Tensor, 4> rows;
+  for (Tensor& tensor : rows) {
+    tensor = memory.take(DType::bf16, shape);
+    device.copy_from_host(tensor.data, std::array<uint16_t, 512>{}.data(), 1024);
+  }
+  const auto& [out, q, k, v] = rows;
+  const Tensor offsets = memory.take(DType::i32, {2});
+  device.copy_from_host(offsets.data, std::array<int32_t, 2>{0, 8}.data(), 8);
+  ops::AttentionAttributes attributes{};
+  attributes.heads = 1;
+  attributes.kv_heads = 1;
+  attributes.head_dim = 64;
+  attributes.scale = 1;
+  const auto attend = [&](Arena& scratch) {
+    ops::Context context{device, registry, scratch, nullptr};
+    ops::attention(context, out, {}, q, k, v, offsets, attributes);
+  };
+  Arena planned(device, ops::attention_bytes(8, 8, 1, 64, 0), "scratch");
+  attend(planned);
+  EXPECT_EQ(planned.peak(), ops::attention_library_bytes);
+  EXPECT_EQ(planned.used(), 0U);
+  Arena none;
+  EXPECT_THROW(attend(none), Error);
 }
 
 PackedAttention call_of(int64_t d) {
@@ -60,7 +93,7 @@ TEST_F(VendorAttention, SaysWhyItDeclines) {
   EXPECT_EQ(library->decline(call_of(128)), "");
   EXPECT_NE(library->decline(call_of(256)).find("no engine for heads of 256 elements"), std::string::npos);
   const Variable variable("INGOT_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9");
-  EXPECT_NE(open_cudnn(workspace_.data())->decline(call_of(128)).find("/nowhere/libcudnn.so.9"), std::string::npos);
+  EXPECT_NE(open_cudnn()->decline(call_of(128)).find("/nowhere/libcudnn.so.9"), std::string::npos);
   EXPECT_NE(facts_of_cudnn().reason.find("/nowhere/libcudnn.so.9"), std::string::npos);
 }
 

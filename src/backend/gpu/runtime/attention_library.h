@@ -25,19 +25,17 @@ struct PackedAttention {
 
 class AttentionLibrary {
  public:
-  // Bytes of device memory that it is given once.
-  static constexpr size_t workspace_bytes = size_t{1} << 16;
-
   virtual ~AttentionLibrary() = default;
   // Why it does not take the call; empty when it does. Calls that differ in pointers and scale alone are answered
   // alike.
   virtual std::string decline(const PackedAttention& call) = 0;
-  // Starts a call that `decline` takes, in the driver's stream.
-  virtual void run(const PackedAttention& call, void* stream) = 0;
+  // Starts a call that `decline` takes, in the driver's stream. `workspace`: ops::attention_library_bytes of device
+  // memory, the call's own until the stream has done it.
+  virtual void run(const PackedAttention& call, void* workspace, void* stream) = 0;
 };
 
 // For the device that is current in the driver. A library that cannot be used declines every call, saying why.
-std::unique_ptr<AttentionLibrary> open_cudnn(void* workspace);
+std::unique_ptr<AttentionLibrary> open_cudnn();
 
 // Answers `decline` for a device that need not be there, given its properties as cuDNN's JSON; it runs nothing.
 std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json);

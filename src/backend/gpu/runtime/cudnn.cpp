@@ -14,6 +14,7 @@
 #include "backend/gpu/runtime/cudnn_backend.h"
 #include "backend/gpu/runtime/library_folders.h"
 #include "base/error.h"
+#include "ops/attention_bytes.h"
 
 namespace ingot::gpu {
 namespace {
@@ -32,9 +33,8 @@ enum Uid : int64_t { q = 1, k, v, out, lse, offsets, lengths, scale, hidden, far
 
 class Cudnn : public AttentionLibrary {
  public:
-  // Without a workspace for devices that are described alone.
-  Cudnn(std::unique_ptr<SharedLibrary> library, void* workspace, const std::string& device_json)
-      : library_(std::move(library)), functions_(*library_), workspace_(workspace) {
+  Cudnn(std::unique_ptr<SharedLibrary> library, const std::string& device_json)
+      : library_(std::move(library)), functions_(*library_) {
     if (functions_.GetVersion() < least_version) {
       throw_error(ErrorKind::unavailable, "{} is version {}; fused attention takes {} or later", library_->path(),
                   version_text(functions_.GetVersion()), version_text(least_version));
@@ -57,7 +57,7 @@ class Cudnn : public AttentionLibrary {
 
   std::string decline(const PackedAttention& call) override { return plan(call).reason; }
 
-  void run(const PackedAttention& call, void* stream) override {
+  void run(const PackedAttention& call, void* workspace, void* stream) override {
     const Plan& with = plan(call);
     if (!with.reason.empty() || with.plan.empty()) throw_error(ErrorKind::internal, "cuDNN: {}", with.reason);
     float scale = call.scale;
@@ -83,11 +83,11 @@ class Cudnn : public AttentionLibrary {
     }
     constexpr int unique_ids = 1000;
     constexpr int data_pointers = 1001;
-    constexpr int workspace = 1003;
+    constexpr int workspace_pointer = 1003;
     Descriptor pack(functions_, cudnn::variant_pack);
     pack.set_integers(unique_ids, uids);
     pack.set_pointers(data_pointers, cudnn::pointer_type, data);
-    pack.set_pointers(workspace, cudnn::pointer_type, {workspace_});
+    pack.set_pointers(workspace_pointer, cudnn::pointer_type, {workspace});
     pack.finalize("a call's data");
     functions_.check(functions_.SetStream(handle_, stream), "a stream");
     functions_.check(functions_.Execute(handle_, with.plan.front().get(), pack.get()), "attention");
@@ -272,8 +272,9 @@ class Cudnn : public AttentionLibrary {
     if (!all.empty()) config.set_descriptors(302, all);
     config.finalize("an engine's configuration");
     const int64_t needed = config.integer(303);
-    if (needed > static_cast<int64_t>(workspace_bytes)) {
-      throw_error(ErrorKind::unavailable, "cuDNN: {} bytes of workspace; {} are kept", needed, workspace_bytes);
+    if (needed > static_cast<int64_t>(ops::attention_library_bytes)) {
+      throw_error(ErrorKind::unavailable, "cuDNN: {} bytes of workspace; {} are kept", needed,
+                  ops::attention_library_bytes);
     }
     if (handle_ == nullptr) return;
     Descriptor ready(functions_, cudnn::plan);
@@ -290,7 +291,6 @@ class Cudnn : public AttentionLibrary {
 
   std::unique_ptr<SharedLibrary> library_;
   Functions functions_;
-  void* workspace_;
   void* handle_ = nullptr;
   std::vector<Descriptor> properties_;  // at most one
   std::map<Form, Choice> choices_;
@@ -301,7 +301,7 @@ class AbsentAttentionLibrary : public AttentionLibrary {
  public:
   explicit AbsentAttentionLibrary(std::string reason) : reason_(std::move(reason)) {}
   std::string decline(const PackedAttention&) override { return reason_; }
-  void run(const PackedAttention&, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
+  void run(const PackedAttention&, void*, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
 
  private:
   std::string reason_;
@@ -309,10 +309,10 @@ class AbsentAttentionLibrary : public AttentionLibrary {
 
 LibraryNames names() { return {"INGOT_CUDNN_LIBRARY", {"libcudnn.so.9"}, nvidia_folders}; }
 
-std::unique_ptr<AttentionLibrary> open(void* workspace, const std::string& device_json) {
+std::unique_ptr<AttentionLibrary> open(const std::string& device_json) {
   std::unique_ptr<AttentionLibrary> opened;
   const std::string reason = try_libraries(names(), [&](std::unique_ptr<SharedLibrary> library) {
-    opened = std::make_unique<Cudnn>(std::move(library), workspace, device_json);
+    opened = std::make_unique<Cudnn>(std::move(library), device_json);
   });
   if (opened == nullptr) opened = std::make_unique<AbsentAttentionLibrary>(reason);
   return opened;
@@ -320,8 +320,8 @@ std::unique_ptr<AttentionLibrary> open(void* workspace, const std::string& devic
 
 }  // namespace
 
-std::unique_ptr<AttentionLibrary> open_cudnn(void* workspace) { return open(workspace, {}); }
-std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json) { return open(nullptr, device_json); }
+std::unique_ptr<AttentionLibrary> open_cudnn() { return open({}); }
+std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json) { return open(device_json); }
 
 LibraryFacts facts_of_cudnn() {
   LibraryFacts facts;

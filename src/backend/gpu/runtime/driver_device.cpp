@@ -39,7 +39,6 @@ class DriverDevice : public GpuDevice {
     if (!usable()) return;
     attention_.reset();
     matmul_.reset();
-    if (attention_workspace_ != nullptr) driver_->release(attention_workspace_);
     for (Driver::StreamHandle stream : streams_) driver_->release_stream(stream);
   }
 
@@ -176,10 +175,7 @@ class DriverDevice : public GpuDevice {
   AttentionLibrary& attention_library() override {
     if (kind() != DeviceKind::cuda) return GpuDevice::attention_library();
     driver_->use(index_);
-    if (attention_ == nullptr) {
-      attention_workspace_ = driver_->allocate(AttentionLibrary::workspace_bytes);
-      attention_ = open_cudnn(attention_workspace_);
-    }
+    if (attention_ == nullptr) attention_ = open_cudnn();
     return *attention_;
   }
 
@@ -332,7 +328,6 @@ class DriverDevice : public GpuDevice {
   std::string last_kernel_;
   std::unique_ptr<MatmulLibrary> matmul_;
   std::unique_ptr<AttentionLibrary> attention_;
-  void* attention_workspace_ = nullptr;
 };
 
 }  // namespace

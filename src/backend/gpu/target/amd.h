@@ -48,6 +48,8 @@ GPU_FN void warp_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
+GPU_FN int same_in_warp(int value) { return __builtin_amdgcn_readfirstlane(value); }
+
 template <class T>
 GPU_FN T shuffle(T value, int lane) {
   static_assert(sizeof(T) == 4);

@@ -25,6 +25,8 @@ GPU_FN int grid_blocks() { return static_cast<int>(gridDim.x); }
 GPU_FN void block_barrier() { __syncthreads(); }
 GPU_FN void warp_barrier() { __syncwarp(); }
 
+GPU_FN int same_in_warp(int value) { return value; }
+
 template <class T>
 GPU_FN T shuffle(T value, int lane) {
   static_assert(sizeof(T) == 4);

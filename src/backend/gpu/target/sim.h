@@ -48,6 +48,8 @@ GPU_FN int grid_blocks() { return sim::current.grid_x; }
 GPU_FN void block_barrier(int line = __builtin_LINE()) { sim::block_barrier(line); }
 GPU_FN void warp_barrier(int line = __builtin_LINE()) { sim::warp_barrier(line); }
 
+GPU_FN int same_in_warp(int value) { return value; }
+
 template <class T>
 GPU_FN T shuffle(T value, int lane, int line = __builtin_LINE()) {
   static_assert(sizeof(T) == 4);

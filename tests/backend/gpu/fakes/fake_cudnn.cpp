@@ -16,6 +16,7 @@ namespace {
 constexpr int success = 0;
 constexpr int bad_param = 2000;
 constexpr int not_supported = 3000;
+constexpr int64_t workspace_bytes = 17408;
 
 enum Kind {
   engine = 2,
@@ -237,8 +238,7 @@ EXPORT int cudnnBackendGetAttribute(const Node* node, int attribute, int, int64_
   } else if (node->kind == config && attribute == 303) {
     // An engine of the library's choice, with its knob, and nothing else.
     if (node->node(300).one<int64_t>(1301) != 9 || node->node(302).one<int64_t>(601) != 3) return not_supported;
-    const int64_t bytes = 17408;
-    std::memcpy(values, &bytes, sizeof bytes);
+    std::memcpy(values, &workspace_bytes, sizeof workspace_bytes);
     *returned = 1;
   } else {
     return refuse(bad_param, "no such attribute");
@@ -248,7 +248,9 @@ EXPORT int cudnnBackendGetAttribute(const Node* node, int attribute, int, int64_
 EXPORT int cudnnBackendExecute(void* handle, const Node* ready, const Node* given) {
   if (handle == nullptr || ready->kind != plan || given->kind != pack || ready->one<void*>(400) != handle)
     return bad_param;
-  if (given->one<void*>(1003) == nullptr) return refuse(bad_param, "no workspace");
+  void* const workspace = given->one<void*>(1003);
+  if (workspace == nullptr) return refuse(bad_param, "no workspace");
+  std::memset(workspace, 0xff, static_cast<size_t>(workspace_bytes));
   const Node& inner = ready->node(401).node(300).node(1300);
   Data data;
   const auto ids = given->all<int64_t>(1000);
