@@ -139,7 +139,7 @@ void fetch_http(const Uri& uri, const fs::path& out, const FetchOptions& options
   Origin origin{writer.partial(), sha256_hex(std::as_bytes(std::span(uri.text.data(), uri.text.size())))};
   origin.path += ".origin";
   const auto forget = [&] {
-    writer.restart();
+    writer.cut(0);
     origin.remove();
   };
   Target target;

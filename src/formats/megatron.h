@@ -88,6 +88,10 @@ class MegatronWriter {
   void end_document();  // behind its last sequence
   // Publishes. Errors: `internal` for sequences without the end of their document.
   void finish();
+  // The last half of `finish` alone: a process was killed between the two files. PREFIX.bin holds documents of one
+  // sequence each, of `lengths` tokens. Errors: `corrupt` when it has another size.
+  static void finish_index(const std::filesystem::path& prefix, MegatronDtype dtype,
+                           const std::vector<int32_t>& lengths);
 
   const std::vector<int32_t>& lengths() const { return lengths_; }
   const std::filesystem::path& partial() const { return tokens_.partial(); }
