@@ -262,8 +262,9 @@ struct FilePrefetch::State {
   };
   struct Queue {
     std::vector<Slot> slots;
-    size_t next = 0;     // to be given
-    bool alone = false;  // nothing but the next is fetched: there is room for few
+    size_t next = 0;       // to be given
+    bool alone = false;    // nothing but the next is fetched: there is room for few
+    bool awaited = false;  // by next(), whose caller has let go of the one before
     bool stop = false;
   };
 
@@ -303,7 +304,7 @@ struct FilePrefetch::State {
     auto held = queue.lock();
     held->slots[index].waiting = true;
     queue.notify_all();
-    held.wait([&](const Queue& q) { return q.stop || q.next == index; });
+    held.wait([&](const Queue& q) { return q.stop || (q.next == index && q.awaited); });
     held->alone = true;
     for (size_t i = index + 1; i < held->slots.size(); ++i) {
       Slot& slot = held->slots[i];
@@ -369,7 +370,10 @@ FileCache::File FilePrefetch::next() {
   std::exception_ptr error;
   {
     auto held = state_->queue.lock();
+    held->awaited = true;
+    state_->queue.notify_all();
     held.wait([](const State::Queue& q) { return q.slots[q.next].ready; });
+    held->awaited = false;
     State::Slot& slot = held->slots[held->next++];
     file = std::move(slot.file);
     error = slot.error;

@@ -79,7 +79,8 @@ class FilePrefetch {
   FilePrefetch& operator=(const FilePrefetch&) = delete;
   ~FilePrefetch();  // stops what is on its way
 
-  // The next file, in order. Errors: as FileCache::get, in the file's place. REQUIRES that there is one.
+  // The next file, in order. Let go of the one before first: there may be room for one only. Errors: as FileCache::get,
+  // in the file's place. REQUIRES that there is one.
   FileCache::File next();
 
  private:
