@@ -122,19 +122,13 @@ formats::MdsWriter& DataMds::writer(bool tokens) {
   return *writer_;
 }
 
-// Where a document stands.
-std::string place(const data::DocumentReader& reader, const data::Document& document) {
-  if (document.line == 0) return reader.path().string();
-  return fmt::format("{}: document {}", reader.path().string(), document.line);
-}
-
 // MDS shards of tokens have no place for what does not count in the loss.
 void check(const data::DocumentReader& reader, const data::Document& document) {
   const bool is_text = document.format == data::Format::text;
   if (!counts_in_part(document) && (is_text || document.format == data::Format::tokens)) return;
   throw_hint(ErrorKind::unsupported, "use such data in a recipe as it is",
              "{}: of a document of format {} only a part counts in the loss, and shards have no place for which",
-             place(reader, document), data::name(document.format));
+             reader.place(document), data::name(document.format));
 }
 
 int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* tokenizer, ThreadPool& threads,
@@ -157,7 +151,7 @@ int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* toke
           try {
             tokenized[i] = data::tokenize(documents[i], *tokenizer, nullptr).ids;
           } catch (const Error& error) {
-            refused[i].emplace(error.kind(), place(reader, documents[i]) + ": " + error.message(), error.hint());
+            refused[i].emplace(error.kind(), reader.place(documents[i]) + ": " + error.message(), error.hint());
           }
         }
       });

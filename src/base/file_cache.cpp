@@ -252,6 +252,22 @@ void FileCache::make_room(const RemoteFile& file) const {
   }
 }
 
+InputFile input_file(const fs::path& path) {
+  if (!is_remote(path.string())) return {path.string(), path, {}};
+  const std::string shown = parse_uri(path.string()).shown;
+  const std::optional<RemoteFile> found = find_remote(path.string());
+  if (!found) throw_hint(ErrorKind::not_found, "check the address", "{}: there is no such file", shown);
+  FileCache::File held = FileCache(FileCache::from_environment()).get(*found);
+  fs::path here = held.path();
+  return {shown, std::move(here), std::move(held)};
+}
+
+bool input_exists(const fs::path& path) {
+  std::error_code ignored;
+  if (!is_remote(path.string())) return fs::is_regular_file(path, ignored);
+  return find_remote(path.string()).has_value();
+}
+
 struct FilePrefetch::State {
   struct Slot {
     bool taken = false;  // by a thread

@@ -70,6 +70,19 @@ class FileCache {
   Settings settings_;
 };
 
+// A file to be read, wherever it lies: its bytes are in `path` as long as this lives.
+struct InputFile {
+  std::string shown;           // for messages
+  std::filesystem::path path;  // here
+  FileCache::File held;        // of a remote one
+};
+// A path, or the address of a remote file, which is brought into the cache that the environment names. Errors: of a
+// remote one, as find_remote and FileCache::get, and not_found; of a path, none: whether it can be read is not looked
+// at.
+InputFile input_file(const std::filesystem::path& path);
+// Whether there is such a file. Errors: of a remote one, as find_remote.
+bool input_exists(const std::filesystem::path& path);
+
 // Gives files in a fixed order, those behind fetched by threads of its own while the one before is worked on.
 class FilePrefetch {
  public:

@@ -45,6 +45,10 @@ Uri s3_uri(Uri uri, std::string_view rest) {
 
 }  // namespace
 
+std::string shown(std::string_view path) {
+  return path.find("://") == std::string_view::npos ? std::string(path) : parse_uri(path).shown;
+}
+
 bool is_remote(std::string_view text) {
   if (text.find("://") == std::string_view::npos) return false;
   const UriScheme scheme = parse_uri(text).scheme;

@@ -21,6 +21,8 @@ struct Uri {
 // Anything without "scheme://" is a local path. Errors: usage for an unknown scheme, a missing host, file:// with
 // another machine's name, s3:// with a user or password, control characters.
 Uri parse_uri(std::string_view text);
+// What is shown of a path or address in messages: nothing that may be secret.
+std::string shown(std::string_view path);
 // Whether `text` has one of the schemes http, https and s3.
 bool is_remote(std::string_view text);
 // What lies below a folder: its path with '/' and `relative` behind it; a query stays at the end.

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/uri.h"
 #include "data/tokenized.h"
 #include "formats/megatron.h"
 
@@ -42,7 +43,7 @@ Json identity_of(const TokenizeJob& job, const text::Tokenizer& tokenizer) {
   for (const fs::path& input : job.inputs) {
     std::error_code error;
     const uintmax_t bytes = fs::file_size(input, error);
-    inputs.push_back({{"path", input.string()}, {"bytes", error ? 0 : bytes}});
+    inputs.push_back({{"path", shown(input.string())}, {"bytes", error ? 0 : bytes}});
   }
   return {{"inputs", std::move(inputs)},
           {"format", name(job.format)},
@@ -176,7 +177,7 @@ class Job {
         check_format(reader);
         std::future<std::vector<Document>> next =
             std::async(std::launch::async, [&] { return read(reader, documents_at_once); });
-        write(documents);
+        write(reader, documents);
         documents = next.get();
         totals_.num_skipped = skipped_before + reader.num_skipped() + refused_;
         if (totals_.first_skipped.empty()) totals_.first_skipped = reader.first_skipped();
@@ -204,20 +205,18 @@ class Job {
   }
 
   // The same error, with the place of the document in front.
-  Error placed(const Error& error, const Document& document) const {
-    return {error.kind(),
-            fmt::format("{} line {}: {}", job_.inputs[note_.file].string(), document.line, error.message()),
-            error.hint()};
+  static Error placed(const Error& error, const DocumentReader& reader, const Document& document) {
+    return {error.kind(), reader.place(document) + ": " + error.message(), error.hint()};
   }
 
-  void write(const std::vector<Document>& documents) {
+  void write(const DocumentReader& reader, const std::vector<Document>& documents) {
     std::vector<std::variant<std::vector<int32_t>, Error>> ids(documents.size());
     pool_.parallel_for(0, std::ssize(documents), 1, [&](int64_t begin, int64_t end) {
       for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         try {
           ids[i] = ids_of(documents[i], job_, tokenizer_);
         } catch (const Error& error) {
-          ids[i] = placed(error, documents[i]);
+          ids[i] = placed(error, reader, documents[i]);
         }
       }
     });
@@ -231,7 +230,7 @@ class Job {
       try {
         writer_.add_sequence(tokens);
       } catch (const Error& error) {
-        throw Error(placed(error, documents[i]));
+        throw Error(placed(error, reader, documents[i]));
       }
       writer_.end_document();
       ++totals_.num_documents;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/uri.h"
 #include "formats/byte_reader.h"
 #include "formats/printable.h"
 
@@ -116,15 +117,15 @@ fs::path megatron_prefix(const fs::path& path) {
 
 bool is_megatron(const fs::path& path) {
   const fs::path prefix = megatron_prefix(path);
-  std::error_code error;
-  return fs::is_regular_file(with_suffix(prefix, ".idx"), error) &&
-         fs::is_regular_file(with_suffix(prefix, ".bin"), error);
+  return input_exists(with_suffix(prefix, ".idx")) && input_exists(with_suffix(prefix, ".bin"));
 }
 
 MegatronFile::MegatronFile(const fs::path& path)
-    : index_file_(with_suffix(megatron_prefix(path), ".idx")),
-      token_file_(with_suffix(megatron_prefix(path), ".bin")),
-      source_(megatron_prefix(path).string()),
+    : index_input_(input_file(with_suffix(megatron_prefix(path), ".idx"))),
+      token_input_(input_file(with_suffix(megatron_prefix(path), ".bin"))),
+      index_file_(index_input_.path),
+      token_file_(token_input_.path),
+      source_(shown(megatron_prefix(path).string())),
       index_(index_file_.bytes()),
       tokens_(token_file_.bytes()) {
   parse();

@@ -153,12 +153,12 @@ TEST_F(TokenizeJobTest, TokensOutsideTheVocabularyAreSkipped) {
   const std::array<int32_t, 6> rows = {1, 2, 3, 1 << 20, 4, 5};
   npy.append(reinterpret_cast<const char*>(rows.data()), sizeof rows);
   job_.inputs = {folder_.file("rows.npy", npy)};
-  refused(ErrorKind::corrupt, "rows.npy line 2");
+  refused(ErrorKind::corrupt, "rows.npy row 2");
   job_.on_error = OnError::skip;
   const TokenizeTotals totals = run();
   EXPECT_EQ(totals.num_documents, 2);
   EXPECT_EQ(totals.num_skipped, 1);
-  EXPECT_NE(totals.first_skipped.find("rows.npy line 2"), std::string::npos) << totals.first_skipped;
+  EXPECT_NE(totals.first_skipped.find("rows.npy row 2"), std::string::npos) << totals.first_skipped;
 }
 
 TEST_F(TokenizeJobTest, WithoutEndsOfDocuments) {
