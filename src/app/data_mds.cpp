@@ -94,6 +94,8 @@ class DataMds : public Command {
   int64_t size_limit_ = int64_t{1} << 26;
   bool quiet_ = false;
 
+  int64_t skipped_ = 0;  // bad lines
+  std::string first_skipped_;
   std::optional<formats::MdsWriter> writer_;
   std::optional<TokenSamples> samples_;  // where tokens are written
 };
@@ -120,25 +122,20 @@ formats::MdsWriter& DataMds::writer(bool tokens) {
   return *writer_;
 }
 
-// Where a document stands.
-std::string place(const data::DocumentReader& reader, const data::Document& document) {
-  if (document.line == 0) return reader.path().string();
-  return fmt::format("{}: document {}", reader.path().string(), document.line);
-}
-
 // MDS shards of tokens have no place for what does not count in the loss.
 void check(const data::DocumentReader& reader, const data::Document& document) {
   const bool is_text = document.format == data::Format::text;
   if (!counts_in_part(document) && (is_text || document.format == data::Format::tokens)) return;
   throw_hint(ErrorKind::unsupported, "use such data in a recipe as it is",
              "{}: of a document of format {} only a part counts in the loss, and shards have no place for which",
-             place(reader, document), data::name(document.format));
+             reader.place(document), data::name(document.format));
 }
 
 int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* tokenizer, ThreadPool& threads,
                        Progress& progress) {
   std::vector<data::Document> documents;
   std::vector<std::vector<int32_t>> tokenized;
+  std::vector<std::optional<Error>> refused;
   int64_t number = 0;
   for (bool more = true; more;) {
     documents.clear();
@@ -147,18 +144,25 @@ int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* toke
       documents.push_back(std::move(document));
     }
     tokenized.assign(documents.size(), {});
+    refused.assign(documents.size(), std::nullopt);
     if (tokenizer != nullptr) {
       threads.parallel_for(0, std::ssize(documents), 16, [&](int64_t begin, int64_t end) {
         for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
           try {
             tokenized[i] = data::tokenize(documents[i], *tokenizer, nullptr).ids;
           } catch (const Error& error) {
-            throw Error(error.kind(), place(reader, documents[i]) + ": " + error.message(), error.hint());
+            refused[i].emplace(error.kind(), reader.place(documents[i]) + ": " + error.message(), error.hint());
           }
         }
       });
     }
     for (size_t i = 0; i < documents.size(); ++i) {
+      if (refused[i]) {
+        // Tokens outside the vocabulary are bad data; what else may be wrong is not the document's fault.
+        if (on_error_ != "skip" || refused[i]->kind() != ErrorKind::corrupt) throw Error(*refused[i]);
+        if (skipped_++ == 0) first_skipped_ = refused[i]->message();
+        continue;
+      }
       const bool is_text = tokenizer == nullptr && documents[i].format == data::Format::text;
       formats::MdsWriter& to = writer(!is_text);
       if (is_text) {
@@ -189,13 +193,17 @@ int DataMds::run(const Output& output) {
     }
   }
   ThreadPool threads(available_cpus());
-  int64_t documents = 0, skipped = 0;
+  int64_t documents = 0;
   for (const std::string& input : inputs_) {
     data::DocumentReader reader(input, format, on_error);
     Progress progress(input, 0, {.style = progress_style(quiet_ || output.json()), .unit = "documents"});
     documents += write(reader, assets ? assets->tokenizer.get() : nullptr, threads, progress);
     progress.finish();
-    skipped += reader.num_skipped();
+    skipped_ += reader.num_skipped();
+    if (first_skipped_.empty()) first_skipped_ = reader.first_skipped();
+  }
+  if (!writer_) {
+    throw_error(ErrorKind::corrupt, "no usable documents: all {} are bad, the first: {}", skipped_, first_skipped_);
   }
   if (samples_ && writer_->num_samples() == 0) {
     throw_error(ErrorKind::usage, "{} documents have {} tokens, less than a sample of {}", documents,
@@ -205,12 +213,12 @@ int DataMds::run(const Output& output) {
   const int64_t left_over = samples_ ? static_cast<int64_t>(samples_->left_over()) : 0;
   std::string text = fmt::format("{}: {} samples in {} shards, of {} documents\n", out_, writer_->num_samples(),
                                  writer_->num_shards(), documents);
-  if (skipped > 0) text += fmt::format("{} bad lines left out\n", skipped);
+  if (skipped_ > 0) text += fmt::format("{} bad lines left out; the first: {}\n", skipped_, first_skipped_);
   if (left_over > 0) text += fmt::format("the last {} tokens are left out: they fill no sample\n", left_over);
   output.print(text);
   output.print_json(json_line({{"path", out_},
                                {"documents", documents},
-                               {"bad_lines", skipped},
+                               {"bad_lines", skipped_},
                                {"samples", writer_->num_samples()},
                                {"shards", writer_->num_shards()},
                                {"tokens", samples_ ? nlohmann::ordered_json(samples_->tokens()) : nullptr},

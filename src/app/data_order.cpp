@@ -52,6 +52,7 @@ class DataOrder : public Command {
   };
   Range range(int64_t steps, std::optional<Range> epoch) const;
   int megatron_order(const Output& output, train::Recipe& recipe) const;
+  static int64_t first_of(int64_t epoch, int64_t length);
   int streaming_order(const Output& output, const train::Recipe& recipe) const;
   int ingot_order(const Output& output, train::Recipe& recipe) const;
 
@@ -80,6 +81,8 @@ class Lines {
 };
 
 int DataOrder::run(const Output& output) {
+  if (epoch_.value_or(0) == std::numeric_limits<int64_t>::max())
+    throw_error(ErrorKind::usage, "there is no such --epoch");
   if (epoch_ && from_) throw_error(ErrorKind::usage, "--epoch and --from-step both say where to begin; give one");
   if (epoch_.value_or(0) < 0 || from_.value_or(0) < 0 || number_.value_or(1) < 1) {
     throw_error(ErrorKind::usage, "epochs and steps count from 0, and --steps is at least 1");
@@ -101,21 +104,24 @@ int DataOrder::run(const Output& output) {
 // Of the data only the indexes are read.
 int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe) const {
   const data::StreamingOrder order = read_streaming_order(recipe);
-  const data::StreamingWorld world{nodes_.value_or(1), ranks_.value_or(1), workers_.value_or(1)};
-  const int64_t global = recipe.batch.global, of_epoch = order.epoch_size() / global;
+  const data::StreamingWorld followed = recipe.data.streaming.value_or(train::StreamingRecipe{}).cluster();
+  const data::StreamingWorld world{nodes_.value_or(followed.nodes), ranks_.value_or(followed.ranks),
+                                   workers_.value_or(1)};
+  const int64_t global = recipe.batch.global;
   if (world.nodes < 1 || world.ranks < 1 || world.workers < 1 || global % world.num_ranks() != 0) {
     throw_error(ErrorKind::usage, "{} nodes of {} ranks of {} workers cannot share a global batch of {}", world.nodes,
                 world.ranks, world.workers, global);
   }
-  const data::StreamingSampler sampler(order, order.num_samples(), global);
+  const data::StreamingSampler sampler(order, followed, order.num_samples(), global);
+  const int64_t of_epoch = sampler.steps_per_epoch();
   std::optional<Range> epoch;
-  if (epoch_) epoch = {*epoch_ * of_epoch, (*epoch_ + 1) * of_epoch};
+  if (epoch_) epoch = {first_of(*epoch_, of_epoch), first_of(*epoch_ + 1, of_epoch)};
   const Range wanted =
       range(recipe.epochs ? static_cast<int64_t>(std::ceil(*recipe.epochs * static_cast<double>(of_epoch)))
                           : steps_of(recipe, 0),
             epoch);
   const int64_t batch = global / world.num_ranks();
-  data::StreamingState state = order.begin({});
+  data::StreamingState state = order.begin(followed);
   data::WorkerSamples work;
   int64_t first = -1;  // step of the epoch that `work` begins with
   Lines lines(output);
@@ -128,6 +134,11 @@ int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe
         first = step % of_epoch;
         state.sample_in_epoch = first * global;
         work = order.work(world, batch, state);
+      }
+      if (step % of_epoch - first >= work.num_full_batches()) {
+        throw_hint(ErrorKind::usage, "set data.streaming.nodes and ranks to the cluster whose run is followed",
+                   "step {}: this epoch has {} batches on {} nodes of {} ranks, and {} on the recipe's {} of {}", step,
+                   first + work.num_full_batches(), world.nodes, world.ranks, of_epoch, followed.nodes, followed.ranks);
       }
       Json workers = Json::array();
       for (int64_t rank = 0; rank < world.num_ranks(); ++rank) {
@@ -147,13 +158,22 @@ int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe
   return 0;
 }
 
+// Where an epoch begins, in units of which it has `length`.
+int64_t DataOrder::first_of(int64_t epoch, int64_t length) {
+  int64_t first = 0;
+  if (__builtin_mul_overflow(epoch, length, &first) || first > std::numeric_limits<int64_t>::max() / 2) {
+    throw_error(ErrorKind::usage, "--epoch {} begins behind more than can be counted", epoch);
+  }
+  return first;
+}
+
 DataOrder::Range DataOrder::range(int64_t steps, std::optional<Range> epoch) const {
   Range range{from_.value_or(0), steps};
   if (epoch) range = *epoch;
   if (range.begin >= range.end) {
     throw_error(ErrorKind::usage, "the order has steps 0 to {}; none of those asked for", steps - 1);
   }
-  if (number_) range.end = std::min(range.end, range.begin + std::min(*number_, steps));
+  if (number_ && *number_ < range.end - range.begin) range.end = range.begin + *number_;
   return range;
 }
 
@@ -213,7 +233,7 @@ int DataOrder::ingot_order(const Output& output, train::Recipe& recipe) const {
   const int64_t sequences = data.train->num_sequences(), batch = recipe.batch.global;
   std::optional<Range> epoch;
   if (epoch_) {
-    const auto begin = [&](int64_t e) { return (e * sequences + batch - 1) / batch; };
+    const auto begin = [&](int64_t e) { return (first_of(e, sequences) + batch - 1) / batch; };
     epoch = {begin(*epoch_), begin(*epoch_ + 1)};
   }
   const Range wanted = range(steps_of(recipe, sequences), epoch);

@@ -43,7 +43,7 @@ class ModelPull : public Command {
 
   void declare(Arguments& arguments) override {
     arguments.positional("origin", origin_,
-                         "org/model[@revision] on the Hugging Face hub, an http(s):// address, or a path");
+                         "org/model[@revision] on the Hugging Face hub, an http(s):// or s3:// address, or a path");
     arguments.option("name", name_, "the name to register it under; without it that of the origin");
     arguments.option("endpoint", endpoint_, "another hub's address; without it $HF_ENDPOINT, else the public hub");
     arguments.flag("copy", copy_, "of a local path: copy its files instead of referring to them");

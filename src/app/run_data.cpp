@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 
 #include "app/run_plan.h"
 #include "base/error.h"
@@ -27,8 +29,19 @@ void tell(const Log& log, const char* what, const data::SequenceSet& set) {
   }
 }
 
-data::Dataset read_documents(const train::Recipe& r, const Sources& list, const checkpoint::TextAssets& text,
-                             ThreadPool& threads) {
+// Whether held-out data are Megatron data sets. Errors: usage where only some of them are.
+bool held_out_by_megatron(const Sources& list) {
+  const auto is_megatron = [](const train::SourceRecipe& source) { return formats::is_megatron(source.path); };
+  const int64_t number = std::count_if(list.values.begin(), list.values.end(), is_megatron);
+  if (number == 0 || number == std::ssize(list.values)) return number > 0;
+  const auto found = std::find_if(list.values.begin(), list.values.end(), is_megatron);
+  throw_hint(ErrorKind::usage, "name Megatron data sets only, or none",
+             "{}: is a Megatron data set, but data.eval names other files, too", found->path);
+}
+
+// `weighted`: a source comes as often as its weight says; else once.
+data::Dataset read_documents(const train::Recipe& r, const Sources& list, bool weighted,
+                             const checkpoint::TextAssets& text, ThreadPool& threads) {
   if (!text.tokenizer) {
     throw_hint(ErrorKind::not_found, "add tokenizer.json to the model's folder", "model {} has no tokenizer", r.model);
   }
@@ -40,9 +53,7 @@ data::Dataset read_documents(const train::Recipe& r, const Sources& list, const 
       throw_hint(ErrorKind::unsupported, "set data.order: megatron",
                  "{}: is a Megatron data set, which is read in Megatron's order only", source.path);
     }
-    // StreamingDataset repeats samples itself.
-    const bool streaming = r.data.order == train::Order::streaming;
-    sources.push_back({source.path, streaming ? 1 : source.weight.value_or(1)});
+    sources.push_back({source.path, weighted ? source.weight.value_or(1) : 1});
   }
   data::DatasetSettings settings;
   settings.format = r.data.format;
@@ -67,25 +78,35 @@ std::vector<data::MegatronSource> megatron_sources(const Sources& list) {
 data::MegatronSettings megatron_settings(const train::Recipe& r, int64_t vocabulary, std::optional<int32_t> pad_id) {
   data::MegatronSettings settings;
   settings.sequence_length = r.data.sequence_length;
-  settings.seed = static_cast<uint32_t>(r.data.seed);
+  settings.seed = static_cast<uint32_t>(r.data.seed);  // of held-out data it plays no part
   settings.split = r.data.split;
   settings.vocabulary = vocabulary;
   settings.pad_id = pad_id;
   return settings;
 }
 
-// Held-out data comes once, in any order: the sources' own part of a split, or files that data.eval names.
-std::unique_ptr<data::SequenceSet> read_megatron_eval(const train::Recipe& r, int64_t vocabulary,
-                                                      std::optional<int32_t> pad_id) {
+// What a split holds out, each sample once, in any order. Null where that is nothing.
+std::unique_ptr<data::SequenceSet> read_megatron_split(const train::Recipe& r, int64_t vocabulary,
+                                                       std::optional<int32_t> pad_id, const Log& log) {
   data::MegatronSettings settings = megatron_settings(r, vocabulary, pad_id);
-  if (!r.data.split.empty()) {
-    settings.part = data::SplitPart::valid;
-    std::vector<data::MegatronSource> sources = megatron_sources(r.data.train);
-    for (data::MegatronSource& source : sources) source.weight.reset();
-    if (data::MegatronDataset::epoch_samples(sources, settings) == 0) return nullptr;
-    return std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(sources, settings));
+  settings.part = data::SplitPart::valid;
+  if (data::split_range(r.data.split, 1, std::numeric_limits<int32_t>::max()).size() == 0) return nullptr;  // not asked
+  std::vector<data::MegatronSource> sources;
+  for (data::MegatronSource& source : megatron_sources(r.data.train)) {
+    source.weight.reset();
+    if (data::MegatronDataset::epoch_samples(std::span(&source, 1), settings) > 0) {
+      sources.push_back(std::move(source));
+      continue;
+    }
+    log.warning(
+        "{}: what data.split {} holds out of it is less than a sequence of {} and one token more; it is left out",
+        source.path.string(), r.data.split, r.data.sequence_length);
   }
-  return std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(megatron_sources(r.data.eval), settings));
+  if (sources.empty()) {
+    log.warning("there is no held-out data: the run is not evaluated");
+    return nullptr;
+  }
+  return std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(sources, settings));
 }
 
 // Megatron counts no padding in the loss; a padding token that has another use, too, is none.
@@ -136,7 +157,9 @@ std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::Datas
         "make {} sequences",
         order.num_samples(), set.statistics().longest, set.num_sequences());
   }
-  auto sampler = std::make_unique<data::StreamingSampler>(std::move(order), set.num_sequences(), r.batch.global);
+  auto sampler = std::make_unique<data::StreamingSampler>(std::move(order),
+                                                          r.data.streaming.value_or(train::StreamingRecipe{}).cluster(),
+                                                          set.num_sequences(), r.batch.global);
   if (r.epochs) {
     r.steps =
         std::max<int64_t>(1, std::llround(std::ceil(*r.epochs * static_cast<double>(sampler->steps_per_epoch()))));
@@ -150,26 +173,28 @@ std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::Datas
 RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int64_t vocabulary, ThreadPool& threads,
                       const Log& log) {
   RunData data;
-  const bool has_eval = !r.data.eval.values.empty();
+  const bool has_eval = !r.data.eval.values.empty(), megatron_eval = has_eval && held_out_by_megatron(r.data.eval);
   if (r.data.order == train::Order::megatron) {
     const std::optional<int32_t> pad_id = padding_of(text.tokenizer.get());
     data.train = std::make_unique<data::MegatronDataset>(read_megatron(r, vocabulary, pad_id));
     data.order = std::make_unique<data::SequentialOrder>(data.train->num_sequences(), r.batch.global);
-    if (!r.data.split.empty() || (has_eval && formats::is_megatron(r.data.eval.values[0].path))) {
-      data.eval = read_megatron_eval(r, vocabulary, pad_id);
-    }
+    if (!r.data.split.empty()) data.eval = read_megatron_split(r, vocabulary, pad_id, log);
   } else if (r.data.order == train::Order::streaming) {
-    auto set = std::make_unique<data::Dataset>(read_documents(r, r.data.train, text, threads));
+    // StreamingDataset repeats samples itself.
+    auto set = std::make_unique<data::Dataset>(read_documents(r, r.data.train, false, text, threads));
     data.order = streaming_order(r, *set);
     data.train = std::move(set);
   } else {
-    data.train = std::make_unique<data::Dataset>(read_documents(r, r.data.train, text, threads));
+    data.train = std::make_unique<data::Dataset>(read_documents(r, r.data.train, true, text, threads));
     data.order = std::make_unique<data::Sampler>(data.train->num_sequences(), static_cast<uint64_t>(r.data.seed),
                                                  r.batch.global);
   }
   tell(log, "training data", *data.train);
-  if (has_eval && !data.eval) {
-    data.eval = std::make_unique<data::Dataset>(read_documents(r, r.data.eval, text, threads));
+  if (megatron_eval) {
+    data.eval = std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(
+        megatron_sources(r.data.eval), megatron_settings(r, vocabulary, padding_of(text.tokenizer.get()))));
+  } else if (has_eval) {
+    data.eval = std::make_unique<data::Dataset>(read_documents(r, r.data.eval, true, text, threads));
   }
   if (data.eval) tell(log, "held-out data", *data.eval);
   return data;

@@ -75,18 +75,22 @@ namespace {
 
 // What decides the order of a run that follows StreamingDataset, beside its data.
 nlohmann::ordered_json streaming_identity(const train::DataRecipe& data) {
-  const data::StreamingSettings s = data.streaming.value_or(train::StreamingRecipe{}).settings();
+  const train::StreamingRecipe recipe = data.streaming.value_or(train::StreamingRecipe{});
+  const data::StreamingSettings s = recipe.settings();
   nlohmann::ordered_json weights = nlohmann::ordered_json::array();
   for (const train::SourceRecipe& source : data.train.values) weights.push_back(source.weight.value_or(1));
-  return {{"shuffle", s.shuffle},
-          {"shuffle_algo", data::name(s.algorithm)},
-          {"shuffle_seed", s.seed},
-          {"shuffle_block_size", s.block_size.value_or(0)},
-          {"num_canonical_nodes", s.canonical_nodes.value_or(0)},
-          {"sampling_method", data::name(s.sampling)},
-          {"sampling_granularity", s.granularity},
-          {"epoch_size", s.epoch_size.value_or(0)},
-          {"weights", std::move(weights)}};
+  nlohmann::ordered_json identity = {{"shuffle", s.shuffle},
+                                     {"shuffle_algo", data::name(s.algorithm)},
+                                     {"shuffle_seed", s.seed},
+                                     {"shuffle_block_size", s.block_size.value_or(0)},
+                                     {"num_canonical_nodes", s.canonical_nodes.value_or(0)},
+                                     {"sampling_method", data::name(s.sampling)},
+                                     {"sampling_granularity", s.granularity},
+                                     {"epoch_size", s.epoch_size.value_or(0)},
+                                     {"weights", std::move(weights)}};
+  // Absent for one rank, as in the checkpoints of before there was a choice.
+  if (recipe.cluster().num_ranks() > 1) identity["cluster"] = {recipe.nodes, recipe.ranks};
+  return identity;
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 #include "base/fetch.h"
 
-#include <chrono>
-#include <thread>
+#include <memory>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/http_transfer.h"
+#include "base/http_attempts.h"
+#include "base/s3_store.h"
 #include "base/strings.h"
 #include "base/uri.h"
 
@@ -25,36 +24,6 @@ void check_digest(const std::string& shown, const std::string& found, const std:
              "{}: the SHA-256 is {}, expected {}", shown, found, wanted);
 }
 
-// Progress at most ten times a second.
-class Reporter {
- public:
-  explicit Reporter(const FetchOptions& options) : options_(options) {}
-  bool keep_going(uint64_t done, uint64_t total, bool always = false) {
-    if (!options_.progress) return true;
-    const double now = steady_seconds();
-    if (!always && now - last_ < 0.1) return true;
-    last_ = now;
-    return options_.progress(done, total);
-  }
-
- private:
-  const FetchOptions& options_;
-  double last_ = -1;
-};
-
-[[noreturn]] void throw_stopped(const std::string& shown) {
-  throw_hint(ErrorKind::unavailable, "run the same command again; it goes on where it was", "{}: stopped", shown);
-}
-
-[[noreturn]] void throw_failed(const Uri& uri, const HttpResult& result, int attempts) {
-  if (result.outcome == HttpOutcome::missing) {
-    throw_hint(ErrorKind::not_found, "check the name", "{}: {}", uri.shown, result.reason);
-  }
-  std::string hint = "check the address, the network and the proxy settings";
-  if (attempts > 1) hint += fmt::format("; {} attempts were made", attempts);
-  throw_hint(ErrorKind::unavailable, hint, "{}: {}", uri.shown, result.reason);
-}
-
 // Where the body goes, and where it starts when there is something to continue.
 struct Target {
   std::function<void(HttpRequest&)> prepare;  // sets offset and validator
@@ -64,55 +33,52 @@ struct Target {
   std::function<void()> forget;  // start over
 };
 
+// Who asks for a file: fills in the address and what goes with it.
+struct Asker {
+  std::function<void(HttpRequest&)> address;
+  std::function<void(const AttemptsResult&)> fail;  // throws
+};
+
+Asker asker_of(const Uri& uri, const FetchOptions& options) {
+  if (uri.scheme == UriScheme::s3) {
+    auto bucket = std::make_shared<const S3Bucket>(read_s3_config(), uri.bucket);
+    return {[bucket, key = uri.key](HttpRequest& request) { bucket->address(request, key); },
+            [bucket, shown = uri.shown](const AttemptsResult& failed) { bucket->fail(shown, failed); }};
+  }
+  return {[&uri, &options](HttpRequest& request) {
+            request.url = uri.text;
+            request.headers = options.headers;
+          },
+          [&uri](const AttemptsResult& failed) { throw_http(uri.shown, failed); }};
+}
+
 void run_attempts(const Uri& uri, const FetchOptions& options, const Target& target) {
-  Reporter reporter(options);
+  const Asker asker = asker_of(uri, options);
+  ProgressTeller teller(options);
   uint64_t total = 0;
-  uint64_t furthest = target.size();
-  int idle_attempts = 0;
-  int attempts = 0;
-  bool ranges_work = true;
-  double wait = options.first_wait_s;
-  for (;;) {
-    HttpRequest request{.url = uri.text,
-                        .headers = options.headers,
-                        .connect_timeout_s = options.connect_timeout_s,
-                        .stall_timeout_s = options.stall_timeout_s};
+  Attempts attempts;
+  attempts.size = target.size;
+  attempts.total = [&] { return total; };
+  attempts.once = [&] {
+    HttpRequest request{.connect_timeout_s = options.connect_timeout_s, .stall_timeout_s = options.stall_timeout_s};
+    asker.address(request);
     target.prepare(request);
     request.on_start = [&](uint64_t start, const std::string& validator, uint64_t length) {
       total = length;
       target.start(start, validator);
     };
     request.on_bytes = [&](std::span<const std::byte> bytes) { target.take(bytes); };
-    request.keep_going = [&] { return reporter.keep_going(target.size(), total); };
-    const HttpResult result = http_get(request);
-    ++attempts;
-    switch (result.outcome) {
-      case HttpOutcome::done: reporter.keep_going(target.size(), target.size(), true); return;
-      case HttpOutcome::stopped: throw_stopped(uri.shown);
-      case HttpOutcome::missing:
-      case HttpOutcome::failed: throw_failed(uri, result, attempts);
-      case HttpOutcome::stale_range:
-        // From the beginning at once; a server that answers so to a plain request as well is beyond help.
-        if (!ranges_work) throw_failed(uri, result, attempts);
-        ranges_work = false;
-        target.forget();
-        furthest = 0;
-        continue;
-      case HttpOutcome::retry: break;
-    }
-    if (target.size() > furthest) {
-      furthest = target.size();
-      idle_attempts = 0;
-      wait = options.first_wait_s;
-    }
-    if (++idle_attempts >= options.max_attempts) throw_failed(uri, result, attempts);
-    const double until = steady_seconds() + std::min(std::max(wait, result.retry_after_s), 60.0);
-    while (steady_seconds() < until) {
-      if (!reporter.keep_going(target.size(), total)) throw_stopped(uri.shown);
-      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.05, until - steady_seconds())));
-    }
-    wait = std::min(wait * 2, 30.0);
+    request.keep_going = [&] { return teller.keep_going(target.size(), total); };
+    return http_perform(request);
+  };
+  AttemptsResult result = attempt(uri.shown, options, attempts);
+  if (result.result.outcome == HttpOutcome::stale_range) {
+    // From the beginning at once; a server that answers so to a plain request as well is beyond help.
+    target.forget();
+    result = attempt(uri.shown, options, attempts);
   }
+  if (result.result.outcome != HttpOutcome::done) asker.fail(result);
+  teller.keep_going(target.size(), target.size(), true);
 }
 
 // Which version of which file the bytes in OUT.partial belong to: two lines, the digest of the URI (which may hold
@@ -139,7 +105,7 @@ void fetch_http(const Uri& uri, const fs::path& out, const FetchOptions& options
   Origin origin{writer.partial(), sha256_hex(std::as_bytes(std::span(uri.text.data(), uri.text.size())))};
   origin.path += ".origin";
   const auto forget = [&] {
-    writer.restart();
+    writer.cut(0);
     origin.remove();
   };
   Target target;
@@ -172,7 +138,7 @@ void fetch_http(const Uri& uri, const fs::path& out, const FetchOptions& options
 
 void fetch_local(const Uri& uri, const fs::path& out, const FetchOptions& options) {
   const MappedFile source(uri.path);
-  Reporter reporter(options);
+  ProgressTeller reporter(options);
   FileWriter writer(out);
   Sha256 digest;
   std::span<const std::byte> left = source.bytes();
@@ -187,11 +153,6 @@ void fetch_local(const Uri& uri, const fs::path& out, const FetchOptions& option
   writer.publish();
 }
 
-[[noreturn]] void throw_s3(const Uri& uri) {
-  throw_hint(ErrorKind::unsupported, "copy the file here first and give its path, or use an https:// address",
-             "{}: object stores (s3://) are not supported yet; they come with issue 5", uri.shown);
-}
-
 }  // namespace
 
 void fetch(const std::string& text, const fs::path& out, const FetchOptions& options) {
@@ -199,14 +160,13 @@ void fetch(const std::string& text, const fs::path& out, const FetchOptions& opt
   switch (uri.scheme) {
     case UriScheme::file: return fetch_local(uri, out, options);
     case UriScheme::http:
-    case UriScheme::https: return fetch_http(uri, out, options);
-    case UriScheme::s3: throw_s3(uri);
+    case UriScheme::https:
+    case UriScheme::s3: return fetch_http(uri, out, options);
   }
 }
 
 std::string fetch_text(const std::string& text, uint64_t limit, const FetchOptions& options) {
   const Uri uri = parse_uri(text);
-  if (uri.scheme == UriScheme::s3) throw_s3(uri);
   std::string body;
   if (uri.scheme == UriScheme::file) {
     body = read_file(uri.path, limit);

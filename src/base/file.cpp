@@ -129,6 +129,10 @@ std::string read_file(const fs::path& path, uint64_t limit) {
 
 FileWriter::FileWriter(fs::path path, WriteMode mode) : path_(std::move(path)), partial_(path_), mode_(mode) {
   partial_ += ".partial";
+  open();
+}
+
+void FileWriter::open() {
   const int how = mode_ == WriteMode::resume ? O_APPEND : O_TRUNC;
   fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
   if (fd_ < 0) {
@@ -138,26 +142,41 @@ FileWriter::FileWriter(fs::path path, WriteMode mode) : path_(std::move(path)), 
                "{}: cannot be created: {}", path_.string(), system_words(code));
   }
   if (mode_ == WriteMode::fresh) return;
-  Descriptor guard(fd_);
+  Descriptor guard(std::exchange(fd_, -1));
   struct stat info{};
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 || ::fstat(fd_, &info) != 0) {
+  if (::flock(guard.fd, LOCK_EX | LOCK_NB) != 0 || ::fstat(guard.fd, &info) != 0) {
     throw_hint(ErrorKind::unavailable, "wait for it to end", "{}: another process is writing this file",
                path_.string());
   }
+  // The one that held the lock before may have renamed or removed the file: then this is not PATH.partial any more.
+  struct stat named{};
+  if (::stat(partial_.c_str(), &named) != 0 || named.st_ino != info.st_ino || named.st_dev != info.st_dev) {
+    return open();
+  }
   offset_ = static_cast<uint64_t>(info.st_size);
-  guard.fd = -1;
+  fd_ = std::exchange(guard.fd, -1);
 }
 
-void FileWriter::restart() {
-  if (offset_ == 0) return;
-  if (::ftruncate(fd_, 0) != 0 || ::lseek(fd_, 0, SEEK_SET) != 0) throw_write(path_, errno, 0, 0);
-  offset_ = 0;
+void FileWriter::cut(uint64_t bytes) {
+  if (offset_ == bytes) return;
+  const auto length = static_cast<off_t>(bytes);
+  if (::ftruncate(fd_, length) != 0 || ::lseek(fd_, length, SEEK_SET) < 0) throw_write(path_, errno, 0, bytes);
+  offset_ = bytes;
 }
 
 FileWriter::~FileWriter() {
+  if (mode_ == WriteMode::fresh || offset_ == 0) {
+    remove();
+  } else if (fd_ >= 0) {
+    ::close(fd_);
+  }
+}
+
+// Unlinked while it is locked, so that nobody else's file is.
+void FileWriter::remove() {
   if (fd_ < 0) return;
-  ::close(fd_);
-  if (mode_ == WriteMode::fresh || offset_ == 0) ::unlink(partial_.c_str());
+  ::unlink(partial_.c_str());
+  ::close(std::exchange(fd_, -1));
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {

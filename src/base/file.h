@@ -37,7 +37,7 @@ std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64
 // Destroyed without `publish`, it removes the partial file. Errors: resource for a full disk (naming path and what was
 // to be written), unavailable for a read-only or missing folder.
 // `resume` is for downloads: it goes on behind what an earlier writer left in PATH.partial, keeps it when destroyed,
-// and holds a lock on it: a second writer is refused (unavailable).
+// and holds a lock on it until it is gone or has its name: a second writer is refused (unavailable).
 enum class WriteMode { fresh, resume };
 
 class FileWriter {
@@ -51,10 +51,14 @@ class FileWriter {
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
   uint64_t offset() const { return offset_; }  // length of the partial file
   const std::filesystem::path& partial() const { return partial_; }
-  void restart();  // empties the partial file
+  // Cuts the partial file to its first `bytes`. REQUIRES bytes <= offset().
+  void cut(uint64_t bytes);
   void publish();
+  void remove();  // the partial file, also of `resume`
 
  private:
+  void open();
+
   std::filesystem::path path_;
   std::filesystem::path partial_;
   WriteMode mode_;

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <mutex>
 
@@ -32,6 +33,8 @@ uint64_t number_at(std::string_view text) {
   return value;
 }
 
+constexpr size_t most_of_error = 4096;  // bytes of an answer that is no success
+
 // State of one transfer, seen by libcurl's callbacks. C code lies between them and us, so exceptions are kept and
 // re-thrown.
 struct Transfer {
@@ -41,6 +44,8 @@ struct Transfer {
   std::string etag;
   std::string modified;
   std::string content_range;
+  std::string bucket_region, checksum;
+  size_t sent = 0;  // of the body
   uint64_t content_length = 0;
   bool started = false;
   bool stopped = false;
@@ -48,7 +53,7 @@ struct Transfer {
   std::string error_body;
   std::exception_ptr failure;
 
-  bool good() const { return status == 200 || status == 206; }
+  bool good() const { return status == 200 || status == 206 || (request.method != "GET" && status == 204); }
 
   void header(std::string_view line) {
     if (line.starts_with("HTTP/")) {  // a new answer, after a redirect or a 100
@@ -66,6 +71,8 @@ struct Transfer {
     if (key == "last-modified") modified = value;
     if (key == "content-range") content_range = value;
     if (key == "content-length") content_length = number_at(value);
+    if (key == "x-amz-bucket-region") bucket_region = value;
+    if (key == "x-amz-checksum-sha256") checksum = value;
   }
 
   // Returns whether the body is wanted.
@@ -85,16 +92,17 @@ struct Transfer {
     }
     // If-Range takes strong validators only.
     const std::string validator = !etag.empty() && !etag.starts_with("W/") ? etag : modified;
-    request.on_start(first, validator, total);
+    if (request.on_start) request.on_start(first, validator, total);
     return true;
   }
 
   bool body(std::span<const std::byte> bytes) {
     if (!started && !start()) return false;
     if (good()) {
-      request.on_bytes(bytes);
-    } else if (error_body.size() < 200) {
-      error_body.append(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 200));
+      if (request.on_bytes) request.on_bytes(bytes);
+    } else if (error_body.size() < most_of_error) {
+      const size_t room = most_of_error - error_body.size();
+      error_body.append(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), room));
     }
     return true;
   }
@@ -115,10 +123,29 @@ size_t on_body(char* data, size_t size, size_t count, void* user) {
   }
 }
 
+size_t on_send(char* out, size_t size, size_t count, void* user) {
+  auto* transfer = static_cast<Transfer*>(user);
+  const auto left = transfer->request.body.subspan(transfer->sent);
+  const size_t now = std::min(size * count, left.size());
+  if (now > 0) std::memcpy(out, left.data(), now);
+  transfer->sent += now;
+  return now;
+}
+
+// libcurl begins again with the body: on a connection that the server had closed.
+int on_seek(void* user, curl_off_t offset, int origin) {
+  auto* transfer = static_cast<Transfer*>(user);
+  if (origin != SEEK_SET || offset < 0 || static_cast<size_t>(offset) > transfer->request.body.size()) {
+    return CURL_SEEKFUNC_FAIL;
+  }
+  transfer->sent = static_cast<size_t>(offset);
+  return CURL_SEEKFUNC_OK;
+}
+
 int on_tick(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   auto* transfer = static_cast<Transfer*>(user);
   try {
-    transfer->stopped = !transfer->request.keep_going();
+    transfer->stopped = transfer->request.keep_going && !transfer->request.keep_going();
     return transfer->stopped ? 1 : 0;
   } catch (...) {
     transfer->failure = std::current_exception();
@@ -145,21 +172,46 @@ bool worth_another_try(CURLcode code) {
 
 bool worth_another_try(long status) { return status == 408 || status == 425 || status == 429 || status >= 500; }
 
+// What S3 says of an error: <Code> and <Message>; the rest of its answer may hold what was signed.
+std::string element(std::string_view xml, const std::string& name) {
+  const size_t begin = xml.find("<" + name + ">"), end = xml.find("</" + name + ">");
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
+  return std::string(trim(xml.substr(begin + name.size() + 2, end - begin - name.size() - 2)));
+}
+
 HttpResult judge(const Transfer& transfer, CURLcode code, const char* details) {
   HttpResult result;
-  if (transfer.stopped) return {HttpOutcome::stopped, "stopped", 0};
-  if (transfer.bad_range || transfer.status == 416) return {HttpOutcome::stale_range, "the file has changed", 0};
+  result.status = transfer.status;
+  result.etag = transfer.etag;
+  result.bucket_region = transfer.bucket_region;
+  result.checksum_sha256 = transfer.checksum;
+  result.length = transfer.content_length;
+  if (transfer.stopped) {
+    result.outcome = HttpOutcome::stopped;
+    result.reason = "stopped";
+    return result;
+  }
+  if (transfer.bad_range || transfer.status == 416) {
+    result.outcome = HttpOutcome::stale_range;
+    result.reason = "the file has changed";
+    return result;
+  }
   if (code != CURLE_OK && (transfer.good() || transfer.status == 0)) {
     result.reason = *details != 0 ? details : curl_easy_strerror(code);
     result.outcome = worth_another_try(code) ? HttpOutcome::retry : HttpOutcome::failed;
     return result;
   }
-  if (transfer.good()) return {HttpOutcome::done, "", 0};
+  if (transfer.good()) {
+    result.outcome = HttpOutcome::done;
+    return result;
+  }
   curl_off_t wait = 0;
   curl_easy_getinfo(transfer.handle, CURLINFO_RETRY_AFTER, &wait);
   result.retry_after_s = static_cast<double>(wait);
   result.reason = fmt::format("the server answered {}", transfer.status);
-  const std::string body(trim(std::string_view(transfer.error_body).substr(0, 200)));
+  result.error_code = element(transfer.error_body, "Code");
+  std::string body(trim(std::string_view(transfer.error_body).substr(0, 200)));
+  if (!result.error_code.empty()) body = result.error_code + ": " + element(transfer.error_body, "Message");
   const bool readable =
       std::none_of(body.begin(), body.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
   if (!body.empty() && readable && is_utf8(body) && !body.starts_with('<')) result.reason += ": " + body;
@@ -171,16 +223,19 @@ HttpResult judge(const Transfer& transfer, CURLcode code, const char* details) {
 
 }  // namespace
 
-HttpResult http_get(const HttpRequest& request) {
+HttpResult http_perform(const HttpRequest& request) {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  const std::unique_ptr<CURL, CloseEasy> easy(curl_easy_init());
+  // Kept, so that the next request of the thread finds the connection open.
+  static thread_local std::unique_ptr<CURL, CloseEasy> easy(curl_easy_init());
+  if (easy) curl_easy_reset(easy.get());
   if (!easy) throw_error(ErrorKind::unavailable, "libcurl cannot be started");
 
   Transfer transfer{.request = request, .handle = easy.get()};
   std::vector<std::string> lines = request.headers;
-  if (request.offset > 0) {
-    lines.push_back(fmt::format("Range: bytes={}-", request.offset));
+  if (request.offset > 0 || request.length > 0) {
+    const std::string last = request.length > 0 ? fmt::format("{}", request.offset + request.length - 1) : "";
+    lines.push_back(fmt::format("Range: bytes={}-{}", request.offset, last));
     if (!request.validator.empty()) lines.push_back("If-Range: " + request.validator);
   }
   std::unique_ptr<curl_slist, CloseList> list;
@@ -195,7 +250,20 @@ HttpResult http_get(const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https") ? "https" : "http,https");
-  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
+  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, request.redirects ? 1L : 0L);
+  if (request.method == "HEAD") {
+    curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
+  } else if (request.method == "PUT" || request.method == "POST") {
+    curl_easy_setopt(handle, CURLOPT_UPLOAD, 1L);
+    curl_easy_setopt(handle, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+    curl_easy_setopt(handle, CURLOPT_READFUNCTION, &on_send);
+    curl_easy_setopt(handle, CURLOPT_READDATA, &transfer);
+    curl_easy_setopt(handle, CURLOPT_SEEKFUNCTION, &on_seek);
+    curl_easy_setopt(handle, CURLOPT_SEEKDATA, &transfer);
+  }
+  if (request.method != "GET" && request.method != "HEAD") {
+    curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+  }
   curl_easy_setopt(handle, CURLOPT_MAXREDIRS, 10L);
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_USERAGENT, "ingot/0.1");

@@ -28,7 +28,40 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
+Uri s3_uri(Uri uri, std::string_view rest) {
+  uri.scheme = UriScheme::s3;
+  uri.bucket = rest.substr(0, rest.find('/'));
+  uri.key = rest.size() > uri.bucket.size() ? rest.substr(uri.bucket.size() + 1) : "";
+  const size_t at = uri.bucket.rfind('@');
+  if (at != std::string::npos) {
+    throw_hint(ErrorKind::usage, "give them as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+               "s3://{}/...: an address has no place for credentials", uri.bucket.substr(at + 1));
+  }
+  if (uri.bucket.empty()) throw_error(ErrorKind::usage, "{}: names no bucket", uri.text);
+  uri.file_name = uri.key.substr(uri.key.rfind('/') + 1);
+  uri.shown = fmt::format("s3://{}/{}", uri.bucket, uri.key);
+  return uri;
+}
+
 }  // namespace
+
+std::string shown(std::string_view path) {
+  return path.find("://") == std::string_view::npos ? std::string(path) : parse_uri(path).shown;
+}
+
+bool is_remote(std::string_view text) {
+  if (text.find("://") == std::string_view::npos) return false;
+  const UriScheme scheme = parse_uri(text).scheme;
+  return scheme != UriScheme::file;
+}
+
+std::string uri_below(std::string_view folder, std::string_view relative) {
+  const bool http = is_remote(folder) && parse_uri(folder).scheme != UriScheme::s3;
+  std::string_view path = http ? folder.substr(0, folder.find_first_of("?#")) : folder;
+  const std::string_view behind = folder.substr(path.size());
+  while (path.ends_with('/')) path.remove_suffix(1);
+  return fmt::format("{}/{}{}", path, relative, behind);
+}
 
 Uri parse_uri(std::string_view text) {
   const bool has_control =
@@ -48,6 +81,7 @@ Uri parse_uri(std::string_view text) {
   std::string scheme(text.substr(0, mark));
   for (char& c : scheme) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   const std::string_view rest = text.substr(mark + 3);
+  if (scheme == "s3") return s3_uri(std::move(uri), rest);
   const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   const std::string_view behind = rest.substr(authority.size());
   const std::string_view path = behind.substr(0, behind.find_first_of("?#"));
@@ -67,10 +101,8 @@ Uri parse_uri(std::string_view text) {
     uri.scheme = UriScheme::http;
   } else if (scheme == "https") {
     uri.scheme = UriScheme::https;
-  } else if (scheme == "s3") {
-    uri.scheme = UriScheme::s3;
   } else {
-    throw_hint(ErrorKind::usage, "use a path, file://, http:// or https://", "{}: the scheme '{}' is not known",
+    throw_hint(ErrorKind::usage, "use a path, file://, http://, https:// or s3://", "{}: the scheme '{}' is not known",
                uri.shown, scheme);
   }
   if (host.empty()) throw_error(ErrorKind::usage, "{}: names no host", uri.shown);

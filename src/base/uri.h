@@ -15,10 +15,17 @@ struct Uri {
   std::filesystem::path path;  // of file only, percent-decoded
   std::string shown;           // for messages: without user, password, query and fragment, which may hold secrets
   std::string file_name;       // last part of the path; may be empty
+  std::string bucket, key;     // of s3 only, as they are: '%', '?' and '#' have no meaning in them
 };
 
 // Anything without "scheme://" is a local path. Errors: usage for an unknown scheme, a missing host, file:// with
-// another machine's name, control characters.
+// another machine's name, s3:// with a user or password, control characters.
 Uri parse_uri(std::string_view text);
+// What is shown of a path or address in messages: nothing that may be secret.
+std::string shown(std::string_view path);
+// Whether `text` has one of the schemes http, https and s3.
+bool is_remote(std::string_view text);
+// What lies below a folder: its path with '/' and `relative` behind it; a query stays at the end.
+std::string uri_below(std::string_view folder, std::string_view relative);
 
 }  // namespace ingot

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/fetch.h"
 #include "base/file.h"
+#include "base/store.h"
 #include "checkpoint/json_object.h"
 #include "checkpoint/model_source.h"
 
@@ -182,17 +183,49 @@ RegisteredModel pull_hub(const std::string& origin, const PullOptions& options) 
   return registered(registry, name);
 }
 
+// A model's folder in an object store.
+RegisteredModel pull_store(const std::string& origin, const PullOptions& options) {
+  std::string bare = origin;
+  while (bare.ends_with('/')) bare.pop_back();
+  const std::unique_ptr<Store> store = open_store(bare);
+  std::vector<StoredObject> wanted;
+  bool weights = false, config = false;
+  for (StoredObject& object : store->list("")) {
+    if (object.key.empty() || !is_wanted(object.key)) continue;
+    weights |= object.key.ends_with(".safetensors");
+    config |= object.key == "config.json";
+    wanted.push_back(std::move(object));
+  }
+  if (!weights || !config) {
+    throw_hint(ErrorKind::not_found, "give the folder of a Hugging Face model, or a .gguf file", "{}: holds no {}",
+               origin, config ? "model*.safetensors" : "config.json");
+  }
+  const Registry registry(options.home);
+  const std::string name = options.name.empty() ? bare.substr(bare.rfind('/') + 1) : options.name;
+  const fs::path folder = registry.folder(name);
+  make_folder(folder);
+  std::vector<RegisteredFile> files;
+  for (const StoredObject& object : wanted) {
+    fetch(store->uri(object.key), folder / object.key, fetch_options({.progress = options.progress}, object.key, ""));
+    files.push_back(describe(folder, object.key));
+    if (files.back().size != object.bytes) {
+      fs::remove(folder / object.key);
+      throw_hint(ErrorKind::corrupt, "try again", "{}: came with {} bytes, the store lists {}", store->uri(object.key),
+                 files.back().size, object.bytes);
+    }
+  }
+  registry.add(name, origin, {}, files);
+  return registered(registry, name);
+}
+
 }  // namespace
 
 RegisteredModel pull(const std::string& origin, const PullOptions& options) {
-  if (origin.starts_with("s3://")) {
-    throw_hint(ErrorKind::unsupported, "copy the model to a local folder first", "{}: object stores are not read yet",
-               origin);
-  }
   const bool remote = origin.find("://") != std::string::npos;
   std::error_code unreadable;
   if (!remote && fs::exists(origin, unreadable)) return pull_local(origin, options);
   if (remote && origin.ends_with(".gguf")) return pull_file(origin, options);
+  if (origin.starts_with("s3://")) return pull_store(origin, options);
   return pull_hub(origin, options);
 }
 

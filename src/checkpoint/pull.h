@@ -21,11 +21,11 @@ struct PullOptions {
 };
 
 // `origin`: a path; "org/model" or "org/model@revision" on the hub; "https://host/org/model" on another hub;
-// "https://host/.../file.gguf". Of a hub's files, those that Ingot reads are fetched: config.json, safetensors and
-// their index, tokenizer and generation files, licence and model card. Interrupted transfers are continued by the next
-// call; the name is registered when all is there. Sizes are checked against the hub's list, and SHA-256 where it has
-// one (large files). Errors: those of fetch; not_found for a model that the hub does not have or that has no
-// safetensors; unsupported for s3://.
+// "https://host/.../file.gguf"; "s3://bucket/folder" or "s3://bucket/.../file.gguf". Of a hub's or folder's files,
+// those that Ingot reads are fetched: config.json, safetensors and their index, tokenizer and generation files, licence
+// and model card. Interrupted transfers are continued by the next call; the name is registered when all is there. Sizes
+// are checked against the list of the hub or store, and SHA-256 where it has one (large files). Errors: those of fetch;
+// not_found for a model that the hub does not have or that has no safetensors.
 RegisteredModel pull(const std::string& origin, const PullOptions& options);
 
 }  // namespace ingot::checkpoint

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file_cache.h"
 
 namespace ingot::data {
 
@@ -70,13 +71,13 @@ std::string system_words(int code) { return std::generic_category().message(code
 // The file as it lies on disk, through one buffer.
 class ByteStream::Raw {
  public:
-  explicit Raw(fs::path path) : path_(std::move(path)), buffer_(buffer_bytes) {
+  explicit Raw(const fs::path& path) : file_(input_file(path)), path_(file_.shown), buffer_(buffer_bytes) {
     std::error_code ignored;
-    if (fs::is_directory(path_, ignored)) {
+    if (fs::is_directory(file_.path, ignored)) {
       throw_hint(ErrorKind::usage, "name the files in it, one source each", "{}: is a folder, not a data file",
                  path_.string());
     }
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    fd_ = ::open(file_.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0) {
       throw_hint(ErrorKind::not_found, "check the path of the data file", "{}: {}", path_.string(),
                  errno == ENOENT ? "no such file" : "cannot be opened: " + system_words(errno));
@@ -107,7 +108,8 @@ class ByteStream::Raw {
   }
 
  private:
-  fs::path path_;
+  InputFile file_;
+  fs::path path_;  // as it is shown
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   int fd_ = -1;

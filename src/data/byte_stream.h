@@ -13,8 +13,9 @@ namespace ingot::data {
 
 class ByteStream {
  public:
-  // Errors: not_found when there is no such file, usage for a folder, unsupported for Parquet and other kinds that are
-  // known but not read (with what to do), corrupt for a name ending in .gz or .zst whose bytes are of another kind.
+  // `path`: also of a remote file (http(s)://, s3://). Errors: not_found when there is no such file, usage for a
+  // folder, unsupported for Parquet and other kinds that are known but not read (with what to do), corrupt for a name
+  // ending in .gz or .zst whose bytes are of another kind.
   explicit ByteStream(std::filesystem::path path);
   ByteStream(ByteStream&&) noexcept;
   ByteStream& operator=(ByteStream&&) noexcept;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/uri.h"
 #include "formats/npy_dtype.h"
 
 namespace ingot::data {
@@ -54,7 +55,8 @@ std::vector<int64_t> numbers(const formats::MdsEncoding& encoding, std::string_v
 
 bool is_mds_folder(const fs::path& path) {
   std::error_code ignored;
-  return fs::is_directory(path, ignored) && fs::exists(path / "index.json", ignored);
+  if (!is_remote(path.string())) return fs::is_directory(path, ignored) && fs::exists(path / "index.json", ignored);
+  return input_exists(uri_below(path.string(), "index.json"));
 }
 
 MdsRows::MdsRows(const fs::path& folder, Format format) : folder_(folder) {
@@ -80,11 +82,31 @@ bool MdsRows::advance() {
   while (!shard_ || sample_ == shard_->num_samples()) {
     shard_.reset();
     if (next_shard_ == folder_.shards().size()) return false;
-    shard_.emplace(folder_.open(next_shard_++));
+    if (folder_.remote()) {
+      shard_.emplace(folder_.open(next_shard_, prefetched()));
+    } else {
+      shard_.emplace(folder_.open(next_shard_));
+    }
+    ++next_shard_;
     sample_ = 0;
   }
   ++row_;
   return true;
+}
+
+// The next remote shard, those behind it being fetched meanwhile.
+FileCache::File MdsRows::prefetched() {
+  if (!prefetch_) {
+    std::vector<RemoteFile> files;
+    for (size_t shard = 0; shard < folder_.shards().size(); ++shard) files.push_back(folder_.remote_file(shard));
+    prefetch_ = std::make_unique<FilePrefetch>(FileCache(FileCache::from_environment()), std::move(files));
+  }
+  try {
+    return prefetch_->next();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+    throw Error(error.kind(), error.message(), "the index names this shard: put it there, or make the data set again");
+  }
 }
 
 Document MdsRows::read() const {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "data/document.h"
@@ -15,7 +16,7 @@
 
 namespace ingot::data {
 
-// Whether `path` is a folder with an index.json.
+// Whether `path` is a folder with an index.json; also of a remote address. Errors: as find_remote.
 bool is_mds_folder(const std::filesystem::path& path);
 
 class MdsRows {
@@ -24,7 +25,8 @@ class MdsRows {
   // for another format; unsupported, naming the columns, where none is of the format.
   MdsRows(const std::filesystem::path& folder, Format format);
 
-  // Goes to the next sample and opens its shard; false at the end. Errors: as formats::MdsShard.
+  // Goes to the next sample and opens its shard, fetching remote ones ahead; false at the end. Errors: as
+  // formats::MdsShard.
   bool advance();
   // The sample that advance() went to. Errors: corrupt, saying what is wrong but not where.
   Document read() const;
@@ -33,7 +35,10 @@ class MdsRows {
   int64_t row() const { return row_; }  // that advance() went to, from 1
 
  private:
+  FileCache::File prefetched();
+
   formats::MdsFolder folder_;
+  std::unique_ptr<FilePrefetch> prefetch_;
   size_t column_ = 0;
   bool tokens_ = false;
   size_t next_shard_ = 0;

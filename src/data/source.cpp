@@ -1,6 +1,7 @@
 #include "data/source.h"
 
 #include "base/error.h"
+#include "base/uri.h"
 #include "text/unicode.h"
 
 namespace ingot::data {
@@ -12,7 +13,7 @@ namespace {
 enum class Kind { lines, text, rows, unknown };
 
 Kind kind_by_name(const fs::path& path) {
-  fs::path bare = path.filename();
+  fs::path bare = is_remote(path.string()) ? fs::path(parse_uri(path.string()).file_name) : path.filename();
   if (bare.extension() == ".npy") return Kind::rows;
   if (bare.extension() == ".gz" || bare.extension() == ".zst") bare = bare.stem();
   const std::string suffix = bare.extension().string();
@@ -30,23 +31,23 @@ OnError parse_on_error(std::string_view word) {
 }
 
 DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_error)
-    : path_(path), format_(format), on_error_(on_error) {
+    : path_(shown(path.string())), format_(format), on_error_(on_error) {
   Kind kind = kind_by_name(path);
   if (kind == Kind::rows) {
     if (format != Format::automatic && format != Format::tokens) {
       throw_hint(ErrorKind::usage, "give the format auto or tokens",
-                 "{}: is an array of tokens, but the format asked for is {}", path.string(), name(format));
+                 "{}: is an array of tokens, but the format asked for is {}", path_.string(), name(format));
     }
     rows_.emplace(path);
     return;
   }
-  if (is_mds_folder(path)) {
+  if ((kind == Kind::unknown || !is_remote(path.string())) && is_mds_folder(path)) {
     mds_.emplace(path, format);
     return;
   }
   if (format == Format::tokens) {
     throw_hint(ErrorKind::usage, "give a .npy file or a folder of MDS shards",
-               "{}: is no array of tokens, which is the format asked for", path.string());
+               "{}: is no array of tokens, which is the format asked for", path_.string());
   }
   lines_.emplace(ByteStream(path));
   const char first = lines_->peek();
@@ -54,16 +55,16 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
   if (kind == Kind::unknown && format == Format::text) kind = Kind::text;
   if (kind == Kind::unknown && first != '\0') {
     throw_hint(ErrorKind::usage, "name it .jsonl (one JSON object a line) or .txt, or give the format: text",
-               "{}: neither its name nor its first byte tells what kind of data it is", path.string());
+               "{}: neither its name nor its first byte tells what kind of data it is", path_.string());
   }
   plain_ = kind == Kind::text;
   if (plain_ && format != Format::automatic && format != Format::text) {
     throw_hint(ErrorKind::usage, "give the format auto or text, or a file of JSON lines",
-               "{}: is plain text, but the format asked for is {}", path.string(), name(format));
+               "{}: is plain text, but the format asked for is {}", path_.string(), name(format));
   }
   if (!plain_ && first == '[') {
     throw_hint(ErrorKind::unsupported, "make JSON lines of it: jq -c '.[]' in.json > out.jsonl",
-               "{}: is one JSON array; JSON lines are read, one object a line", path.string());
+               "{}: is one JSON array; JSON lines are read, one object a line", path_.string());
   }
 }
 
@@ -129,6 +130,11 @@ bool DocumentReader::next_sample(Document& document) {
     }
   }
   return false;
+}
+
+std::string DocumentReader::place(const Document& document) const {
+  const char* part = mds_ ? "sample" : rows_ ? "row" : "line";
+  return document.line > 0 ? fmt::format("{} {} {}", path_.string(), part, document.line) : path_.string();
 }
 
 // What is wrong with a line or a row stops the reading, or is kept in mind.

@@ -38,9 +38,10 @@ class DocumentReader {
   // for a file without any document, for a plain text that is not UTF-8, and for a damaged shard.
   bool next(Document& document);
 
-  const std::filesystem::path& path() const { return path_; }
-  bool plain() const { return plain_; }  // one document of plain text
-  bool tokens() const {                  // rows of tokens
+  const std::filesystem::path& path() const { return path_; }  // as messages show it
+  std::string place(const Document& document) const;           // "data.jsonl line 7", of one that was given
+  bool plain() const { return plain_; }                        // one document of plain text
+  bool tokens() const {                                        // rows of tokens
     return rows_.has_value() || (mds_ && mds_->format() == Format::tokens);
   }
   Format format() const { return format_; }                            // automatic until the first document was given

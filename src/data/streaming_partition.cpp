@@ -118,6 +118,13 @@ StreamingPartition parse_streaming_partition(std::string_view word) {
   throw_hint(ErrorKind::usage, "orig or relaxed", "the partition algorithm '{}' is not known", word);
 }
 
+int64_t WorkerSamples::num_full_batches() const {
+  // Every rank has as many samples, and gaps only behind them.
+  int64_t full = world.workers * num_batches;
+  while (full > 0 && at(0, full - 1, batch - 1) < 0) --full;
+  return full;
+}
+
 WorkerSamples streaming_partition(StreamingPartition algorithm, int64_t num_samples, int64_t canonical_nodes,
                                   const StreamingWorld& world, int64_t batch, int64_t drop,
                                   std::optional<int64_t> initial_nodes) {

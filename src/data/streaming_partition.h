@@ -33,6 +33,9 @@ struct WorkerSamples {
   int64_t num_batches = 0;   // K
   std::vector<int64_t> ids;  // [P, R, W, K, B]; -1: no sample, to be passed over
 
+  // Batches of a rank without a gap: what a DataLoader with drop_last gives.
+  int64_t num_full_batches() const;
+
   // Sample b of batch q (0 .. W K - 1) of rank p R + r. REQUIRES all of them in range.
   int64_t at(int64_t rank, int64_t q, int64_t b) const {
     const int64_t worker = rank * world.workers + q % world.workers;

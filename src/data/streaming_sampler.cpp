@@ -4,33 +4,41 @@
 
 namespace ingot::data {
 
-StreamingSampler::StreamingSampler(StreamingOrder order, int64_t num_sequences, int64_t global_batch)
-    : order_(std::move(order)),
-      num_sequences_(num_sequences),
-      global_batch_(global_batch),
-      steps_per_epoch_(global_batch < 1 ? 0 : order_.epoch_size() / global_batch) {
+StreamingSampler::StreamingSampler(StreamingOrder order, const StreamingWorld& cluster, int64_t num_sequences,
+                                   int64_t global_batch)
+    : order_(std::move(order)), cluster_(cluster), num_sequences_(num_sequences), global_batch_(global_batch) {
+  if (global_batch < 1 || cluster.num_ranks() < 1 || global_batch % cluster.num_ranks() != 0) {
+    throw_hint(ErrorKind::usage, "batch.global is a whole number of sequences for each rank",
+               "{} nodes of {} ranks cannot share a global batch of {}", cluster.nodes, cluster.ranks, global_batch);
+  }
+  if (global_batch <= order_.epoch_size() + cluster.num_ranks()) steps_per_epoch_ = work(0).num_full_batches();
   if (steps_per_epoch_ < 1) {
     throw_hint(ErrorKind::usage, "lower batch.global", "a global batch of {} of an epoch of {} samples", global_batch,
                order_.epoch_size());
   }
 }
 
+WorkerSamples StreamingSampler::work(int64_t epoch) const {
+  StreamingState state = order_.begin(cluster_);
+  state.epoch = epoch;
+  return order_.work(cluster_, global_batch_ / cluster_.num_ranks(), state);
+}
+
 std::vector<int64_t> StreamingSampler::step_samples(int64_t step) const {
   if (step < 0) throw_error(ErrorKind::usage, "step {} was asked for; steps count from 0", step);
-  const StreamingWorld alone;
   auto epoch = epoch_.lock();
   if (epoch->number != step / steps_per_epoch_) {
-    StreamingState state = order_.begin(alone);
-    state.epoch = step / steps_per_epoch_;
-    epoch->samples = order_.work(alone, global_batch_, state);
-    epoch->number = state.epoch;
+    epoch->samples = work(step / steps_per_epoch_);
+    epoch->number = step / steps_per_epoch_;
   }
   std::vector<int64_t> samples(static_cast<size_t>(global_batch_));
-  for (int64_t b = 0; b < global_batch_; ++b) {
-    samples[static_cast<size_t>(b)] = epoch->samples.at(0, step % steps_per_epoch_, b);
-    if (samples[static_cast<size_t>(b)] >= num_sequences_) {
-      throw_error(ErrorKind::internal, "the order has more samples than the data");
-    }
+  for (int64_t i = 0; i < global_batch_; ++i) {
+    // In the order of consumption: the first sample of each node's first rank, of its second, ..., then their second
+    // ones.
+    const int64_t turn = i / cluster_.nodes, rank = i % cluster_.nodes * cluster_.ranks + turn % cluster_.ranks;
+    const int64_t sample = epoch->samples.at(rank, step % steps_per_epoch_, turn / cluster_.ranks);
+    if (sample >= num_sequences_) throw_error(ErrorKind::internal, "the order has more samples than the data");
+    samples[static_cast<size_t>(i)] = sample;
   }
   return samples;
 }

@@ -10,13 +10,15 @@
 
 namespace ingot::data {
 
-// An epoch's global batches are those of StreamingDataset behind a DataLoader with drop_last, for any number of ranks
-// and workers that share them: an incomplete batch at its end is left out.
+// An epoch's global batches are those of StreamingDataset on a cluster, behind a DataLoader with drop_last: an
+// incomplete batch at its end is left out. Another cluster gives the same batches but at the end of an epoch: there
+// ranks get as many samples each, some of which come twice, so an epoch may have a batch more or less.
 class StreamingSampler : public Order {
  public:
-  // Of samples 0 .. num_sequences - 1, as `order` numbers them. Errors: usage for a global batch below 1 or larger than
-  // an epoch.
-  StreamingSampler(StreamingOrder order, int64_t num_sequences, int64_t global_batch);
+  // Of samples 0 .. num_sequences - 1, as `order` numbers them; `cluster`: of the run that is followed. Errors: usage
+  // for a global batch below 1, larger than an epoch, or that the cluster's ranks cannot share; those of
+  // StreamingOrder::work.
+  StreamingSampler(StreamingOrder order, const StreamingWorld& cluster, int64_t num_sequences, int64_t global_batch);
 
   int64_t num_sequences() const override { return num_sequences_; }
   // Errors: also those of StreamingOrder::work.
@@ -30,8 +32,11 @@ class StreamingSampler : public Order {
   };
 
   StreamingOrder order_;
+  WorkerSamples work(int64_t epoch) const;
+
+  StreamingWorld cluster_;
   int64_t num_sequences_, global_batch_;
-  int64_t steps_per_epoch_;
+  int64_t steps_per_epoch_ = 0;
   mutable Guarded<Epoch> epoch_;  // the one asked for last
 };
 

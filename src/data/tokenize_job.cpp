@@ -9,11 +9,12 @@
 #include <future>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
+#include <variant>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/uri.h"
 #include "data/tokenized.h"
 #include "formats/megatron.h"
 
@@ -42,7 +43,7 @@ Json identity_of(const TokenizeJob& job, const text::Tokenizer& tokenizer) {
   for (const fs::path& input : job.inputs) {
     std::error_code error;
     const uintmax_t bytes = fs::file_size(input, error);
-    inputs.push_back({{"path", input.string()}, {"bytes", error ? 0 : bytes}});
+    inputs.push_back({{"path", shown(input.string())}, {"bytes", error ? 0 : bytes}});
   }
   return {{"inputs", std::move(inputs)},
           {"format", name(job.format)},
@@ -58,40 +59,37 @@ struct Note {
   int64_t documents = 0;
 };
 
+// Locked before they are read, so that a second process of the job leaves the first one's alone.
 class Notes {
  public:
   Notes(const fs::path& prefix, Json identity)
-      : prefix_(prefix), path_(formats::with_suffix(prefix, ".progress")), identity_(std::move(identity)) {
+      : prefix_(prefix),
+        path_(formats::with_suffix(prefix, ".progress")),
+        identity_(std::move(identity)),
+        lengths_(formats::with_suffix(prefix, ".lengths"), WriteMode::resume) {
     read();
-    lengths_.emplace(formats::with_suffix(prefix_, ".lengths"), WriteMode::resume);
   }
 
   const Note& found() const { return found_; }
   const std::vector<int32_t>& found_lengths() const { return found_lengths_; }  // of the documents written
 
   void write(const Note& note, const formats::MegatronWriter& writer) {
-    lengths_->write(std::as_bytes(std::span(writer.lengths()).subspan(noted_)));
+    lengths_.write(std::as_bytes(std::span(writer.lengths()).subspan(noted_)));
     noted_ = writer.lengths().size();
     sync_file(writer.partial());
-    sync_file(lengths_->partial());
+    sync_file(lengths_.partial());
     const Json text = {{"job", identity_}, {"file", note.file}, {"documents", note.documents}, {"lengths", noted_}};
     write_file(path_, text.dump(1) + "\n");
   }
 
   void remove() {
-    const fs::path lengths = lengths_->partial();
-    lengths_.reset();
-    fs::remove(lengths);
     fs::remove(path_);
+    lengths_.remove();
   }
 
  private:
   void read() {
-    const fs::path lengths = formats::with_suffix(prefix_, ".lengths.partial");
-    if (!fs::exists(path_)) {
-      fs::remove(lengths);  // of a process that was killed before its first note
-      return;
-    }
+    if (!fs::exists(path_)) return lengths_.cut(0);  // of a process that was killed before its first note
     const Json text = Json::parse(read_file(path_), nullptr, false);
     const std::string begin_again = fmt::format("remove {} to begin again", path_.string());
     if (!text.is_object() || !text.contains("job") || !text.value("file", Json()).is_number_unsigned() ||
@@ -104,24 +102,34 @@ class Notes {
     }
     found_.file = text["file"];
     found_.documents = text["documents"];
-    const std::string bytes = fs::exists(lengths) ? read_file(lengths, uint64_t{1} << 40) : std::string();
+    const std::string bytes = read_file(lengths_.partial(), uint64_t{1} << 40);
     noted_ = text["lengths"];
     if (noted_ > bytes.size() / sizeof(int32_t)) {
-      throw_hint(ErrorKind::corrupt, begin_again, "{}: has {} bytes, less than {} lengths", lengths.string(),
+      throw_hint(ErrorKind::corrupt, begin_again, "{}: has {} bytes, less than {} lengths", lengths_.partial().string(),
                  bytes.size(), noted_);
     }
     found_lengths_.resize(noted_);
     if (noted_ > 0) std::memcpy(found_lengths_.data(), bytes.data(), noted_ * sizeof(int32_t));
-    if (fs::exists(lengths)) fs::resize_file(lengths, noted_ * sizeof(int32_t));
+    lengths_.cut(noted_ * sizeof(int32_t));
   }
 
   fs::path prefix_, path_;
   Json identity_;
   Note found_;
   std::vector<int32_t> found_lengths_;
-  size_t noted_ = 0;  // lengths in the file
-  std::optional<FileWriter> lengths_;
+  size_t noted_ = 0;    // lengths in the file
+  FileWriter lengths_;  // locked: one process at a time is at this data set
 };
+
+// As far as an earlier process came.
+TokenizeTotals totals_of(const Notes& notes) {
+  const std::vector<int32_t>& lengths = notes.found_lengths();
+  TokenizeTotals totals;
+  totals.num_files = static_cast<int64_t>(notes.found().file);
+  totals.num_documents = totals.resumed_at = std::ssize(lengths);
+  totals.num_tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  return totals;
+}
 
 std::vector<int32_t> ids_of(const Document& document, const TokenizeJob& job, const text::Tokenizer& tokenizer) {
   if (document.format == Format::tokens) {
@@ -145,16 +153,14 @@ void check_format(const DocumentReader& reader) {
 
 class Job {
  public:
-  Job(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool)
+  Job(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool, Notes& notes)
       : job_(job),
         tokenizer_(tokenizer),
         pool_(pool),
-        notes_(job.prefix, identity_of(job, tokenizer)),
-        note_(notes_.found()),
+        notes_(notes),
+        note_(notes.found()),
         writer_(job.prefix, formats::megatron_dtype(tokenizer.size()), notes_.found_lengths()) {
-    totals_.num_files = static_cast<int64_t>(note_.file);
-    totals_.num_documents = totals_.resumed_at = std::ssize(writer_.lengths());
-    totals_.num_tokens = std::accumulate(writer_.lengths().begin(), writer_.lengths().end(), int64_t{0});
+    totals_ = totals_of(notes);
   }
 
   TokenizeTotals run(FunctionRef<bool(const TokenizeTotals&)> go_on) {
@@ -165,14 +171,15 @@ class Job {
         read(reader, std::min(left, documents_at_once));  // were written before
       }
       const int64_t skipped_before = totals_.num_skipped;
+      refused_ = 0;
       std::vector<Document> documents = read(reader, documents_at_once);
       while (!documents.empty()) {
         check_format(reader);
         std::future<std::vector<Document>> next =
             std::async(std::launch::async, [&] { return read(reader, documents_at_once); });
-        write(documents);
+        write(reader, documents);
         documents = next.get();
-        totals_.num_skipped = skipped_before + reader.num_skipped();
+        totals_.num_skipped = skipped_before + reader.num_skipped() + refused_;
         if (totals_.first_skipped.empty()) totals_.first_skipped = reader.first_skipped();
         const bool wanted = go_on(totals_);
         if (wanted && steady_seconds() - noted_at < note_every) continue;
@@ -181,6 +188,7 @@ class Job {
         if (!wanted) return totals_;
       }
     }
+    notes_.write(note_, writer_);  // so that finish_killed can do the rest
     writer_.finish();
     notes_.remove();
     totals_.finished = true;
@@ -196,54 +204,88 @@ class Job {
     return documents;
   }
 
-  void write(const std::vector<Document>& documents) {
-    std::vector<std::vector<int32_t>> ids(documents.size());
+  // The same error, with the place of the document in front.
+  static Error placed(const Error& error, const DocumentReader& reader, const Document& document) {
+    return {error.kind(), reader.place(document) + ": " + error.message(), error.hint()};
+  }
+
+  void write(const DocumentReader& reader, const std::vector<Document>& documents) {
+    std::vector<std::variant<std::vector<int32_t>, Error>> ids(documents.size());
     pool_.parallel_for(0, std::ssize(documents), 1, [&](int64_t begin, int64_t end) {
       for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         try {
           ids[i] = ids_of(documents[i], job_, tokenizer_);
         } catch (const Error& error) {
-          throw Error(
-              error.kind(),
-              fmt::format("{} line {}: {}", job_.inputs[note_.file].string(), documents[i].line, error.message()),
-              error.hint());
+          ids[i] = placed(error, reader, documents[i]);
         }
       }
     });
-    for (const std::vector<int32_t>& tokens : ids) {
+    for (size_t i = 0; i < documents.size(); ++i) {
       ++note_.documents;
-      writer_.add_sequence(tokens);
+      if (const Error* error = std::get_if<Error>(&ids[i])) {
+        refuse(*error);
+        continue;
+      }
+      const auto& tokens = std::get<std::vector<int32_t>>(ids[i]);
+      try {
+        writer_.add_sequence(tokens);
+      } catch (const Error& error) {
+        throw Error(placed(error, reader, documents[i]));
+      }
       writer_.end_document();
       ++totals_.num_documents;
       totals_.num_tokens += std::ssize(tokens);
     }
   }
 
+  // A document that is bad as the tokenizer sees it: tokens outside the vocabulary.
+  void refuse(const Error& error) {
+    if (job_.on_error == OnError::stop || error.kind() != ErrorKind::corrupt) throw Error(error);
+    ++refused_;
+    if (totals_.first_skipped.empty()) totals_.first_skipped = error.message();
+  }
+
   const TokenizeJob& job_;
   const text::Tokenizer& tokenizer_;
   ThreadPool& pool_;
-  Notes notes_;
+  Notes& notes_;
   Note note_;
   formats::MegatronWriter writer_;
   TokenizeTotals totals_;
+  int64_t refused_ = 0;  // documents of this file
 };
+
+// What a process had still to do that was killed when it had written everything.
+TokenizeTotals finish_killed(const TokenizeJob& job, const text::Tokenizer& tokenizer, Notes& notes) {
+  if (!fs::exists(formats::with_suffix(job.prefix, ".idx"))) {
+    formats::MegatronWriter::finish_index(job.prefix, formats::megatron_dtype(tokenizer.size()), notes.found_lengths());
+  }
+  TokenizeTotals totals = totals_of(notes);
+  totals.finished = true;
+  notes.remove();
+  return totals;
+}
 
 }  // namespace
 
 TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool,
                               FunctionRef<bool(const TokenizeTotals&)> go_on) {
   if (job.inputs.empty()) throw_error(ErrorKind::usage, "no file to tokenize is given");
+  if (job.end_of_document && !tokenizer.eos_id()) {
+    throw_hint(ErrorKind::unsupported, "name one as eos_token in the model's tokenizer_config.json, or write none",
+               "the tokenizer has no end-of-text token (EOS) to end a document with");
+  }
+  Notes notes(job.prefix, identity_of(job, tokenizer));
+  if (notes.found().file == job.inputs.size() && fs::exists(formats::with_suffix(job.prefix, ".bin"))) {
+    return finish_killed(job, tokenizer, notes);
+  }
   for (const char* suffix : {".idx", ".bin"}) {
     const fs::path path = formats::with_suffix(job.prefix, suffix);
     if (fs::exists(path)) {
       throw_hint(ErrorKind::usage, "remove it, or write somewhere else", "{}: is there already", path.string());
     }
   }
-  if (job.end_of_document && !tokenizer.eos_id()) {
-    throw_hint(ErrorKind::unsupported, "name one as eos_token in the model's tokenizer_config.json, or write none",
-               "the tokenizer has no end-of-text token (EOS) to end a document with");
-  }
-  return Job(job, tokenizer, pool).run(go_on);
+  return Job(job, tokenizer, pool, notes).run(go_on);
 }
 
 }  // namespace ingot::data

@@ -116,14 +116,6 @@ Json as_chat(const Document& document) {
                       Json::object({{"role", "assistant"}, {"content", document.answer}})});
 }
 
-// "data.jsonl line 7: what is wrong".
-Error placed(const Error& error, const std::filesystem::path& path, const Document& document) {
-  const char* part = is_mds_folder(path) ? "sample" : document.format == Format::tokens ? "row" : "line";
-  const std::string where =
-      document.line > 0 ? fmt::format("{} {} {}", path.string(), part, document.line) : path.string();
-  return {error.kind(), fmt::format("{}: {}", where, error.message()), error.hint()};
-}
-
 }  // namespace
 
 std::vector<int32_t> encode_start(std::string_view text, const text::Tokenizer& tokenizer) {
@@ -175,7 +167,7 @@ TokenizeReport tokenize_all(Corpus& corpus, DocumentReader& reader, const text::
         try {
           results[i] = tokenize(documents[i], tokenizer, chat_template);
         } catch (const Error& error) {
-          results[i] = placed(error, reader.path(), documents[i]);
+          results[i] = Error(error.kind(), reader.place(documents[i]) + ": " + error.message(), error.hint());
         }
       }
     });

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/fetch.h"
+#include "base/uri.h"
 #include "formats/byte_reader.h"
 #include "formats/compression.h"
 #include "formats/digest.h"
@@ -37,21 +39,17 @@ T load(std::span<const std::byte> bytes, size_t offset) {
 
 }  // namespace
 
-MdsShard::MdsShard(const std::filesystem::path& folder, const MdsShardInfo& info) {
-  const std::filesystem::path raw = folder / info.raw.basename;
-  source_ = raw.string();
-  if (!info.zip || std::filesystem::exists(raw)) {
-    file_ = MappedFile(raw);
-    check_file(file_.bytes(), info.raw, source_);
+MdsShard::MdsShard(InputFile file, bool packed, const MdsShardInfo& info)
+    : input_(std::move(file)), file_(input_.path), source_(input_.shown) {
+  check_file(file_.bytes(), packed ? *info.zip : info.raw, source_);
+  if (!packed) {
     open(file_.bytes(), info);
     return;
   }
-  const std::filesystem::path zip = folder / info.zip->basename;
-  source_ = zip.string();
-  const MappedFile packed(zip);
-  check_file(packed.bytes(), *info.zip, source_);
-  const std::string unpacked = decompress(info.compression, packed.bytes(), info.raw.bytes, source_);
+  const std::string unpacked = decompress(info.compression, file_.bytes(), info.raw.bytes, source_);
   unpacked_.assign(unpacked.begin(), unpacked.end());
+  file_ = MappedFile();
+  input_ = InputFile();
   open(std::as_bytes(std::span(unpacked_)), info);
 }
 
@@ -107,21 +105,64 @@ std::vector<std::string_view> MdsShard::sample(int64_t index) const {
   return values;
 }
 
-MdsFolder::MdsFolder(std::filesystem::path folder) : path_(std::move(folder)) {
-  const std::filesystem::path index = path_ / "index.json";
-  shards_ = parse_mds_index(read_file(index, most_index_bytes), index.string());
+MdsFolder::MdsFolder(std::filesystem::path folder) : path_(std::move(folder)), remote_(is_remote(path_.string())) {
+  const std::string index = remote_ ? uri_below(path_.string(), "index.json") : (path_ / "index.json").string();
+  const std::string name = shown(index);
+  shards_ = parse_mds_index(remote_ ? fetch_text(index, most_index_bytes) : read_file(index, most_index_bytes), name);
   for (const MdsShardInfo& shard : shards_) {
     num_samples_ += shard.samples;
     const bool same = std::equal(
         shard.columns.begin(), shard.columns.end(), columns().begin(), columns().end(),
         [](const MdsColumn& a, const MdsColumn& b) { return a.name == b.name && a.encoding.name == b.encoding.name; });
     if (!same) {
-      throw_error(ErrorKind::corrupt, "{}: the columns of {} are not those of the first shard", index.string(),
+      throw_error(ErrorKind::corrupt, "{}: the columns of {} are not those of the first shard", name,
                   printable(shard.raw.basename));
     }
   }
   if (num_samples_ == 0) {
-    throw_hint(ErrorKind::corrupt, "give a folder with at least one sample", "{}: has no samples", index.string());
+    throw_hint(ErrorKind::corrupt, "give a folder with at least one sample", "{}: has no samples", name);
+  }
+}
+
+MdsShard MdsFolder::open(size_t shard) const {
+  if (remote_) return open(shard, FileCache(FileCache::from_environment()).get(remote_file(shard)));
+  const MdsShardInfo& info = shards_[shard];
+  const std::filesystem::path raw = path_ / info.raw.basename;
+  const bool packed = info.zip && !std::filesystem::exists(raw);
+  return {input_file(packed ? path_ / info.zip->basename : raw), packed, info};
+}
+
+RemoteFile MdsFolder::remote_file(size_t shard) const {
+  const MdsShardInfo& info = shards_[shard];
+  const MdsFileInfo& file = info.zip ? *info.zip : info.raw;
+  std::string version = fmt::format("{} bytes", file.bytes);
+  for (const auto& [name, hex] : file.hashes) version += fmt::format(" {}:{}", name, hex);
+  return {uri_below(path_.string(), file.basename), std::move(version), file.bytes};
+}
+
+MdsShard MdsFolder::open(size_t shard, FileCache::File fetched) const {
+  const MdsShardInfo& info = shards_[shard];
+  const RemoteFile file = remote_file(shard);
+  const auto read = [&](FileCache::File from) {
+    const std::filesystem::path path = from.path();
+    return MdsShard(InputFile{shown(file.uri), path, std::move(from)}, info.zip.has_value(), info);
+  };
+  try {
+    return read(std::move(fetched));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::corrupt) throw;
+  }
+  const FileCache cache(FileCache::from_environment());
+  cache.drop(file);
+  try {
+    return read(cache.get(file));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::corrupt) throw;
+    cache.drop(file);
+    throw Error(
+        error.kind(), error.message(),
+        "it came so twice: the store's copy is damaged, or the index is of another data set; put the right shard "
+        "there, or make the data set again");
   }
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_cache.h"
 #include "formats/mds_encoding.h"
 
 namespace ingot::formats {
@@ -48,9 +49,9 @@ std::string mds_index_text(std::span<const MdsShardInfo> shards);
 // One shard's samples; they point into it. Movable.
 class MdsShard {
  public:
-  // Errors: not_found when neither file is there; corrupt for a size or hash that is not the index's, and as below;
-  // those of MappedFile and decompress.
-  MdsShard(const std::filesystem::path& folder, const MdsShardInfo& info);
+  // `packed`: the compressed one. Errors: corrupt for a size or hash that is not the index's, and as below; those of
+  // MappedFile and decompress.
+  MdsShard(InputFile file, bool packed, const MdsShardInfo& info);
   // The bytes of an uncompressed shard, which must outlive this; `source` stands for the path in messages.
   // Errors: corrupt for a number of samples that is not the index's, and for offsets that do not ascend to the end.
   MdsShard(std::span<const std::byte> bytes, const MdsShardInfo& info, std::string source);
@@ -63,6 +64,7 @@ class MdsShard {
  private:
   void open(std::span<const std::byte> bytes, const MdsShardInfo& info);
 
+  InputFile input_;
   MappedFile file_;
   std::vector<char> unpacked_;  // of a compressed file; not a string, whose bytes may move with it
   std::string source_;
@@ -75,18 +77,25 @@ class MdsShard {
 // The shards of a folder, by their index.
 class MdsFolder {
  public:
-  // Errors: those of read_file and parse_mds_index; corrupt for an index without samples, and for shards whose columns
-  // differ.
+  // `folder`: a path, or a remote address (http(s)://, s3://). Errors: those of read_file, fetch_text and
+  // parse_mds_index; corrupt for an index without samples, and for shards whose columns differ.
   explicit MdsFolder(std::filesystem::path folder);
 
   const std::filesystem::path& path() const { return path_; }
   const std::vector<MdsShardInfo>& shards() const { return shards_; }
   const std::vector<MdsColumn>& columns() const { return shards_.front().columns; }
   int64_t num_samples() const { return num_samples_; }
-  MdsShard open(size_t shard) const { return {path_, shards_[shard]}; }
+  bool remote() const { return remote_; }
+  // Errors: not_found, naming the file; those of MdsShard, and of FileCache::get for a remote one. A remote one that
+  // comes damaged is fetched a second time.
+  MdsShard open(size_t shard) const;
+  // REQUIRES remote(). What is fetched of a shard, and the shard when that has been.
+  RemoteFile remote_file(size_t shard) const;
+  MdsShard open(size_t shard, FileCache::File fetched) const;
 
  private:
   std::filesystem::path path_;
+  bool remote_ = false;
   std::vector<MdsShardInfo> shards_;
   int64_t num_samples_ = 0;
 };

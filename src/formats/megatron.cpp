@@ -4,9 +4,11 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
+#include "base/uri.h"
 #include "formats/byte_reader.h"
 #include "formats/printable.h"
 
@@ -52,27 +54,36 @@ void visit(MegatronDtype dtype, Action action) {
   }
 }
 
-// What a writer goes on behind: the file, cut to `bytes`.
-fs::path cut(fs::path tokens, uint64_t bytes) {
-  const fs::path partial = with_suffix(tokens, ".partial");
-  {
-    const FileWriter writer(tokens, WriteMode::resume);  // nobody else is writing
-    if (writer.offset() < bytes) {
-      throw_hint(ErrorKind::corrupt,
-                 "remove it and what else its job left (.lengths.partial, .progress), and begin again",
-                 "{}: has {} bytes of the {} that were written", partial.string(), writer.offset(), bytes);
-    }
-  }
-  std::error_code error;
-  if (fs::exists(partial)) fs::resize_file(partial, bytes, error);
-  if (error) throw_error(ErrorKind::unavailable, "{}: cannot be cut: {}", partial.string(), error.message());
-  return tokens;
-}
-
 uint64_t sum(const std::vector<int32_t>& lengths) {
   uint64_t total = 0;
   for (const int32_t length : lengths) total += static_cast<uint64_t>(length);
   return total;
+}
+
+// The entries of documents of one sequence each.
+std::vector<int64_t> one_each(size_t number) {
+  std::vector<int64_t> documents(number + 1);
+  std::iota(documents.begin(), documents.end(), int64_t{0});
+  return documents;
+}
+
+void write_index(FileWriter& index, MegatronDtype dtype, const std::vector<int32_t>& lengths,
+                 const std::vector<int64_t>& documents) {
+  index.write(magic);
+  index.write(as_text(version));
+  index.write(as_text(static_cast<uint8_t>(dtype)));
+  index.write(as_text(uint64_t{lengths.size()}));
+  index.write(as_text(uint64_t{documents.size()}));
+  index.write(as_text(lengths));
+  std::vector<int64_t> offsets;
+  offsets.reserve(lengths.size());
+  int64_t end = 0;
+  for (const int32_t length : lengths) {
+    offsets.push_back(end);
+    end += length * static_cast<int64_t>(item_size(dtype));
+  }
+  index.write(as_text(offsets));
+  index.write(as_text(documents));
 }
 
 }  // namespace
@@ -106,15 +117,15 @@ fs::path megatron_prefix(const fs::path& path) {
 
 bool is_megatron(const fs::path& path) {
   const fs::path prefix = megatron_prefix(path);
-  std::error_code error;
-  return fs::is_regular_file(with_suffix(prefix, ".idx"), error) &&
-         fs::is_regular_file(with_suffix(prefix, ".bin"), error);
+  return input_exists(with_suffix(prefix, ".idx")) && input_exists(with_suffix(prefix, ".bin"));
 }
 
 MegatronFile::MegatronFile(const fs::path& path)
-    : index_file_(with_suffix(megatron_prefix(path), ".idx")),
-      token_file_(with_suffix(megatron_prefix(path), ".bin")),
-      source_(megatron_prefix(path).string()),
+    : index_input_(input_file(with_suffix(megatron_prefix(path), ".idx"))),
+      token_input_(input_file(with_suffix(megatron_prefix(path), ".bin"))),
+      index_file_(index_input_.path),
+      token_file_(token_input_.path),
+      source_(shown(megatron_prefix(path).string())),
       index_(index_file_.bytes()),
       tokens_(token_file_.bytes()) {
   parse();
@@ -235,11 +246,17 @@ MegatronWriter::MegatronWriter(const fs::path& prefix, MegatronDtype dtype)
 MegatronWriter::MegatronWriter(const fs::path& prefix, MegatronDtype dtype, std::vector<int32_t> lengths)
     : prefix_(prefix),
       dtype_(dtype),
-      tokens_(cut(with_suffix(prefix, ".bin"), sum(lengths) * item_size(dtype)), WriteMode::resume),
+      tokens_(with_suffix(prefix, ".bin"), WriteMode::resume),
       lengths_(std::move(lengths)) {
   if (!holds_tokens(dtype)) throw_error(ErrorKind::internal, "{}: tokens as {}", prefix.string(), name(dtype));
-  documents_.reserve(lengths_.size() + 1);
-  for (size_t i = 0; i < lengths_.size(); ++i) documents_.push_back(static_cast<int64_t>(i) + 1);
+  const uint64_t bytes = sum(lengths_) * item_size(dtype);
+  if (tokens_.offset() < bytes) {
+    throw_hint(ErrorKind::corrupt,
+               "remove it and what else its job left (.lengths.partial, .progress), and begin again",
+               "{}: has {} bytes of the {} that were written", partial().string(), tokens_.offset(), bytes);
+  }
+  tokens_.cut(bytes);
+  documents_ = one_each(lengths_.size());
 }
 
 void MegatronWriter::add_sequence(std::span<const int32_t> tokens) {
@@ -270,22 +287,21 @@ void MegatronWriter::finish() {
     throw_error(ErrorKind::internal, "{}: the last document has no end", prefix_.string());
   }
   FileWriter index(with_suffix(prefix_, ".idx"));
-  index.write(magic);
-  index.write(as_text(version));
-  index.write(as_text(static_cast<uint8_t>(dtype_)));
-  index.write(as_text(uint64_t{lengths_.size()}));
-  index.write(as_text(uint64_t{documents_.size()}));
-  index.write(as_text(lengths_));
-  std::vector<int64_t> offsets;
-  offsets.reserve(lengths_.size());
-  int64_t end = 0;
-  for (const int32_t length : lengths_) {
-    offsets.push_back(end);
-    end += length * static_cast<int64_t>(item_size(dtype_));
-  }
-  index.write(as_text(offsets));
-  index.write(as_text(documents_));
+  write_index(index, dtype_, lengths_, documents_);
   tokens_.publish();
+  index.publish();
+}
+
+void MegatronWriter::finish_index(const fs::path& prefix, MegatronDtype dtype, const std::vector<int32_t>& lengths) {
+  const fs::path tokens = with_suffix(prefix, ".bin");
+  const uint64_t wanted = sum(lengths) * item_size(dtype), found = fs::file_size(tokens);
+  if (found != wanted) {
+    throw_hint(ErrorKind::corrupt,
+               "remove it and what else its job left (.lengths.partial, .progress), and begin again",
+               "{}: has {} bytes, not the {} that were written", tokens.string(), found, wanted);
+  }
+  FileWriter index(with_suffix(prefix, ".idx"));
+  write_index(index, dtype, lengths, one_each(lengths.size()));
   index.publish();
 }
 

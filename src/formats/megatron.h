@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_cache.h"
 
 namespace ingot::formats {
 
@@ -26,15 +27,16 @@ MegatronDtype megatron_dtype(int64_t vocabulary);
 std::filesystem::path with_suffix(const std::filesystem::path& prefix, const char* suffix);
 // PREFIX, PREFIX.idx or PREFIX.bin to PREFIX.
 std::filesystem::path megatron_prefix(const std::filesystem::path& path);
-// Whether `path` is one of these three and both files are there.
+// Whether `path` is one of these three and both files are there; also of addresses of remote files. Errors: as
+// find_remote.
 bool is_megatron(const std::filesystem::path& path);
 
 // Both files, mapped read-only and checked as a whole: lengths and offsets lie one behind the other and fill the .bin,
 // and documents are whole sequences. Immutable.
 class MegatronFile {
  public:
-  // `path`: as for megatron_prefix. Errors: `corrupt`, naming the file and the entry; `unsupported` for the older
-  // format TNTIDX, other versions and multimodal data sets; those of MappedFile.
+  // `path`: as for megatron_prefix; remote files are brought here. Errors: `corrupt`, naming the file and the entry;
+  // `unsupported` for the older format TNTIDX, other versions and multimodal data sets; those of MappedFile.
   explicit MegatronFile(const std::filesystem::path& path);
   // Reads bytes in memory, which must outlive this; `source` stands for the prefix in messages.
   MegatronFile(std::span<const std::byte> index, std::span<const std::byte> tokens, std::string source);
@@ -62,6 +64,7 @@ class MegatronFile {
   void check_documents() const;
   int64_t offset(int64_t sequence) const;  // in the .bin, bytes
 
+  InputFile index_input_, token_input_;
   MappedFile index_file_, token_file_;
   std::string source_;
   std::span<const std::byte> index_, tokens_;
@@ -88,6 +91,10 @@ class MegatronWriter {
   void end_document();  // behind its last sequence
   // Publishes. Errors: `internal` for sequences without the end of their document.
   void finish();
+  // The last half of `finish` alone: a process was killed between the two files. PREFIX.bin holds documents of one
+  // sequence each, of `lengths` tokens. Errors: `corrupt` when it has another size.
+  static void finish_index(const std::filesystem::path& prefix, MegatronDtype dtype,
+                           const std::vector<int32_t>& lengths);
 
   const std::vector<int32_t>& lengths() const { return lengths_; }
   const std::filesystem::path& partial() const { return tokens_.partial(); }

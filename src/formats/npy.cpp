@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/file_cache.h"
 #include "formats/byte_reader.h"
 #include "formats/npy_dtype.h"
 #include "formats/printable.h"
@@ -135,7 +136,12 @@ uint64_t size_of(std::span<const int64_t> shape, uint64_t item_size, ErrorKind k
 
 }  // namespace
 
-NpyFile::NpyFile(const std::filesystem::path& path) : file_(path), source_(path.string()) { parse(file_.bytes()); }
+NpyFile::NpyFile(const std::filesystem::path& path) {
+  const InputFile file = input_file(path);
+  file_ = MappedFile(file.path);
+  source_ = file.shown;
+  parse(file_.bytes());
+}
 
 NpyFile::NpyFile(std::span<const std::byte> bytes, std::string source) : source_(std::move(source)) { parse(bytes); }
 

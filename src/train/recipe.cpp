@@ -86,6 +86,7 @@ namespace ingot::train {
 
 // Beyond any use, and low enough that products of them stay whole numbers of 64 bits.
 constexpr int64_t most_sequences = 1 << 20;
+constexpr int64_t most_samples = int64_t{1} << 62;  // of a run
 constexpr double most_tokens = 1e15;
 
 template <class Visitor>
@@ -114,12 +115,15 @@ void describe(Visitor& v, StreamingRecipe& r) {
   v.field("shuffle_seed", r.shuffle_seed, "of the shuffle and of what is sampled", {.min = 0});
   v.field("shuffle_block_size", r.shuffle_block_size, "samples; without: as StreamingDataset",
           {.min = 4, .max = 1'000'000'000'000});
-  v.field("num_canonical_nodes", r.num_canonical_nodes, "of the order; without: 1 (py1s, py2s: 64)",
+  v.field("num_canonical_nodes", r.num_canonical_nodes, "of the order; without: as nodes (py1s, py2s: 64 times that)",
           {.min = 1, .max = 1'000'000});
   v.field("partition_algo", r.partition_algo, "how samples are shared out");
   v.field("sampling_method", r.sampling_method, "of weighted sources: other samples in each epoch, or the same");
   v.field("sampling_granularity", r.sampling_granularity, "samples taken at once from a shard", {.min = 1});
   v.field("epoch_size", r.epoch_size, "samples; without: those of the sources", {.min = 1, .max = 1'000'000'000});
+  v.field("nodes", r.nodes, "of the cluster whose run is followed", {.min = 1, .max = 100'000});
+  v.field("ranks", r.ranks, "of each of its nodes; what comes at the end of an epoch depends on both",
+          {.min = 1, .max = 1'000});
 }
 
 template <class Visitor>
@@ -255,6 +259,10 @@ void check(const Recipe& r, const std::string& path) {
   if (lengths != 1) {
     fail("give exactly one of steps, epochs and tokens",
          lengths == 0 ? "the run has no length" : "the run has more than one length");
+  }
+  if (r.steps && *r.steps > most_samples / r.batch.global) {
+    fail("make it shorter", fmt::format("{} steps of {} sequences are more samples than {}, which can be counted",
+                                        *r.steps, r.batch.global, most_samples));
   }
   if (r.name.empty() || r.name.find('/') != std::string::npos || r.name.starts_with(".")) {
     fail("use letters, digits, - and _", fmt::format("name '{}' cannot be a folder's name", r.name));

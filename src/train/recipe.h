@@ -48,8 +48,10 @@ struct StreamingRecipe {
   data::StreamingSampling sampling_method = data::StreamingSampling::balanced;
   int64_t sampling_granularity = 1;
   std::optional<int64_t> epoch_size;
+  int64_t nodes = 1, ranks = 1;  // the cluster whose run is followed; ranks of a node
 
   data::StreamingSettings settings() const;
+  data::StreamingWorld cluster() const { return {nodes, ranks, 1}; }
 };
 
 struct DataRecipe {

@@ -274,12 +274,6 @@ TEST_F(Fetch, LocalFiles) {
   EXPECT_FALSE(fs::exists(scratch_ / "out"));
 }
 
-TEST_F(Fetch, ObjectStoresAreNamed) {
-  const Error error = error_of("s3://bucket/key");
-  EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-  EXPECT_NE(error.message().find("issue 5"), std::string::npos);
-}
-
 TEST_F(Fetch, Text) {
   LoopbackServer server([&](const std::string& head, int number) {
     return number == 0 ? file_answer("hello", head, "\"1\"", 2) : file_answer("hello", head, "\"1\"");

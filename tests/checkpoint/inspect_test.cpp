@@ -1,6 +1,7 @@
 #include "checkpoint/inspect.h"
 
 #include "checkpoint/pull.h"
+#include "tests/base/s3_server.h"
 #include "tests/checkpoint/fixtures.h"
 
 namespace ingot::checkpoint {
@@ -80,8 +81,27 @@ TEST(Pull, FromAHubOfFiles) {
   HostDevice device;
   EXPECT_EQ(load_model(open_model("org/tiny", options.home), {.device = device}).name, "org/tiny");
   expect_error(ErrorKind::not_found, {"tree"}, [&] { pull("org/other", options); });
-  expect_error(ErrorKind::unsupported, {"s3://bucket/x"}, [&] { pull("s3://bucket/x", options); });
   expect_error(ErrorKind::not_found, {"nothing-here"}, [&] { pull("nothing-here", options); });
+}
+
+TEST(Pull, AFolderInAnObjectStore) {
+  const Scratch scratch;
+  S3Server server;
+  server.announce();
+  for (const fs::directory_entry& entry : fs::directory_iterator(golden("a"))) {
+    if (entry.is_regular_file())
+      server.put("models/llama/a/" + entry.path().filename().string(), read_file(entry.path()));
+  }
+  server.put("models/llama/a/sub/model.safetensors", "of another folder");
+  server.put("models/empty/README.md", "no model");
+  const PullOptions options{.home = scratch.path};
+  const RegisteredModel model = pull("s3://models/llama/a/", options);
+  EXPECT_EQ(server.problem(), "");
+  EXPECT_EQ(model.name, "a");
+  EXPECT_EQ(hash_of(model.path), hash_of(golden("a")));
+  EXPECT_FALSE(fs::exists(model.path / "state.safetensors"));
+  expect_error(ErrorKind::not_found, {"s3://models/empty", "config.json"}, [&] { pull("s3://models/empty", options); });
+  expect_error(ErrorKind::not_found, {"s3://models/x.gguf"}, [&] { pull("s3://models/x.gguf", options); });
 }
 
 TEST(Pull, LocalPathsAreReferredToOrCopied) {

@@ -10,28 +10,28 @@
 namespace ingot::data {
 namespace {
 
-StreamingSampler sampler(int64_t global_batch) {
+// Of 46 samples.
+StreamingOrder order() {
   StreamingSettings settings;
   settings.shuffle = true;
   settings.block_size = 16;
   settings.canonical_nodes = 2;
-  return {StreamingOrder({{.shards = {20, 17, 9}}}, settings), 46, global_batch};
+  return {{{.shards = {20, 17, 9}}}, settings};
+}
+
+StreamingSampler sampler(int64_t global_batch, const StreamingWorld& cluster = {}) {
+  return {order(), cluster, 46, global_batch};
 }
 
 // Steps are the global batches of each epoch, as the ranks of a cluster have them, without the incomplete one.
 TEST(StreamingSampler, StepsAreTheGlobalBatchesOfItsEpochs) {
   const StreamingSampler steps = sampler(8);
   EXPECT_EQ(steps.steps_per_epoch(), 5);
-  StreamingSettings settings;
-  settings.shuffle = true;
-  settings.block_size = 16;
-  settings.canonical_nodes = 2;
-  const StreamingOrder order({{.shards = {20, 17, 9}}}, settings);
   const StreamingWorld cluster{2, 2, 1};
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
-    StreamingState state = order.begin(cluster);
+    StreamingState state = order().begin(cluster);
     state.epoch = epoch;
-    const WorkerSamples work = order.work(cluster, 2, state);
+    const WorkerSamples work = order().work(cluster, 2, state);
     std::set<int64_t> seen;
     for (int64_t k = 0; k < 5; ++k) {
       std::vector<int64_t> theirs, ours = steps.step_samples(5 * epoch + k);
@@ -44,6 +44,27 @@ TEST(StreamingSampler, StepsAreTheGlobalBatchesOfItsEpochs) {
       seen.insert(ours.begin(), ours.end());
     }
     EXPECT_EQ(seen.size(), 40U);
+  }
+}
+
+// Ranks that get as many samples each take some twice, and so an epoch may have a batch more: 46 samples are 48 on 8 or
+// 12 ranks. Every batch but that one is as on one rank.
+TEST(StreamingSampler, TheEndOfAnEpochIsThatOfTheCluster) {
+  const StreamingSampler alone = sampler(24);
+  EXPECT_EQ(alone.steps_per_epoch(), 1);
+  for (const StreamingWorld cluster : {StreamingWorld{1, 8, 1}, StreamingWorld{2, 6, 1}, StreamingWorld{2, 4, 1}}) {
+    const StreamingSampler steps = sampler(24, cluster);
+    ASSERT_EQ(steps.steps_per_epoch(), 2);
+    EXPECT_EQ(steps.step_samples(0), alone.step_samples(0));
+    const WorkerSamples work = order().work(cluster, 24 / cluster.num_ranks(), order().begin(cluster));
+    std::multiset<int64_t> theirs;
+    for (int64_t rank = 0; rank < cluster.num_ranks(); ++rank) {
+      for (int64_t b = 0; b < work.batch; ++b) theirs.insert(work.at(rank, 1, b));
+    }
+    const std::vector<int64_t> ours = steps.step_samples(1);
+    EXPECT_EQ(std::multiset<int64_t>(ours.begin(), ours.end()), theirs);
+    EXPECT_EQ(steps.step_samples(2).size(), 24U);  // of the next epoch
+    EXPECT_NE(steps.step_samples(2), steps.step_samples(0));
   }
 }
 
@@ -60,6 +81,7 @@ TEST(StreamingSampler, AnyStepAtAnyTime) {
 TEST(StreamingSampler, RefusesWhatIsNoStep) {
   EXPECT_THROW(sampler(47), Error);
   EXPECT_THROW(sampler(0), Error);
+  EXPECT_THROW(sampler(9, {2, 2, 1}), Error);
   EXPECT_THROW(sampler(4).step_samples(-1), Error);
 }
 

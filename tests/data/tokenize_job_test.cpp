@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/file.h"
 #include "formats/megatron.h"
 #include "tests/data/byte_tokenizer.h"
@@ -101,6 +103,62 @@ TEST_F(TokenizeJobTest, AnotherJobsNotesAreInTheWay) {
   refused(ErrorKind::corrupt, "does not say how far");
   std::filesystem::remove(job_.prefix.string() + ".progress");
   EXPECT_EQ(run().resumed_at, 0);
+}
+
+// What a process has that is still at it is left alone by a second one of the same job.
+TEST_F(TokenizeJobTest, ASecondStartLeavesTheFirstAlone) {
+  ThreadPool pool(1);
+  bool tried = false;
+  const TokenizeTotals totals = tokenize_files(job_, *tokenizer_, pool, [&](const TokenizeTotals&) {
+    if (!tried) refused(ErrorKind::unavailable, "another process");
+    tried = true;
+    return true;
+  });
+  EXPECT_TRUE(tried);
+  EXPECT_EQ(formats::MegatronFile(job_.prefix).num_documents(), totals.num_documents);
+  EXPECT_EQ(files(), 5U);
+}
+
+// Killed when .bin had its name and .idx had not, or when the notes were still there.
+TEST_F(TokenizeJobTest, KilledWhilePublishing) {
+  run();
+  const std::string index = written(".idx"), tokens = written(".bin");
+  for (const bool indexed : {false, true}) {
+    job_.prefix = folder_.path() / ("killed" + std::to_string(indexed));
+    const auto at_last = [&](const TokenizeTotals& now) { return now.num_documents < 3002; };
+    ThreadPool pool(1);
+    EXPECT_FALSE(tokenize_files(job_, *tokenizer_, pool, at_last).finished);
+    // The note that is written before publishing: all files are read.
+    const std::string notes = job_.prefix.string() + ".progress";
+    std::string text = read_file(notes);
+    text.replace(text.find("\"file\": 2"), 9, "\"file\": 3");
+    write_file(notes, text);
+    std::filesystem::rename(job_.prefix.string() + ".bin.partial", job_.prefix.string() + ".bin");
+    if (indexed) write_file(job_.prefix.string() + ".idx", index);
+    const TokenizeTotals totals = run();
+    EXPECT_TRUE(totals.finished);
+    EXPECT_EQ(totals.num_documents, 3002);
+    EXPECT_EQ(totals.resumed_at, 3002);
+    EXPECT_EQ(written(".idx"), index);
+    EXPECT_EQ(written(".bin"), tokens);
+  }
+  EXPECT_EQ(files(), 5U + 4U);
+}
+
+// Tokens that the model does not have are bad lines, too.
+TEST_F(TokenizeJobTest, TokensOutsideTheVocabularyAreSkipped) {
+  const std::string header = "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 2), }";
+  std::string npy = std::string("\x93NUMPY\x01\x00", 8) + std::string("\x76\x00", 2) + header +
+                    std::string(117 - header.size(), ' ') + "\n";
+  const std::array<int32_t, 6> rows = {1, 2, 3, 1 << 20, 4, 5};
+  npy.append(reinterpret_cast<const char*>(rows.data()), sizeof rows);
+  job_.inputs = {folder_.file("rows.npy", npy)};
+  refused(ErrorKind::corrupt, "rows.npy row 2");
+  job_.on_error = OnError::skip;
+  const TokenizeTotals totals = run();
+  EXPECT_EQ(totals.num_documents, 2);
+  EXPECT_EQ(totals.num_skipped, 1);
+  EXPECT_NE(totals.first_skipped.find("rows.npy row 2"), std::string::npos) << totals.first_skipped;
 }
 
 TEST_F(TokenizeJobTest, WithoutEndsOfDocuments) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <sstream>
 
 #include "tests/e2e/program.h"
@@ -128,7 +130,74 @@ TEST_F(Data, ARunOverMdsShardsGoesOnInTheMiddle) {
   EXPECT_EQ(std::ssize(seen), samples / 4 * 4);
 }
 
+// Of two sources one is too small for a validation part: the other is evaluated, and the log says so. When both are,
+// the run is not evaluated, and the log says that, too.
+TEST_F(Data, ASourceThatIsTooSmallToHoldOutIsNamed) {
+  const std::string small = (program_ / "small").string();
+  write(program_ / "small.jsonl", "{\"text\": \"Only a few words here, no more than one sequence of it.\"}\n");
+  program_.report(
+      {"data", "tokenize", (program_ / "small.jsonl").string(), "--model", model_, "--output", small, "--quiet"});
+  const std::string both = recipe("train: [" + prefix() + ", " + small + "], split: \"80,20\"");
+  const Result one = program_.run({"pretrain", both, "steps=1", "batch.global=1", "--quiet"});
+  EXPECT_EQ(one.code, 0) << one.error;
+  EXPECT_NE(one.error.find(small + ": what data.split 80,20 holds out of it"), std::string::npos) << one.error;
+  EXPECT_NE(one.error.find("held-out data: "), std::string::npos) << one.error;
+  const Result none = program_.run({"pretrain", recipe("train: " + small + ", split: \"80,20\""), "name=none",
+                                    "steps=1", "batch.global=1", "--quiet"});
+  EXPECT_EQ(none.code, 0) << none.error;
+  EXPECT_NE(none.error.find("is not evaluated"), std::string::npos) << none.error;
+}
+
+// Weights of held-out data say how often it comes, whatever order the training data is in.
+TEST_F(Data, HeldOutDataHasWeightsInEveryOrder) {
+  const std::string folder = (program_ / "shards").string(), text = (program_ / "text.jsonl").string();
+  program_.report({"data", "mds", text, "--model", model_, "--length", "16", "--out", folder, "--quiet"});
+  order_ = "streaming";
+  const auto tokens = [&](const std::string& name, const std::string& weight) {
+    const std::string path = recipe("train: " + folder + ", packing: false, eval: [{path: " + text + weight + "}]");
+    const Result result = program_.run({"pretrain", path, "name=" + name, "steps=1", "--quiet"});
+    EXPECT_EQ(result.code, 0) << result.error;
+    std::istringstream events(read(program_ / ("runs/" + name + "/events.jsonl")));
+    int64_t number = 0;
+    for (std::string line; std::getline(events, line);) {
+      const Json event = Json::parse(line);
+      if (event.at("type") == "eval") number = event.at("tokens");
+    }
+    return number;
+  };
+  const int64_t once = tokens("once", "");
+  EXPECT_GT(once, 0);
+  EXPECT_EQ(tokens("twice", ", weight: 2"), 2 * once);
+}
+
+// What a model does not know is a bad line of an array of tokens.
+TEST_F(Data, TokensOutsideTheVocabularyAreSkipped) {
+  std::string rows("\x93NUMPY\x01\x00\x76\x00", 10);
+  rows += "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 2), }";
+  rows.resize(127, ' ');
+  rows += "\n";
+  const std::array<int32_t, 4> ids = {1, 2, 3, 1 << 20};
+  rows.append(reinterpret_cast<const char*>(ids.data()), sizeof ids);
+  const std::string file = (program_ / "rows.npy").string();
+  write(file, rows);
+  std::vector<std::string> command = {"data",   "mds", file, "--model", model_, "--out", (program_ / "mds").string(),
+                                      "--quiet"};
+  program_.refuses(command, 3, "not in the vocabulary");
+  std::filesystem::remove_all(program_ / "mds");
+  command.insert(command.end(), {"--on-error", "skip"});
+  const Json made = program_.report(command);
+  EXPECT_EQ(made.at("samples"), 1);
+  EXPECT_EQ(made.at("bad_lines"), 1);
+}
+
 TEST_F(Data, WhatDoesNotGoTogetherIsRefused) {
+  const std::string text = (program_ / "text.jsonl").string();
+  program_.refuses({"pretrain", recipe("train: " + prefix() + ", eval: [" + text + ", " + prefix() + "]")}, 2,
+                   "but data.eval names other files, too");
+  program_.refuses({"pretrain", recipe("train: " + prefix()), "steps=900000000000000", "batch.global=1000000"}, 2,
+                   "more samples than");
+  program_.refuses({"data", "order", recipe("train: " + text), "data.order=ingot", "--epoch", "9223372036854775000"}, 2,
+                   "more than can be counted");
   program_.refuses({"pretrain", recipe("train: " + prefix() + ", packing: false")}, 2, "packing");
   program_.refuses({"pretrain", recipe("train: " + prefix() + ", eval: a.jsonl, split: \"9,1\"")}, 2, "data.split");
   program_.refuses({"pretrain", recipe("train: " + prefix()), "data.order=ingot"}, 3, "is a Megatron data set");

@@ -1,0 +1,402 @@
+#include "base/file_cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/http_attempts.h"
+#include "base/mutex.h"
+#include "base/s3_store.h"
+#include "base/uri.h"
+
+namespace ingot {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double hours_of_partials = 24;  // what an interrupted transfer left is kept so long, to be gone on with
+
+std::string system_words(int code) { return std::generic_category().message(code); }
+
+// An exclusive lock of a path among threads and processes. Its file is there while the lock is held or waited for.
+class PathLock {
+ public:
+  PathLock(fs::path path, const FetchOptions& options) : path_(std::move(path)) {
+    for (;;) {
+      descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      if (descriptor_ < 0) {
+        throw_hint(ErrorKind::unavailable, "give another folder with INGOT_CACHE", "{}: cannot be made: {}",
+                   path_.string(), system_words(errno));
+      }
+      struct stat opened{}, named{};
+      if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && ::fstat(descriptor_, &opened) == 0 &&
+          ::stat(path_.c_str(), &named) == 0 && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+        return;
+      }
+      ::close(descriptor_);
+      if (options.progress && !options.progress(0, 0)) throw_stopped(path_.string());
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  PathLock(const PathLock&) = delete;
+  PathLock& operator=(const PathLock&) = delete;
+  ~PathLock() {
+    ::unlink(path_.c_str());
+    ::close(descriptor_);
+  }
+
+ private:
+  fs::path path_;
+  int descriptor_ = -1;
+};
+
+std::string digest_of(const std::string& text) { return sha256_hex(std::as_bytes(std::span(text))); }
+
+uint64_t bytes_of(const char* text) {
+  char* end = nullptr;
+  errno = 0;
+  const unsigned long long number = std::strtoull(text, &end, 10);
+  const std::string unit(end);
+  const size_t shift = unit.empty() ? 0
+                       : std::string("KMGT").find(unit) == std::string::npos
+                           ? 99
+                           : 10 * (1 + std::string("KMGT").find(unit));
+  if (end == text || *text == '-' || errno != 0 || unit.size() > 1 || shift > 40 || number > (~uint64_t{0} >> shift) ||
+      number == 0) {
+    throw_hint(ErrorKind::usage, "a number of bytes, such as 20G", "INGOT_CACHE_BYTES '{}' is no size", text);
+  }
+  return uint64_t{number} << shift;
+}
+
+}  // namespace
+
+std::optional<RemoteFile> find_remote(const std::string& text, const FetchOptions& options) {
+  const Uri uri = parse_uri(text);
+  Attempts attempts;
+  attempts.size = [] { return uint64_t{0}; };
+  attempts.total = attempts.size;
+  std::optional<S3Bucket> bucket;
+  if (uri.scheme == UriScheme::s3) bucket.emplace(read_s3_config(), uri.bucket);
+  attempts.once = [&] {
+    HttpRequest request{
+        .method = "HEAD", .connect_timeout_s = options.connect_timeout_s, .stall_timeout_s = options.stall_timeout_s};
+    request.keep_going = [&] { return !options.progress || options.progress(0, 0); };
+    if (bucket) {
+      bucket->address(request, uri.key);
+    } else {
+      request.url = text;
+      request.headers = options.headers;
+    }
+    return http_perform(request);
+  };
+  const AttemptsResult found = attempt(uri.shown, options, attempts);
+  const HttpResult& result = found.result;
+  if (result.outcome == HttpOutcome::missing) return std::nullopt;
+  if (result.outcome == HttpOutcome::done && !result.etag.empty()) return RemoteFile{text, result.etag, result.length};
+  const bool unasked = result.outcome == HttpOutcome::done || (!bucket && result.status >= 400 && result.status < 500);
+  if (unasked) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    return RemoteFile{text, fmt::format("{}-{}", ::getpid(), now),
+                      result.outcome == HttpOutcome::done ? result.length : 0};
+  }
+  if (bucket) bucket->fail(uri.shown, found);
+  throw_http(uri.shown, found);
+}
+
+FileCache::Settings FileCache::from_environment() {
+  Settings settings;
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  if (const std::string folder = value("INGOT_CACHE"); !folder.empty()) {
+    settings.folder = folder;
+  } else if (const std::string home = value("INGOT_HOME"); !home.empty()) {
+    settings.folder = fs::path(home) / "cache";
+  } else {
+    settings.folder = fs::path(value("HOME")) / ".ingot" / "cache";
+  }
+  if (const std::string bytes = value("INGOT_CACHE_BYTES"); !bytes.empty()) settings.limit = bytes_of(bytes.c_str());
+  return settings;
+}
+
+FileCache::FileCache(Settings settings) : settings_(std::move(settings)) {
+  std::error_code error;
+  fs::create_directories(settings_.folder, error);
+  if (error) {
+    throw_hint(ErrorKind::unavailable, "give another folder with INGOT_CACHE", "{}: cannot be made: {}",
+               settings_.folder.string(), error.message());
+  }
+}
+
+FileCache::File::File(File&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileCache::File& FileCache::File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FileCache::File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+fs::path FileCache::entry_of(const RemoteFile& file) const {
+  std::string name = parse_uri(file.uri).file_name;
+  for (char& c : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-' || c == '_';
+    if (!plain) c = '_';
+  }
+  if (name.size() > 80) name = name.substr(name.size() - 80);
+  return settings_.folder / (digest_of(file.uri + "\n" + file.version).substr(0, 40) + "-" + name);
+}
+
+// Nothing when it is not there.
+std::optional<FileCache::File> FileCache::open(const fs::path& entry) const {
+  const int descriptor = ::open(entry.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return std::nullopt;
+  File file(entry, descriptor);
+  struct stat opened{}, named{};
+  // Locked for good only by those who are removing it.
+  if (::flock(descriptor, LOCK_SH | LOCK_NB) != 0 || ::fstat(descriptor, &opened) != 0 ||
+      ::stat(entry.c_str(), &named) != 0 || opened.st_ino != named.st_ino) {
+    return std::nullopt;
+  }
+  ::futimens(descriptor, nullptr);  // used now
+  return file;
+}
+
+FileCache::File FileCache::get(const RemoteFile& file) const {
+  const fs::path entry = entry_of(file);
+  for (;;) {
+    if (std::optional<File> found = open(entry)) return std::move(*found);
+    const PathLock lock(fs::path(entry) += ".lock", settings_.attempts);
+    if (std::optional<File> found = open(entry)) return std::move(*found);
+    make_room(file);
+    fetch(file.uri, entry, settings_.attempts);
+    std::optional<File> fetched = open(entry);
+    if (!fetched) continue;  // somebody has tidied up
+    const uint64_t bytes = fs::file_size(fetched->path());
+    if (file.bytes == 0 || bytes == file.bytes) return std::move(*fetched);
+    fs::remove(entry);
+    throw_hint(ErrorKind::corrupt, "if it was changed just now, try again; else put the right one there",
+               "{}: came with {} bytes instead of {}", parse_uri(file.uri).shown, bytes, file.bytes);
+  }
+}
+
+void FileCache::go_on_while(std::function<bool()> wanted) {
+  settings_.attempts.progress = [wanted = std::move(wanted)](uint64_t, uint64_t) { return wanted(); };
+}
+
+void FileCache::drop(const RemoteFile& file) const {
+  std::error_code ignored;
+  fs::remove(entry_of(file), ignored);
+}
+
+// Removes what was used longest ago and is not used now, until the file has room.
+void FileCache::make_room(const RemoteFile& file) const {
+  const PathLock lock(settings_.folder / "room.lock", settings_.attempts);
+  struct Entry {
+    fs::path path;
+    uint64_t bytes = 0;
+    fs::file_time_type used;
+  };
+  std::vector<Entry> entries;
+  uint64_t total = file.bytes;
+  for (const fs::directory_entry& found : fs::directory_iterator(settings_.folder)) {
+    std::error_code gone;
+    Entry entry{found.path(), found.file_size(gone), found.last_write_time(gone)};
+    const std::string name = entry.path.filename().string();
+    if (gone || name.ends_with(".lock") || name.ends_with(".origin")) continue;
+    const auto age = fs::file_time_type::clock::now() - entry.used;
+    // Another process may be fetching into it, or may go on with it.
+    const bool partial = name.ends_with(".partial");
+    if (partial && std::chrono::duration<double, std::ratio<3600>>(age).count() < hours_of_partials) {
+      total += entry.bytes;
+      continue;
+    }
+    total += entry.bytes;
+    // Fetched just now, and not in use yet.
+    if (fs::exists(fs::path(entry.path) += ".lock", gone)) continue;
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
+  for (const Entry& entry : entries) {
+    if (total <= settings_.limit) break;
+    const int descriptor = ::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) continue;
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && ::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
+    ::close(descriptor);
+  }
+  if (total > settings_.limit) {
+    throw_hint(
+        ErrorKind::resource,
+        fmt::format("raise INGOT_CACHE_BYTES (it is {} bytes), or give a folder of another disk with INGOT_CACHE",
+                    settings_.limit),
+        "{}: the cache {} has no room for its {} bytes beside {} bytes that are in use", parse_uri(file.uri).shown,
+        settings_.folder.string(), file.bytes, total - file.bytes);
+  }
+}
+
+InputFile input_file(const fs::path& path) {
+  if (!is_remote(path.string())) return {path.string(), path, {}};
+  const std::string shown = parse_uri(path.string()).shown;
+  const std::optional<RemoteFile> found = find_remote(path.string());
+  if (!found) throw_hint(ErrorKind::not_found, "check the address", "{}: there is no such file", shown);
+  FileCache::File held = FileCache(FileCache::from_environment()).get(*found);
+  fs::path here = held.path();
+  return {shown, std::move(here), std::move(held)};
+}
+
+bool input_exists(const fs::path& path) {
+  std::error_code ignored;
+  if (!is_remote(path.string())) return fs::is_regular_file(path, ignored);
+  return find_remote(path.string()).has_value();
+}
+
+struct FilePrefetch::State {
+  struct Slot {
+    bool taken = false;  // by a thread
+    bool ready = false;
+    bool waiting = false;  // for its turn: there is no room
+    FileCache::File file;
+    std::exception_ptr error;
+  };
+  struct Queue {
+    std::vector<Slot> slots;
+    size_t next = 0;       // to be given
+    bool alone = false;    // nothing but the next is fetched: there is room for few
+    bool awaited = false;  // by next(), whose caller has let go of the one before
+    bool stop = false;
+  };
+
+  FileCache cache;
+  std::vector<RemoteFile> files;
+  size_t ahead = 1;
+  std::atomic<bool> stop = false;
+  Guarded<Queue> queue;
+  std::vector<std::thread> threads;
+
+  explicit State(const FileCache& from) : cache(from) {
+    cache.go_on_while([this] { return !stop; });
+  }
+
+  // The file, or why not. One for which there is no room waits for its turn, when nothing but it is wanted.
+  Slot fetch_one(size_t index) {
+    Slot slot;
+    for (bool alone = false;; alone = true) {
+      try {
+        slot.file = cache.get(files[index]);
+        return slot;
+      } catch (const Error& error) {
+        if (alone || error.kind() != ErrorKind::resource) {
+          slot.error = std::current_exception();
+          return slot;
+        }
+      } catch (...) {
+        slot.error = std::current_exception();
+        return slot;
+      }
+      wait_alone(index);
+    }
+  }
+
+  // Until it is the file's turn, and no other lies ready or is on its way.
+  void wait_alone(size_t index) {
+    auto held = queue.lock();
+    held->slots[index].waiting = true;
+    queue.notify_all();
+    held.wait([&](const Queue& q) { return q.stop || (q.next == index && q.awaited); });
+    held->alone = true;
+    for (size_t i = index + 1; i < held->slots.size(); ++i) {
+      Slot& slot = held->slots[i];
+      if (slot.ready) slot = Slot();  // to be fetched again
+    }
+    held.wait([&](const Queue& q) {
+      return q.stop || std::none_of(q.slots.begin(), q.slots.end(),
+                                    [](const Slot& s) { return s.taken && !s.ready && !s.waiting; });
+    });
+    for (size_t i = index + 1; i < held->slots.size(); ++i) {  // that came meanwhile
+      Slot& slot = held->slots[i];
+      if (slot.ready) slot = Slot();
+    }
+    held->slots[index].waiting = false;
+  }
+
+  void work() {
+    for (;;) {
+      size_t index = 0;
+      {
+        auto held = queue.lock();
+        const auto free = [&](const Queue& q) {
+          if (q.alone) return q.slots.size();
+          for (size_t i = q.next; i < std::min(q.slots.size(), q.next + ahead); ++i) {
+            if (!q.slots[i].taken) return i;
+          }
+          return q.slots.size();
+        };
+        held.wait([&](const Queue& q) { return q.stop || q.next == q.slots.size() || free(q) < q.slots.size(); });
+        if (held->stop || held->next == held->slots.size()) return;
+        index = free(*held);
+        held->slots[index].taken = true;
+      }
+      Slot fetched = fetch_one(index);
+      fetched.taken = fetched.ready = true;
+      {
+        auto held = queue.lock();
+        held->slots[index] = std::move(fetched);
+        if (index == held->next) held->alone = false;
+      }
+      queue.notify_all();
+    }
+  }
+};
+
+FilePrefetch::FilePrefetch(const FileCache& cache, std::vector<RemoteFile> files, int ahead, int threads)
+    : state_(std::make_unique<State>(cache)) {
+  state_->files = std::move(files);
+  state_->ahead = static_cast<size_t>(ahead);
+  state_->queue.lock()->slots.resize(state_->files.size());
+  for (int i = 0; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->work(); });
+}
+
+FilePrefetch::~FilePrefetch() {
+  state_->stop = true;
+  state_->queue.lock()->stop = true;
+  state_->queue.notify_all();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+FileCache::File FilePrefetch::next() {
+  FileCache::File file;
+  std::exception_ptr error;
+  {
+    auto held = state_->queue.lock();
+    held->awaited = true;
+    state_->queue.notify_all();
+    held.wait([](const State::Queue& q) { return q.slots[q.next].ready; });
+    held->awaited = false;
+    State::Slot& slot = held->slots[held->next++];
+    file = std::move(slot.file);
+    error = slot.error;
+  }
+  state_->queue.notify_all();
+  if (error) std::rethrow_exception(error);
+  return file;
+}
+
+}  // namespace ingot

@@ -1,0 +1,304 @@
+#include "base/s3_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/strings.h"
+
+namespace ingot {
+
+namespace {
+
+constexpr size_t most_parts = 10'000;                // of an upload, S3's limit
+constexpr uint64_t most_listed = uint64_t{1} << 24;  // bytes of one page of a list
+constexpr size_t headers_of_answers = 64;            // bytes of a range that is asked for beside its own
+
+int64_t seconds_now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string unescaped(std::string_view xml) {
+  std::string out;
+  while (!xml.empty()) {
+    bool found = false;
+    for (const auto& [name, value] : {std::pair<std::string_view, char>{"&amp;", '&'},
+                                      {"&lt;", '<'},
+                                      {"&gt;", '>'},
+                                      {"&quot;", '"'},
+                                      {"&apos;", '\''},
+                                      {"&#34;", '"'},
+                                      {"&#39;", '\''}}) {
+      if (!xml.starts_with(name)) continue;
+      out += value;
+      xml.remove_prefix(name.size());
+      found = true;
+      break;
+    }
+    if (found) continue;
+    out += xml[0];
+    xml.remove_prefix(1);
+  }
+  return out;
+}
+
+// The texts of all elements of this name, none of which lies in another.
+std::vector<std::string_view> elements(std::string_view xml, const std::string& name) {
+  const std::string open = "<" + name + ">", close = "</" + name + ">";
+  std::vector<std::string_view> found;
+  for (size_t at = 0; (at = xml.find(open, at)) != std::string_view::npos;) {
+    at += open.size();
+    const size_t end = xml.find(close, at);
+    if (end == std::string_view::npos) break;
+    found.push_back(xml.substr(at, end - at));
+    at = end + close.size();
+  }
+  return found;
+}
+
+std::string element(std::string_view xml, const std::string& name) {
+  const std::vector<std::string_view> found = elements(xml, name);
+  return found.empty() ? std::string() : unescaped(found[0]);
+}
+
+// Of keys in a list that was asked for with encoding-type=url.
+std::string url_decoded(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [&](size_t at) {
+      const char c = at < text.size() ? text[at] : ' ';
+      return c >= '0' && c <= '9'   ? c - '0'
+             : c >= 'A' && c <= 'F' ? c - 'A' + 10
+             : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                    : -1;
+    };
+    if (text[i] == '%' && digit(i + 1) >= 0 && digit(i + 2) >= 0) {
+      out += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
+      i += 2;
+    } else {
+      out += text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return out;
+}
+
+std::string without_quotes(std::string text) {
+  std::erase(text, '"');
+  return text;
+}
+
+}  // namespace
+
+void S3Bucket::address(HttpRequest& request, const std::string& key, const S3Query& query,
+                       std::vector<std::pair<std::string, std::string>> amz_headers) const {
+  const bool path_style = config_.path_style || bucket_.find('.') != std::string::npos;
+  S3Request signing;
+  signing.method = request.method;
+  std::string scheme = "https://";
+  if (!config_.endpoint.empty()) {
+    const size_t host = config_.endpoint.find("://") + 3;
+    scheme = config_.endpoint.substr(0, host);
+    signing.host = config_.endpoint.substr(host);
+  } else {
+    signing.host = fmt::format("{}s3.{}.amazonaws.com", path_style ? "" : bucket_ + ".", config_.region);
+  }
+  signing.path = path_style ? "/" + percent_encoded(bucket_) : "";
+  signing.path += "/" + percent_encoded(key, true);
+  if (path_style && key.empty()) signing.path.pop_back();
+  signing.query = s3_query_text(query);
+  request.url = scheme + signing.host + signing.path + (signing.query.empty() ? "" : "?" + signing.query);
+  request.redirects = false;  // a signature is for one host
+  if (config_.credentials) {
+    signing.amz_headers = std::move(amz_headers);
+    signing.payload_sha256 = sha256_hex(request.body);
+    for (std::string& line : s3_signed_headers(signing, *config_.credentials, config_.region, seconds_now())) {
+      request.headers.push_back(std::move(line));
+    }
+  } else {
+    for (const auto& [name, value] : amz_headers) request.headers.push_back(name + ": " + value);
+  }
+}
+
+void S3Bucket::fail(const std::string& shown, const AttemptsResult& failed) const {
+  const HttpResult& result = failed.result;
+  if (!result.bucket_region.empty() && result.bucket_region != config_.region) {
+    throw_hint(ErrorKind::unavailable, fmt::format("set AWS_REGION={}", result.bucket_region),
+               "{}: the bucket is in the region {}, not in {}", shown, result.bucket_region, config_.region);
+  }
+  if (result.outcome == HttpOutcome::missing && result.error_code == "NoSuchBucket") {
+    throw_hint(ErrorKind::not_found, "check the bucket's name and AWS_ENDPOINT_URL", "{}: there is no bucket '{}'",
+               shown, bucket_);
+  }
+  if (result.status == 401 || result.status == 403) {
+    std::string hint = "check that these credentials may do this";
+    if (!config_.credentials)
+      hint = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE";
+    if (result.error_code == "RequestTimeTooSkewed") hint = "set this machine's clock";
+    if (result.error_code == "SignatureDoesNotMatch") hint = "check the secret access key, and AWS_REGION";
+    if (result.error_code == "ExpiredToken") hint = "fetch new credentials: those in use have expired";
+    throw_hint(ErrorKind::unavailable, hint, "{}: {}", shown, result.reason);
+  }
+  throw_http(shown, failed);
+}
+
+S3Store::S3Store(const S3Config& config, std::string bucket, std::string prefix, StoreOptions options)
+    : bucket_(config, bucket), name_(std::move(bucket)), prefix_(std::move(prefix)), options_(std::move(options)) {
+  while (prefix_.ends_with('/')) prefix_.pop_back();
+  if (!prefix_.empty()) prefix_ += '/';
+}
+
+std::string S3Store::uri(const std::string& key) const { return fmt::format("s3://{}/{}{}", name_, prefix_, key); }
+
+S3Store::Answer S3Store::call(const Call& call) const {
+  Answer answer;
+  Attempts attempts;
+  attempts.size = [] { return uint64_t{0}; };
+  attempts.total = attempts.size;
+  attempts.once = [&] {
+    HttpRequest request;
+    request.method = call.method;
+    request.body = call.body;
+    request.offset = call.first;
+    request.length = call.bytes;
+    request.connect_timeout_s = options_.attempts.connect_timeout_s;
+    request.stall_timeout_s = options_.attempts.stall_timeout_s;
+    const uint64_t most = call.bytes > 0 ? call.bytes + headers_of_answers : most_listed;
+    answer.body.clear();
+    request.on_bytes = [&](std::span<const std::byte> bytes) {
+      if (answer.body.size() + bytes.size() > most) {
+        throw_error(ErrorKind::resource, "{}: the answer is longer than {} bytes", uri(call.key), most);
+      }
+      answer.body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    request.keep_going = [&] { return !options_.attempts.progress || options_.attempts.progress(0, 0); };
+    // Of a bucket itself the prefix is in the query.
+    bucket_.address(request, call.query.empty() || !call.key.empty() ? prefix_ + call.key : "", call.query,
+                    call.amz_headers);
+    HttpResult result = http_perform(request);
+    // What S3 does late it may say behind a good status.
+    if (result.outcome == HttpOutcome::done && answer.body.find("<Error>") != std::string::npos &&
+        call.method == "POST") {
+      result.outcome = HttpOutcome::retry;
+      result.reason = fmt::format("{}: {}", element(answer.body, "Code"), element(answer.body, "Message"));
+    }
+    return result;
+  };
+  answer.attempts = attempt(uri(call.key), options_.attempts, attempts);
+  return answer;
+}
+
+S3Store::Answer S3Store::must(const Call& what) const {
+  Answer answer = call(what);
+  if (!answer.done()) bucket_.fail(uri(what.key), answer.attempts);
+  return answer;
+}
+
+std::optional<StoredObject> S3Store::find(const std::string& key) const {
+  const Call head{.method = "HEAD", .key = key};
+  const Answer answer = call(head);
+  if (answer.result().outcome == HttpOutcome::missing) return std::nullopt;
+  if (!answer.done()) bucket_.fail(uri(key), answer.attempts);
+  return StoredObject{key, answer.result().length, without_quotes(answer.result().etag)};
+}
+
+std::string S3Store::get(const std::string& key, uint64_t first, uint64_t bytes) const {
+  if (bytes == 0) return {};
+  const Call range{.method = "GET", .key = key, .first = first, .bytes = bytes};
+  Answer answer = call(range);
+  if (answer.result().outcome == HttpOutcome::stale_range) return {};  // 416: behind the end
+  if (!answer.done()) bucket_.fail(uri(key), answer.attempts);
+  if (answer.result().status == 200 && first > 0) {
+    throw_error(ErrorKind::unavailable, "{}: the server does not give ranges of objects", uri(key));
+  }
+  if (answer.body.size() > bytes) answer.body.resize(static_cast<size_t>(bytes));
+  return std::move(answer.body);
+}
+
+void S3Store::get_file(const std::string& key, const std::filesystem::path& out) const {
+  fetch(uri(key), out, options_.attempts);
+}
+
+void S3Store::put(const std::string& key, std::span<const std::byte> bytes) {
+  must({.method = "PUT", .key = key, .body = bytes});
+}
+
+void S3Store::put_file(const std::string& key, const std::filesystem::path& file) {
+  const MappedFile map(file);
+  if (map.bytes().size() <= options_.part_bytes) return put(key, map.bytes());
+  put_parts(key, map.bytes());
+}
+
+void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes) {
+  const Answer begun = must({.method = "POST", .key = key, .query = {{"uploads", ""}}});
+  const std::string upload = element(begun.body, "UploadId");
+  if (upload.empty()) throw_error(ErrorKind::unavailable, "{}: the server began no upload in parts", uri(key));
+  const size_t size =
+      std::max<size_t>(static_cast<size_t>(options_.part_bytes), (bytes.size() + most_parts - 1) / most_parts);
+  const size_t parts = (bytes.size() + size - 1) / size;
+  std::vector<std::string> tags(parts);
+  const auto put_part = [&](size_t part) {
+    const Call call{.method = "PUT",
+                    .key = key,
+                    .query = {{"uploadId", upload}, {"partNumber", std::to_string(part + 1)}},
+                    .body = bytes.subspan(part * size, std::min(size, bytes.size() - part * size))};
+    tags[part] = must(call).result().etag;
+  };
+  try {
+    for (size_t first = 0; first < parts; first += static_cast<size_t>(options_.parallel_parts)) {
+      std::vector<std::future<void>> now;
+      for (size_t part = first; part < std::min(parts, first + static_cast<size_t>(options_.parallel_parts)); ++part) {
+        now.push_back(std::async(std::launch::async, put_part, part));
+      }
+      for (std::future<void>& done : now) done.wait();
+      for (std::future<void>& done : now) done.get();
+    }
+    std::string list = "<CompleteMultipartUpload>";
+    for (size_t part = 0; part < parts; ++part) {
+      list += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", part + 1, tags[part]);
+    }
+    list += "</CompleteMultipartUpload>";
+    const Answer ended =
+        call({.method = "POST", .key = key, .query = {{"uploadId", upload}}, .body = std::as_bytes(std::span(list))});
+    // The answer to an attempt before may have been lost: then there is no such upload any more, but the object.
+    const bool before = ended.attempts.attempts > 1 && ended.result().outcome == HttpOutcome::missing;
+    if (before) {
+      const std::optional<StoredObject> object = find(key);
+      if (object && object->bytes == bytes.size()) return;
+    }
+    if (!ended.done()) bucket_.fail(uri(key), ended.attempts);
+  } catch (...) {
+    call({.method = "DELETE", .key = key, .query = {{"uploadId", upload}}});  // else its parts are kept and paid for
+    throw;
+  }
+}
+
+std::vector<StoredObject> S3Store::list(const std::string& prefix) const {
+  std::vector<StoredObject> objects;
+  std::string token;
+  do {
+    S3Query query = {{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", prefix_ + prefix}};
+    if (!token.empty()) query.emplace_back("continuation-token", token);
+    const Answer page = must({.method = "GET", .key = "", .query = std::move(query)});
+    for (const std::string_view entry : elements(page.body, "Contents")) {
+      StoredObject object;
+      object.key = url_decoded(element(entry, "Key"));
+      object.bytes = std::strtoull(element(entry, "Size").c_str(), nullptr, 10);
+      object.etag = without_quotes(element(entry, "ETag"));
+      if (!object.key.starts_with(prefix_)) continue;
+      object.key.erase(0, prefix_.size());
+      objects.push_back(std::move(object));
+    }
+    token = element(page.body, "IsTruncated") == "true" ? element(page.body, "NextContinuationToken") : "";
+  } while (!token.empty());
+  std::sort(objects.begin(), objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  return objects;
+}
+
+void S3Store::remove(const std::string& key) {
+  const Answer answer = call({.method = "DELETE", .key = key});
+  if (!answer.done() && answer.result().outcome != HttpOutcome::missing) bucket_.fail(uri(key), answer.attempts);
+}
+
+}  // namespace ingot

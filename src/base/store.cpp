@@ -1,0 +1,98 @@
+#include "base/store.h"
+
+#include <algorithm>
+#include <fstream>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/s3_store.h"
+#include "base/uri.h"
+
+namespace ingot {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class FolderStore : public Store {
+ public:
+  explicit FolderStore(fs::path folder) : folder_(std::move(folder)) { make(folder_); }
+
+  std::string uri(const std::string& key) const override { return (folder_ / key).string(); }
+
+  std::optional<StoredObject> find(const std::string& key) const override {
+    const fs::path path = place(key);
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) return std::nullopt;
+    return StoredObject{key, fs::file_size(path), ""};
+  }
+
+  std::string get(const std::string& key, uint64_t first, uint64_t bytes) const override {
+    const MappedFile file(place(key));
+    const uint64_t begin = std::min<uint64_t>(first, file.bytes().size());
+    const auto part = file.bytes().subspan(begin, std::min<uint64_t>(bytes, file.bytes().size() - begin));
+    return {reinterpret_cast<const char*>(part.data()), part.size()};
+  }
+
+  void get_file(const std::string& key, const fs::path& out) const override { fetch(place(key).string(), out); }
+
+  void put(const std::string& key, std::span<const std::byte> bytes) override {
+    const fs::path path = place(key);
+    make(path.parent_path());
+    FileWriter writer(path);
+    writer.write(bytes);
+    writer.publish();
+  }
+
+  void put_file(const std::string& key, const fs::path& file) override { put(key, MappedFile(file).bytes()); }
+
+  std::vector<StoredObject> list(const std::string& prefix) const override {
+    std::vector<StoredObject> objects;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder_)) {
+      const std::string key = entry.path().lexically_relative(folder_).generic_string();
+      if (entry.is_regular_file() && key.starts_with(prefix)) objects.push_back({key, entry.file_size(), ""});
+    }
+    std::sort(objects.begin(), objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+    return objects;
+  }
+
+  void remove(const std::string& key) override {
+    std::error_code error;
+    fs::remove(place(key), error);
+    if (error) throw_error(ErrorKind::unavailable, "{}: cannot be removed: {}", uri(key), error.message());
+  }
+
+ private:
+  static void make(const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", folder.string(), error.message());
+  }
+
+  // Errors: usage for a key that leads out of the folder.
+  fs::path place(const std::string& key) const {
+    for (const fs::path& part : fs::path(key)) {
+      if (part == "..") throw_error(ErrorKind::usage, "{}: the key leads out of {}", key, folder_.string());
+    }
+    return folder_ / fs::path(key).relative_path();
+  }
+
+  fs::path folder_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> open_store(const std::string& text, const StoreOptions& options) {
+  const Uri uri = parse_uri(text);
+  switch (uri.scheme) {
+    case UriScheme::file: return std::make_unique<FolderStore>(uri.path);
+    case UriScheme::s3: return std::make_unique<S3Store>(read_s3_config(), uri.bucket, uri.key, options);
+    case UriScheme::http:
+    case UriScheme::https: break;
+  }
+  throw_hint(ErrorKind::usage, "give an s3:// address or a folder", "{}: nothing can be written to an HTTP server",
+             uri.shown);
+}
+
+}  // namespace ingot

@@ -1,0 +1,177 @@
+#include "base/file_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/base/s3_server.h"
+#include "tests/base/scratch.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+using Fault = S3Server::Fault;
+
+class FileCacheTest : public testing::Test {
+ protected:
+  FileCacheTest() {
+    server_.announce();
+    settings_.folder = scratch_ / "cache";
+    settings_.limit = 3000;
+    settings_.attempts.first_wait_s = 0.001;
+    settings_.attempts.max_attempts = 3;
+    for (int i = 0; i < 20; ++i) server_.put(key(i), std::string(1000, static_cast<char>('a' + i)));
+  }
+  static std::string key(int i) { return "bucket/shard" + std::to_string(i); }
+  static RemoteFile file(int i, const std::string& version = "1") { return {"s3://" + key(i), version, 1000}; }
+  FileCache cache() const { return FileCache(settings_); }
+  size_t files() const {
+    size_t number = 0;
+    for ([[maybe_unused]] const auto& entry : fs::directory_iterator(settings_.folder)) ++number;
+    return number;
+  }
+  size_t asked() { return server_.requests().size(); }
+
+  S3Server server_;
+  Scratch scratch_;
+  FileCache::Settings settings_;
+};
+
+TEST_F(FileCacheTest, WhatWasFetchedIsKept) {
+  EXPECT_EQ(read_file(cache().get(file(0)).path()), std::string(1000, 'a'));
+  EXPECT_EQ(read_file(cache().get(file(0)).path()), std::string(1000, 'a'));
+  EXPECT_EQ(asked(), 1U);
+  cache().get(file(0, "2"));  // another version
+  EXPECT_EQ(asked(), 2U);
+  cache().drop(file(0));
+  cache().get(file(0));
+  EXPECT_EQ(asked(), 3U);
+  EXPECT_EQ(files(), 2U);  // no locks are left
+}
+
+TEST_F(FileCacheTest, WhatWasUsedLastIsKept) {
+  for (int i = 0; i < 3; ++i) {
+    cache().get(file(i));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // of the clock of files
+  }
+  cache().get(file(0));
+  cache().get(file(3));  // in the place of 1
+  EXPECT_EQ(files(), 3U);
+  EXPECT_EQ(asked(), 4U);
+  cache().get(file(0));
+  cache().get(file(2));
+  EXPECT_EQ(asked(), 4U);
+  cache().get(file(1));
+  EXPECT_EQ(asked(), 5U);
+  EXPECT_EQ(files(), 3U);
+}
+
+TEST_F(FileCacheTest, WhatIsInUseStays) {
+  std::vector<FileCache::File> held;
+  for (int i = 0; i < 3; ++i) held.push_back(cache().get(file(i)));
+  try {
+    cache().get(file(3));
+    ADD_FAILURE() << "there was no room";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+    EXPECT_NE(error.message().find("s3://bucket/shard3"), std::string::npos);
+    EXPECT_NE(error.hint().find("INGOT_CACHE_BYTES"), std::string::npos);
+  }
+  held.pop_back();
+  cache().get(file(3));
+  for (const FileCache::File& each : held) EXPECT_EQ(read_file(each.path()).size(), 1000U);
+  EXPECT_EQ(files(), 3U);
+}
+
+TEST_F(FileCacheTest, ManyAtOnceFetchItOnce) {
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2; ++i) right += read_file(cache().get(file(i)).path())[0] == 'a' + i ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 16);
+  EXPECT_EQ(asked(), 2U);
+}
+
+TEST_F(FileCacheTest, WhatCannotBeHadLeavesNothing) {
+  EXPECT_THROW(cache().get({"s3://bucket/gone", "1", 5}), Error);
+  server_.put("bucket/short", "12345");
+  try {
+    cache().get({"s3://bucket/short", "1", 6});
+    ADD_FAILURE() << "it is shorter";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+    EXPECT_EQ(error.message(), "s3://bucket/short: came with 5 bytes instead of 6");
+  }
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(FileCacheTest, WhatTheServerSaysOfAFile) {
+  const std::optional<RemoteFile> found = find_remote("s3://" + key(0));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->bytes, 1000U);
+  EXPECT_NE(found->version, find_remote("s3://" + key(1))->version);
+  EXPECT_FALSE(find_remote("s3://bucket/gone").has_value());
+}
+
+TEST_F(FileCacheTest, Sizes) {
+  const auto limit = [](const char* text) {
+    ::setenv("INGOT_CACHE_BYTES", text, 1);
+    return FileCache::from_environment().limit;
+  };
+  EXPECT_EQ(limit("123"), 123U);
+  EXPECT_EQ(limit("20G"), uint64_t{20} << 30);
+  for (const char* bad : {"", "0", "-1", "1X", "G", "1GB", "99999999999999999999", "99999999999T"}) {
+    if (*bad != 0) EXPECT_THROW(limit(bad), Error) << bad;
+  }
+  ::unsetenv("INGOT_CACHE_BYTES");
+}
+
+// In order, several at once, through faults, with room for three.
+TEST_F(FileCacheTest, PrefetchGivesFilesInOrder) {
+  std::atomic<bool> together = false;
+  server_.fault = [&](const S3Server::Request&, size_t number) {
+    // The first request waits until a second one is there.
+    for (int i = 0; i < 1000 && !together; ++i) {
+      if (server_.most_at_once() > 1) together = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return number % 3 == 1 ? Fault::busy : number % 5 == 2 ? Fault::truncate : Fault::none;
+  };
+  std::vector<RemoteFile> wanted;
+  for (int i = 0; i < 20; ++i) wanted.push_back(file(i));
+  FilePrefetch prefetch(cache(), wanted, 2, 2);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(read_file(prefetch.next().path()), std::string(1000, static_cast<char>('a' + i)));
+  EXPECT_TRUE(together);
+  EXPECT_LE(files(), 4U);
+}
+
+TEST_F(FileCacheTest, PrefetchWithRoomForOneFile) {
+  settings_.limit = 1500;
+  std::vector<RemoteFile> wanted;
+  for (int i = 0; i < 12; ++i) wanted.push_back(file(i));
+  FilePrefetch prefetch(cache(), wanted, 8, 4);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(read_file(prefetch.next().path())[0], static_cast<char>('a' + i));
+}
+
+TEST_F(FileCacheTest, PrefetchTellsErrorsInTheirPlace) {
+  std::vector<RemoteFile> wanted = {file(0), {"s3://bucket/gone", "1", 5}, file(2)};
+  FilePrefetch prefetch(cache(), wanted);
+  EXPECT_EQ(read_file(prefetch.next().path())[0], 'a');
+  EXPECT_THROW(prefetch.next(), Error);
+  EXPECT_EQ(read_file(prefetch.next().path())[0], 'c');
+  FilePrefetch unused(cache(), wanted);  // ends at once
+}
+
+}  // namespace
+}  // namespace ingot
