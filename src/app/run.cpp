@@ -149,6 +149,17 @@ std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, cons
   return modules;
 }
 
+// Where the weights, or the shape, and where the tokenizer come from.
+struct Sources {
+  checkpoint::ModelSource model, text;
+};
+
+void print_plan(const Output& output, const RunPlan& plan, size_t available) {
+  output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
+                           train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
+                           plan.flops_per_token / 1e9, plan.trained_parameters, spec::num_parameters(plan.model)));
+}
+
 class RunCommand : public Command {
  public:
   RunCommand(const char* name, const char* summary, const char* example)
@@ -167,9 +178,13 @@ class RunCommand : public Command {
   int run(const Output& output) override;
 
  private:
-  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const checkpoint::ModelSource& source,
+  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const Sources& sources,
                 const checkpoint::TextAssets& text, const RunData& data, Log& log);
   checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) const;
+  WeightPlan plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoint::ModelSource& source,
+                          const spec::ModelSpec& model) const;
+  int plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
+                        const checkpoint::ModelSource& source, const spec::ModelSpec& model) const;
 
   const char* name_;
   const char* summary_;
@@ -198,37 +213,62 @@ int RunCommand::run(const Output& output) {
   }
   Log log(LogLevel::info);
   Runtime runtime = open_runtime(recipe.device, recipe.threads.value);
-  const checkpoint::ModelSource source = checkpoint::open_model(recipe.model);
-  const spec::ModelSpec model = checkpoint::read_model_spec(source);
+  Sources sources{checkpoint::open_model(recipe.model), {}};
+  const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
   if (recipe.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", recipe.data.sequence_length,
                model.context);
   }
-  const checkpoint::TextAssets text = checkpoint::load_text(source);
+  if (dry_run_ && recipe.data.train.values.empty()) {
+    return plan_without_data(output, recipe, runtime, sources.model, model);
+  }
+  train::require_training_data(recipe);
+  sources.text = recipe.tokenizer ? checkpoint::open_model(*recipe.tokenizer) : sources.model;
+  const checkpoint::TextAssets text = checkpoint::load_text(sources.text);
   const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
 
-  WeightPlan weights;
-  if (recipe.init == train::InitFrom::random) {
-    weights.copied = train::weight_bytes(model, train::dtype_of(recipe.precision));
-  } else {
-    const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(recipe, runtime));
-    weights = {sizes.copied, sizes.mapped};
-  }
+  const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
   const size_t available = runtime.device->memory_available();
   RunPlan plan = plan_run(recipe, model, data.train->statistics(), longest_prompt(recipe, text), weights, available,
                           runtime.threads->threads());
   plan_checkpoints(plan, *runtime.device, available, log);
   if (dry_run_) {
-    output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
-                             train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
-                             plan.flops_per_token / 1e9, plan.trained_parameters, spec::num_parameters(model)));
+    print_plan(output, plan, available);
     return 0;
   }
-  return train_run(output, std::move(plan), runtime, source, text, data, log);
+  return train_run(output, std::move(plan), runtime, sources, text, data, log);
 }
 
-int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const checkpoint::ModelSource& source,
+WeightPlan RunCommand::plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoint::ModelSource& source,
+                                    const spec::ModelSpec& model) const {
+  if (r.init == train::InitFrom::random) return {train::weight_bytes(model, train::dtype_of(r.precision)), 0};
+  const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(r, runtime));
+  return {sizes.copied, sizes.mapped};
+}
+
+// What the recipe comes to here, whether it fits or not: a laptop may plan a cluster's run.
+int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
+                                  const checkpoint::ModelSource& source, const spec::ModelSpec& model) const {
+  if (r.epochs) {
+    throw_hint(ErrorKind::usage, "give data.train=PATH, or a length in steps or tokens",
+               "{} epochs, and no data.train whose sequences could be counted", *r.epochs);
+  }
+  train::Recipe recipe = r;
+  recipe.eval.prompts.clear();
+  const size_t available = runtime.device->memory_available();
+  const RunPlan plan = size_run(recipe, model, full_sequences(r.data.sequence_length), 0,
+                                plan_weights(r, runtime, source, model), available, runtime.threads->threads());
+  print_plan(output, plan, available);
+  output.print("# no data.train: counted as full sequences of one document, without eval.prompts\n");
+  if (!plan.fits) {
+    output.print(fmt::format("# does not fit: it needs {} and {} are available; {}\n",
+                             format_bytes(plan.memory.total()), format_bytes(available), memory_hint));
+  }
+  return 0;
+}
+
+int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const Sources& sources,
                           const checkpoint::TextAssets& text, const RunData& data, Log& log) {
   const train::Recipe& r = plan.recipe;
   const RunFolder folder(std::filesystem::path(r.run_dir) / r.name, resume_);
@@ -243,7 +283,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     loaded.weights =
         train::random_weights(*runtime.device, plan.model, plan.step.activation, static_cast<uint64_t>(r.seed));
   } else {
-    loaded = checkpoint::load_model(source, load_options(r, runtime));
+    loaded = checkpoint::load_model(sources.model, load_options(r, runtime));
   }
   const std::unique_ptr<models::Model> model = models::make_model(plan.model, loaded.weights, *runtime.device);
   const std::string base =
@@ -311,7 +351,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   } else {
     result = folder.path() / "model";
     std::filesystem::remove_all(result);
-    checkpoint::write_hf(result, {plan.model, loaded.weights, *runtime.device, r.name, source, runtime.threads.get()},
+    checkpoint::write_hf(result,
+                         {plan.model, loaded.weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
                          plan.step.activation);
   }
   output.print(end_report(plan, data, console.memory(), result));

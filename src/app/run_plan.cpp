@@ -91,7 +91,17 @@ std::string MemoryPlan::table() const {
   return text;
 }
 
-RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+data::DatasetStatistics full_sequences(int64_t sequence_length) {
+  const double length = static_cast<double>(sequence_length);
+  data::DatasetStatistics data;
+  data.num_documents = data.num_entries = data.num_sequences = 1;
+  data.num_tokens = data.num_counted = data.longest = sequence_length;
+  data.packing_efficiency = 1;
+  data.squared_lengths = length * length;
+  return data;
+}
+
+RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads) {
   RunPlan plan;
   plan.recipe = recipe;
@@ -159,13 +169,18 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     while (micro > s.unit && micro * s.sequence_length > most_useful_tokens) micro -= s.unit;
     while (micro > s.unit && !fits(micro)) micro -= s.unit;
   }
-  if (!fits(micro)) {
-    throw_hint(ErrorKind::resource,
-               "shorten data.sequence_length, lower batch.micro, set recompute: full, or train an adapter",
-               "the run needs {} and {} are available:\n{}", format_bytes(plan.memory.total()), format_bytes(available),
-               plan.memory.table());
-  }
+  plan.fits = fits(micro);
   r.batch.micro.value = micro;
+  return plan;
+}
+
+RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads) {
+  RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, threads);
+  if (!plan.fits) {
+    throw_hint(ErrorKind::resource, memory_hint, "the run needs {} and {} are available:\n{}",
+               format_bytes(plan.memory.total()), format_bytes(available), plan.memory.table());
+  }
   return plan;
 }
 

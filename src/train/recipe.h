@@ -107,6 +107,7 @@ struct Recipe {
   int64_t version = 1;
   std::string name;
   std::string model;
+  std::optional<std::string> tokenizer;  // the model whose tokenizer reads text; without: `model`
   InitFrom init = InitFrom::pretrained;
   std::optional<AdapterRecipe> adapter;
   DataRecipe data;
@@ -143,6 +144,9 @@ bool fp8_base(const Recipe& recipe);
 // other two. Errors: usage, with file, line and key, for anything that does not fit, and for settings that contradict
 // each other.
 Recipe read_recipe(const std::filesystem::path& path, std::span<const std::string> overrides);
+
+// ErrorKind::usage for a recipe that names nothing to train on: a dry run may do without, nothing else.
+void require_training_data(const Recipe& recipe);
 
 // The resolved recipe, commented YAML that reads back as the same recipe.
 std::string write_recipe(const Recipe& recipe);
