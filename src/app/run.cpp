@@ -25,6 +25,7 @@
 #include "infer/engine.h"
 #include "train/event_log.h"
 #include "train/initialise.h"
+#include "train/rehearsal.h"
 #include "train/trainer.h"
 
 namespace ingot::app {
@@ -153,6 +154,29 @@ std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, cons
 struct Sources {
   checkpoint::ModelSource model, text;
 };
+
+// Steps of the plan's micro-batch; of a smaller one, which the plan then has, where `batch.micro: auto` asked for what
+// memory has no room for after all.
+std::unique_ptr<train::Step> make_step(RunPlan& plan, Runtime& runtime, models::Model& model, train::Trained& trained,
+                                       const RunData& data, const Log& log) {
+  if (!plan.micro_auto) {
+    return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, model, trained, plan.step,
+                                         plan.decoded);
+  }
+  std::vector<int64_t> samples = data.order->step_samples(0);
+  samples.resize(std::min(samples.size(), static_cast<size_t>(*plan.recipe.batch.micro.value)));
+  std::vector<data::PackedSequence> sequences;
+  for (const int64_t sample : samples) sequences.push_back(data.train->get(sample));
+  train::Rehearsed tried = train::rehearse(*runtime.device, runtime.registry, *runtime.threads, model, trained,
+                                           plan.step, plan.decoded, sequences, samples);
+  if (!tried.shortage.empty()) {
+    plan.micro_reason =
+        fmt::format("of {} there was no memory for a step: {}", *plan.recipe.batch.micro.value, tried.shortage);
+    set_micro(plan, tried.step->settings().micro);
+    log.warning("batch.micro: auto is {}: {}", *plan.recipe.batch.micro.value, plan.micro_reason);
+  }
+  return std::move(tried.step);
+}
 
 void print_plan(const Output& output, const RunPlan& plan, size_t available) {
   output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
@@ -295,7 +319,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   } else {
     trained.emplace(*runtime.device, plan.model, loaded.weights, plan.step.activation, plan.optimizer_types);
   }
-  train::Step step(*runtime.device, runtime.registry, *runtime.threads, *model, *trained, plan.step, plan.decoded);
+  const std::unique_ptr<train::Step> made = make_step(plan, runtime, *model, *trained, data, log);
+  train::Step& step = *made;
   if (plan.lora) {
     trained->refresh_weights(step.context());
   } else {
@@ -333,7 +358,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), train::name(r.precision), settings.rates,
-                      done > 0, counts(*data.train), data.eval ? counts(*data.eval) : train::DataCounts{}});
+                      done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
+                      data.eval ? counts(*data.eval) : train::DataCounts{}});
 
   Sampler sampler(runtime, *model, text, plan, trained->adapter());
   const StopSignal stop(&exit_interrupted);

@@ -36,6 +36,8 @@ struct RunPlan {
   int64_t trained_parameters = 0;
   std::optional<infer::EngineSettings> samples;  // for eval.prompts, when there are any
   bool decoded = false;                          // weights are kept as stored and decoded as they are used
+  bool micro_auto = false;                       // batch.micro was to be found
+  std::string micro_reason;                      // why it is what it is
   bool fits = true;                              // memory.total() is what may be taken or less
 };
 
@@ -61,6 +63,9 @@ data::DatasetStatistics full_sequences(int64_t sequence_length);
 // than the model's context and for what contradicts.
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads);
+
+// Other micro-batches, of `micro` units: what memory steps then take.
+void set_micro(RunPlan& plan, int64_t micro);
 
 // The same of a run that is to be. ErrorKind::resource when it does not fit, with what it needs, by kind, and what
 // there is.

@@ -88,6 +88,8 @@ void EventLog::on_start(const StartEvent& e) {
                 {"peak_tflops", e.rates.peak / 1e12},
                 {"gemm_tflops", e.rates.gemm / 1e12},
                 {"resumed", e.resumed},
+                {"batch_micro", e.micro},
+                {"batch_micro_reason", e.micro_reason},
                 {"data", {{"train", as_json(e.train)}, {"eval", as_json(e.eval)}}}});
 }
 

@@ -28,7 +28,9 @@ struct StartEvent {
   std::string precision;
   DeviceRates rates;
   bool resumed = false;
-  DataCounts train, eval;  // eval: zeros without held-out data
+  int64_t micro = 0;         // sequences computed at once
+  std::string micro_reason;  // why so many
+  DataCounts train, eval;    // eval: zeros without held-out data
 };
 
 struct StepEvent {

@@ -305,6 +305,15 @@ std::string Step::first_fault(int64_t step, std::span<const data::PackedSequence
   return finder.found();
 }
 
+void Step::rehearse(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
+  refuse_while_begun("a step is rehearsed");
+  StepResult result;
+  whole([&] {
+    accumulate(result, 1, sequences, samples);
+    feed_->collect(result.loss);
+  });
+}
+
 Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
   refuse_while_begun("a model is evaluated");
   Loss total;
