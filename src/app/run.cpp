@@ -12,6 +12,7 @@
 #include "app/run_folder.h"
 #include "app/run_plan.h"
 #include "app/runtime.h"
+#include "app/supervisor.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/error.h"
 #include "base/machine.h"
@@ -197,6 +198,9 @@ class RunCommand : public Command {
     a.flag("dry-run", dry_run_, "print the resolved recipe and the memory it will take, and stop");
     a.flag("resume", resume_, "continue the run in its run directory");
     a.flag("quiet", quiet_, "no progress bar");
+    a.option("restarts", restarts_, "begin the run again from its last checkpoint, so often at most, when it fails");
+    a.option("restart-wait", restart_wait_, "seconds before the first restart; doubled for each that follows (10)");
+    a.option("launcher", launcher_, "with --restarts: what starts the ranks, for instance \"mpirun -n 4\"");
     a.example(example_);
   }
   int run(const Output& output) override;
@@ -205,6 +209,7 @@ class RunCommand : public Command {
   int train_run(const Output& output, RunPlan plan, Runtime& runtime, const Sources& sources,
                 const checkpoint::TextAssets& text, const RunData& data, Log& log);
   checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) const;
+  int run_supervised(const train::Recipe& r, Log& log) const;
   WeightPlan plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoint::ModelSource& source,
                           const spec::ModelSpec& model) const;
   int plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
@@ -216,6 +221,9 @@ class RunCommand : public Command {
   std::string recipe_path_;
   std::vector<std::string> overrides_;
   bool dry_run_ = false, resume_ = false, quiet_ = false;
+  int64_t restarts_ = 0;
+  double restart_wait_ = 10;
+  std::optional<std::string> launcher_;
 };
 
 checkpoint::LoadOptions RunCommand::load_options(const train::Recipe& r, Runtime& runtime) const {
@@ -236,6 +244,9 @@ int RunCommand::run(const Output& output) {
     throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
   }
   Log log(LogLevel::info);
+  if (launcher_ && restarts_ == 0) throw_error(ErrorKind::usage, "--launcher is for --restarts");
+  if (restarts_ < 0 || restart_wait_ < 0) throw_error(ErrorKind::usage, "--restarts and --restart-wait are 0 or more");
+  if (restarts_ > 0 && !dry_run_) return run_supervised(recipe, log);
   Runtime runtime = open_runtime(recipe.device, recipe.threads.value);
   Sources sources{checkpoint::open_model(recipe.model), {}};
   const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
@@ -262,6 +273,19 @@ int RunCommand::run(const Output& output) {
     return 0;
   }
   return train_run(output, std::move(plan), runtime, sources, text, data, log);
+}
+
+int RunCommand::run_supervised(const train::Recipe& r, Log& log) const {
+  Supervised what;
+  what.launcher = launcher_.value_or("");
+  what.arguments = {name_, recipe_path_};
+  what.arguments.insert(what.arguments.end(), overrides_.begin(), overrides_.end());
+  if (quiet_) what.arguments.emplace_back("--quiet");
+  what.resume = resume_;
+  what.run = std::filesystem::path(r.run_dir) / r.name;
+  what.restarts = restarts_;
+  what.wait_s = restart_wait_;
+  return supervise(what, log);
 }
 
 WeightPlan RunCommand::plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoint::ModelSource& source,
@@ -297,6 +321,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   const train::Recipe& r = plan.recipe;
   const RunFolder folder(std::filesystem::path(r.run_dir) / r.name, resume_);
   log.add_file(folder.path() / "log.txt");
+  if (!folder.taken_over().empty()) log.warning("took over the run's folder from {}", folder.taken_over());
 
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   const train::DeviceRates gpu_rates =
@@ -363,8 +388,12 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
 
   Sampler sampler(runtime, *model, text, plan, trained->adapter());
   const StopSignal stop(&exit_interrupted);
-  const train::Trainer::End end =
-      trainer.run([&] { return stop.requested(); }, [&](int64_t at) { sampler.run(at, observers); });
+  const train::Trainer::End end = trainer.run(
+      [&] {
+        folder.require_held();
+        return stop.requested();
+      },
+      [&](int64_t at) { sampler.run(at, observers); });
   if (end == train::Trainer::End::stopped) {
     log.info("stopped after step {}; continue with --resume", console.memory().end.step);
     return 130;

@@ -1,6 +1,8 @@
-// Long runs: the micro-batch that a run finds by itself.
+// Long runs: the micro-batch that a run finds by itself, signals, restarts, and who may use its folder.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <sstream>
 
 #include "tests/e2e/program.h"
@@ -70,6 +72,119 @@ TEST_F(Pretrain, TheMicroBatchIsFoundToldAndChangesNothing) {
     EXPECT_EQ(one["batch_micro_reason"], "as the recipe says");
     EXPECT_NE(read(run(d + "-auto") / "recipe.yaml").find("micro: 6"), std::string::npos);
   }
+}
+
+// The process that runs in the folder, as its lock says; 0 while there is none.
+pid_t holder(const fs::path& run) {
+  if (!fs::exists(run / "lock")) return 0;
+  const std::string lock = read(run / "lock");
+  const size_t at = lock.find("\npid ");
+  return at == std::string::npos ? 0 : static_cast<pid_t>(std::stol(lock.substr(at + 5)));
+}
+
+class Cluster : public Pretrain {
+ protected:
+  std::vector<std::string> long_run(const std::string& name, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = command(name, {"steps=60", "checkpoint.every=5", "batch.global=2"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  bool has(const std::string& name, const std::string& text) const {
+    return fs::exists(run(name) / "events.jsonl") && read(run(name) / "events.jsonl").find(text) != std::string::npos;
+  }
+  // Until the run's events hold `text`.
+  void wait_for(Process& process, const std::string& name, const std::string& text) const {
+    while (!has(name, text)) ASSERT_FALSE(process.wait(std::chrono::milliseconds(5))) << process.result().error;
+  }
+  std::vector<std::string> warnings(const std::string& name) const {
+    std::vector<std::string> all;
+    for (const Json& e : events(name, "warning")) all.push_back(e["message"]);
+    return all;
+  }
+};
+
+TEST_F(Cluster, TwiceKilledASupervisedRunIsTheRunThatNeverWas) {
+  ASSERT_EQ(program_.run(long_run("whole")).code, 0);
+  Process process(long_run("killed", {"--restarts", "2", "--restart-wait", "0.1"}));
+  for (const char* at : {R"("step":12,)", R"("step":31,)"}) {
+    ASSERT_NO_FATAL_FAILURE(wait_for(process, "killed", std::string(R"({"type":"step",)") + at));
+    ASSERT_GT(holder(run("killed")), 1);
+    ::kill(holder(run("killed")), SIGKILL);
+  }
+  ASSERT_EQ(process.wait(std::chrono::minutes(5)), 0) << process.result().error;
+  EXPECT_EQ(curve("killed"), curve("whole"));
+  const std::vector<std::string> told = warnings("killed");
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_NE(told[0].find("signal 9"), std::string::npos) << told[0];
+  EXPECT_NE(told[0].find("restart 1 of 2 from step "), std::string::npos) << told[0];
+  EXPECT_NE(told[1].find("restart 2 of 2"), std::string::npos) << told[1];
+  EXPECT_NE(read(run("killed") / "log.txt").find("restart 2 of 2"), std::string::npos);
+}
+
+TEST_F(Cluster, RestartsAreBounded) {
+  Process process(long_run("bounded", {"--restarts", "1", "--restart-wait", "0"}));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":7,)"));
+  ::kill(holder(run("bounded")), SIGKILL);
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", "restart 1 of 1"));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":20,)"));
+  ::kill(holder(run("bounded")), SIGKILL);
+  EXPECT_EQ(process.wait(std::chrono::minutes(1)), 137);
+  EXPECT_NE(process.result().error.find("1 restarts are used up"), std::string::npos) << process.result().error;
+}
+
+TEST_F(Cluster, WhatAnotherAttemptDoesNotMendIsNotTriedAgain) {
+  for (const auto& [setting, code] : {std::pair("data.train=/nowhere.jsonl", 3),
+                                      std::pair("schedule.warmup_steps=99", 2), std::pair("batch.micro=1000000", 0)}) {
+    const std::string global = code == 0 ? "batch.global=1000000" : "batch.global=2";
+    const Result result =
+        program_.run(long_run("never", {setting, global, "data.sequence_length=512", "--restarts", "3"}));
+    EXPECT_EQ(result.code, code == 0 ? 4 : code) << result.error;
+    EXPECT_EQ(result.error.find("restart"), std::string::npos) << result.error;
+  }
+  const Result launcher = program_.run(long_run("never", {"--launcher", "mpirun"}));
+  EXPECT_EQ(launcher.code, 2) << launcher.error;
+}
+
+// Sent to the supervisor and, as a scheduler does, to the run at the same time: one checkpoint, one end.
+TEST_F(Cluster, SignalsWriteACheckpointAndEndTheSupervisorToo) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const std::string name = "signal-" + std::to_string(signal);
+    Process process(long_run(name, {"--restarts", "3", "steps=100000", "checkpoint.every=0"}));
+    ASSERT_NO_FATAL_FAILURE(wait_for(process, name, R"("step":4,)"));
+    const pid_t child = holder(run(name));
+    ASSERT_GT(child, 1);
+    process.kill(signal);
+    ::kill(child, signal);
+    ASSERT_EQ(process.wait(std::chrono::minutes(1)), 130) << process.result().error;
+    EXPECT_EQ(events(name, "checkpoint").size(), 1U);
+    ASSERT_EQ(events(name, "end").size(), 1U);
+    EXPECT_EQ(events(name, "end")[0]["reason"], "stopped");
+    EXPECT_EQ(warnings(name).size(), 0U);
+    EXPECT_EQ(holder(run(name)), 0) << "the lock was not given back";
+  }
+}
+
+TEST_F(Cluster, ARunWhoseSupervisorDiesStopsWithACheckpoint) {
+  Process process(long_run("orphan", {"--restarts", "3", "steps=100000", "checkpoint.every=0"}));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "orphan", R"("step":4,)"));
+  process.kill(SIGKILL);
+  for (int i = 0; i < 6000 && !has("orphan", R"({"type":"end")"); ++i) ::usleep(10'000);
+  EXPECT_EQ(events("orphan", "checkpoint").size(), 1U);
+}
+
+TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
+  Process process(long_run("shared", {"steps=100000"}));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "shared", R"("step":2,)"));
+  const Result second = program_.run(long_run("shared", {"steps=100000", "--resume"}));
+  EXPECT_EQ(second.code, 2) << second.error;
+  EXPECT_NE(second.error.find("another process runs here: process " + std::to_string(holder(run("shared")))),
+            std::string::npos)
+      << second.error;
+  // The folder is another's now, as when this machine had been away: the run ends and says so.
+  fs::remove(run("shared") / "lock");
+  write(run("shared") / "lock", "host far-away\nplace other/pid:[1]\npid 77\nstarted 5\nsince then\ntoken abc\n");
+  ASSERT_EQ(process.wait(std::chrono::minutes(1)), 5) << process.result().error;
+  EXPECT_NE(process.result().error.find("another process's now"), std::string::npos) << process.result().error;
 }
 
 }  // namespace
