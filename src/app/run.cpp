@@ -14,6 +14,7 @@
 #include "app/runtime.h"
 #include "app/supervisor.h"
 #include "backend/cpu/cpu_device.h"
+#include "base/energy.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/signals.h"
@@ -370,6 +371,9 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     };
     settings.rates = settings.measure_rates();
   }
+
+  std::optional<PackageEnergy> energy;
+  if (on_cpu && energy.emplace().known()) settings.joules = [&] { return energy->joules(); };
 
   Observers observers;
   Console console(log, quiet_);

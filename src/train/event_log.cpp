@@ -94,21 +94,24 @@ void EventLog::on_start(const StartEvent& e) {
 }
 
 void EventLog::on_step(const StepEvent& e) {
-  file_->write({{"type", "step"},
-                {"step", e.step},
-                {"loss", e.loss},
-                {"lr", e.lr},
-                {"grad_norm", e.grad_norm},
-                {"tokens", e.tokens},
-                {"tokens_per_s", e.tokens_per_s},
-                {"tflops", e.tflops},
-                {"mfu", or_null(e.shares.mfu)},
-                {"mfu_full_square", or_null(e.shares.mfu_full_square)},
-                {"hfu", or_null(e.shares.hfu)},
-                {"gemm_share", or_null(e.shares.gemm)},
-                {"step_s", e.step_s},
-                {"memory_bytes", e.memory_bytes},
-                {"skipped", e.skipped}});
+  Json line = {{"type", "step"},
+               {"step", e.step},
+               {"loss", e.loss},
+               {"lr", e.lr},
+               {"grad_norm", e.grad_norm},
+               {"tokens", e.tokens},
+               {"tokens_per_s", e.tokens_per_s},
+               {"tflops", e.tflops},
+               {"mfu", or_null(e.shares.mfu)},
+               {"mfu_full_square", or_null(e.shares.mfu_full_square)},
+               {"hfu", or_null(e.shares.hfu)},
+               {"gemm_share", or_null(e.shares.gemm)},
+               {"step_s", e.step_s},
+               {"data_s", e.data_s},
+               {"memory_bytes", e.memory_bytes},
+               {"skipped", e.skipped}};
+  if (e.energy_j) line["energy_j"] = *e.energy_j;
+  file_->write(line);
 }
 
 void EventLog::on_eval(const EvalEvent& e) {

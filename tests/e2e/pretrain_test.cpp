@@ -66,6 +66,7 @@ TEST_F(Pretrain, TheMicroBatchIsFoundToldAndChangesNothing) {
     EXPECT_EQ(curve(d + "-auto"), curve(d + "-one"));
     EXPECT_EQ(curve(d + "-auto").size(), 6U);
     const Json start = events(d + "-auto", "start").at(0), one = events(d + "-one", "start").at(0);
+    for (const Json& step : events(d + "-auto", "step")) EXPECT_GE(step["data_s"], 0);
     EXPECT_EQ(start["batch_micro"], 6);
     EXPECT_EQ(start["batch_micro_reason"], "the whole batch");
     EXPECT_EQ(one["batch_micro"], 1);
