@@ -13,6 +13,7 @@
 #include "app/run_plan.h"
 #include "app/runtime.h"
 #include "app/supervisor.h"
+#include "app/tensorboard_log.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/energy.h"
 #include "base/error.h"
@@ -384,6 +385,12 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   // Without a checkpoint even the evaluation before the first step will be made again.
   train::EventLog events(folder.path() / "events.jsonl", done > 0 ? done : -1);
   observers.add(events);
+  std::optional<TensorboardLog> tensorboard;
+  if (r.log.tensorboard) {
+    // Without a checkpoint even the evaluation before the first step is made again.
+    const std::optional<int64_t> again = resume_ ? std::optional(done > 0 ? done + 1 : 0) : std::nullopt;
+    observers.add(tensorboard.emplace(folder.path() / "tensorboard", again));
+  }
   observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), train::name(r.precision), settings.rates,

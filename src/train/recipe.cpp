@@ -190,6 +190,11 @@ void describe(Visitor& v, CheckpointRecipe& r) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, LogRecipe& r) {
+  v.field("tensorboard", r.tensorboard, "also write the run's scalars as TensorBoard's event files, in its folder");
+}
+
+template <class Visitor>
 void describe(Visitor& v, Recipe& r) {
   v.field("version", r.version, "of the recipe's format", {.min = 1, .max = 1});
   v.field("name", r.name, "of the run: its folder in run_dir", {.required = true});
@@ -221,6 +226,7 @@ void describe(Visitor& v, Recipe& r) {
   v.field("recompute", r.recompute, "what backward computes again instead of keeping it");
   v.section("eval", r.eval, "evaluation during the run");
   v.section("checkpoint", r.checkpoint, "what is kept on disk");
+  v.section("log", r.log, "what is told beside events.jsonl");
   v.field("device", r.device, "cpu, cuda:0, hip:0 or auto");
   v.field("threads", r.threads, "of the CPU; auto: one a core", {.min = 1, .max = 1024});
   v.field("run_dir", r.run_dir, "where run folders are made");

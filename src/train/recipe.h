@@ -103,6 +103,10 @@ struct CheckpointRecipe {
   int64_t keep = 2;
 };
 
+struct LogRecipe {
+  bool tensorboard = false;
+};
+
 struct Recipe {
   int64_t version = 1;
   std::string name;
@@ -128,6 +132,7 @@ struct Recipe {
   spec::Recompute recompute = spec::Recompute::none;
   EvalRecipe eval;
   CheckpointRecipe checkpoint;
+  LogRecipe log;
   std::string device = "auto";
   AutoOr<int64_t> threads;
   std::string run_dir = "runs";
