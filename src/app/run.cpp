@@ -10,6 +10,7 @@
 #include "app/run_console.h"
 #include "app/run_data.h"
 #include "app/run_folder.h"
+#include "app/run_model.h"
 #include "app/run_plan.h"
 #include "app/runtime.h"
 #include "app/supervisor.h"
@@ -23,7 +24,6 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/export.h"
 #include "checkpoint/load.h"
-#include "checkpoint/row_codec.h"
 #include "checkpoint/text_assets.h"
 #include "infer/engine.h"
 #include "train/event_log.h"
@@ -210,10 +210,7 @@ class RunCommand : public Command {
  private:
   int train_run(const Output& output, RunPlan plan, Runtime& runtime, const Sources& sources,
                 const checkpoint::TextAssets& text, const RunData& data, Log& log);
-  checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) const;
   int run_supervised(const train::Recipe& r, Log& log) const;
-  WeightPlan plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoint::ModelSource& source,
-                          const spec::ModelSpec& model) const;
   int plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
                         const checkpoint::ModelSource& source, const spec::ModelSpec& model) const;
 
@@ -227,17 +224,6 @@ class RunCommand : public Command {
   double restart_wait_ = 10;
   std::optional<std::string> launcher_;
 };
-
-checkpoint::LoadOptions RunCommand::load_options(const train::Recipe& r, Runtime& runtime) const {
-  std::optional<Storage> matrices = checkpoint::storage_of(train::dtype_of(r.precision));
-  if (r.weights == "stored") matrices.reset();
-  if (r.weights == "int8") matrices = Storage::q8_0;
-  return {.device = *runtime.device,
-          .matrices = matrices,
-          .fp8 = train::fp8_base(r),
-          .writable = !r.adapter,
-          .pool = runtime.threads.get()};
-}
 
 int RunCommand::run(const Output& output) {
   exit_on_interrupt();  // until the first step, nothing would be lost
@@ -290,13 +276,6 @@ int RunCommand::run_supervised(const train::Recipe& r, Log& log) const {
   return supervise(what, log);
 }
 
-WeightPlan RunCommand::plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoint::ModelSource& source,
-                                    const spec::ModelSpec& model) const {
-  if (r.init == train::InitFrom::random) return {train::weight_bytes(model, train::dtype_of(r.precision)), 0};
-  const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(r, runtime));
-  return {sizes.copied, sizes.mapped};
-}
-
 // What the recipe comes to here, whether it fits or not: a laptop may plan a cluster's run.
 int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
                                   const checkpoint::ModelSource& source, const spec::ModelSpec& model) const {
@@ -328,31 +307,12 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   const train::DeviceRates gpu_rates =
       on_cpu ? train::DeviceRates{} : gpu_training_rates(runtime, plan.step.activation);
-  checkpoint::LoadedModel loaded;
-  if (r.init == train::InitFrom::random) {
-    loaded.spec = plan.model;
-    loaded.weights =
-        train::random_weights(*runtime.device, plan.model, plan.step.activation, static_cast<uint64_t>(r.seed));
-  } else {
-    loaded = checkpoint::load_model(sources.model, load_options(r, runtime));
-  }
-  const std::unique_ptr<models::Model> model = models::make_model(plan.model, loaded.weights, *runtime.device);
-  const std::string base =
-      r.init == train::InitFrom::random ? "random" : weights_fingerprint(loaded.weights, *runtime.device);
-  std::optional<train::Trained> trained;
-  if (plan.lora) {
-    trained.emplace(*runtime.device, plan.model, *plan.lora, plan.step.activation, plan.optimizer_types,
-                    static_cast<uint64_t>(r.seed));
-  } else {
-    trained.emplace(*runtime.device, plan.model, loaded.weights, plan.step.activation, plan.optimizer_types);
-  }
-  const std::unique_ptr<train::Step> made = make_step(plan, runtime, *model, *trained, data, log);
-  train::Step& step = *made;
-  if (plan.lora) {
-    trained->refresh_weights(step.context());
-  } else {
-    trained->take_masters(step.context());
-  }
+  RunModel made = make_run_model(plan, runtime, sources.model);
+  const WeightSet& weights = made.loaded->weights;
+  train::Trained& trained = *made.trained;
+  const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, *made.model, trained, data, log);
+  train::Step& step = *step_made;
+  made.begin(step.context());
 
   train::TrainerSettings settings;
   settings.name = r.name;
@@ -363,7 +323,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.background_checkpoints = plan.memory.copy > 0;
   settings.run_dir = folder.path();
-  settings.identity = run_identity(plan, data.train->content_hash(), base);
+  settings.identity = run_identity(plan, data.train->content_hash(), made.base);
   settings.rates = gpu_rates;
   if (on_cpu) {
     settings.measure_rates = [&] {
@@ -378,7 +338,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
 
   Observers observers;
   Console console(log, quiet_);
-  train::Trainer trainer(step, *model, loaded.weights, *trained, plan.lora, *data.train, *data.order, data.eval.get(),
+  train::Trainer trainer(step, *made.model, weights, trained, plan.lora, *data.train, *data.order, data.eval.get(),
                          settings, observers);
   const int64_t done = resume_ ? trainer.resume() : 0;
   folder.write_recipe(train::write_recipe(r));
@@ -397,7 +357,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
                       done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
                       data.eval ? counts(*data.eval) : train::DataCounts{}});
 
-  Sampler sampler(runtime, *model, text, plan, trained->adapter());
+  Sampler sampler(runtime, *made.model, text, plan, trained.adapter());
   const StopSignal stop(&exit_interrupted);
   const train::Trainer::End end = trainer.run(
       [&] {
@@ -412,13 +372,11 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   std::filesystem::path result;
   if (plan.lora) {
     result = folder.path() / "adapter";
-    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, *trained),
-                              *runtime.device);
+    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, trained), *runtime.device);
   } else {
     result = folder.path() / "model";
     std::filesystem::remove_all(result);
-    checkpoint::write_hf(result,
-                         {plan.model, loaded.weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
+    checkpoint::write_hf(result, {plan.model, weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
                          plan.step.activation);
   }
   output.print(end_report(plan, data, console.memory(), result));

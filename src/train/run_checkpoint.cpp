@@ -1,5 +1,6 @@
 #include "train/run_checkpoint.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -70,8 +71,14 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
                                                Trained& trained, Device& device) {
   checkpoint::remove_leftovers(folder);
-  if (checkpoint::list_checkpoints(folder).empty()) return std::nullopt;
-  const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, std::nullopt);
+  const std::vector<int64_t> steps = checkpoint::list_checkpoints(folder);
+  if (steps.empty()) return std::nullopt;
+  return read_run_checkpoint(folder, steps.back(), identity, trained, device);
+}
+
+RunProgress read_run_checkpoint(const std::filesystem::path& folder, int64_t step, const std::string& identity,
+                                Trained& trained, Device& device) {
+  const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, step);
   const Json metadata = Json::parse(found.metadata, nullptr, false);
   if (!metadata.is_object() || !metadata.contains("identity") || !metadata.contains("tokens") ||
       !metadata.contains("updates") || !metadata.contains("arch")) {
@@ -87,6 +94,20 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
   checkpoint::restore_tensors(found, state_of(trained), device);
   trained.set_updates(metadata.at("updates").get<int64_t>());
   return RunProgress{found.step, metadata.at("tokens").get<int64_t>(), metadata.at("arch").get<std::string>()};
+}
+
+std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder, int64_t step, const Trained& trained,
+                                             Device& device) {
+  const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, step);
+  std::vector<std::string> differ;
+  std::vector<std::byte> now;
+  for (const checkpoint::NamedTensor& each : state_of(trained)) {
+    now.resize(each.tensor.bytes());
+    device.copy_to_host(now.data(), each.tensor.data, now.size());
+    const formats::TensorEntry* entry = found.tensors->find(each.name);
+    if (entry == nullptr || !std::ranges::equal(now, entry->bytes)) differ.push_back(each.name);
+  }
+  return differ;
 }
 
 void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunProgress& progress,

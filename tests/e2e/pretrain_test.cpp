@@ -1,8 +1,11 @@
-// Long runs: the micro-batch that a run finds by itself, signals, restarts, and who may use its folder.
+// Long runs: the micro-batch that a run finds by itself, signals, restarts, who may use its
+// folder, and steps that are executed again.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
+#include <functional>
 #include <sstream>
 
 #include "tests/e2e/program.h"
@@ -186,6 +189,109 @@ TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
   write(run("shared") / "lock", "host far-away\nplace other/pid:[1]\npid 77\nstarted 5\nsince then\ntoken abc\n");
   ASSERT_EQ(process.wait(std::chrono::minutes(1)), 5) << process.result().error;
   EXPECT_NE(process.result().error.find("another process's now"), std::string::npos) << process.result().error;
+}
+
+// A step again, and what another bit anywhere does to it.
+class Replayed : public Pretrain {
+ protected:
+  // Steps 1 to 7, checkpoints of 3, 6 and 7.
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(trains("run", {"steps=7", "checkpoint.every=3", "checkpoint.keep=9"}));
+  }
+
+  std::string folder() const { return run("run").string(); }
+  Json replay(int64_t step, int code, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"replay", folder(), "--step", std::to_string(step), "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Result result = program_.run(words);
+    EXPECT_EQ(result.code, code) << result.error << result.output;
+    SCOPED_TRACE(result.error);
+    return json_of(result);
+  }
+  void refuses(std::vector<std::string> more, int code, const std::string& words) const {
+    more.insert(more.begin(), {"replay", folder()});
+    const Result result = program_.run(more);
+    EXPECT_EQ(result.code, code) << result.error;
+    EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
+  }
+  // Lets `change` have a file's text.
+  void edit(const fs::path& path, const std::function<void(std::string&)>& change) const {
+    std::string text = read(path);
+    change(text);
+    write(path, text);
+  }
+};
+
+TEST_F(Replayed, StepsComeOutBitForBit) {
+  const std::string before = read(run("run") / "events.jsonl");
+  const Json from_checkpoint = replay(5, 0), from_beginning = replay(2, 0), last = replay(7, 0);
+  EXPECT_EQ(from_checkpoint["from"], 3);
+  EXPECT_EQ(from_checkpoint["steps"].size(), 2U);
+  EXPECT_EQ(from_checkpoint["to_the_bit"], true);
+  EXPECT_EQ(from_checkpoint["tensors_that_differ"], nullptr) << "there is no checkpoint of step 5";
+  EXPECT_EQ(from_beginning["from"], 0);
+  EXPECT_EQ(last["from"], 6);
+  EXPECT_EQ(last["tensors_that_differ"], Json::array());
+  EXPECT_EQ(replay(6, 0, {"batch.micro=1"})["agrees"], true);
+  EXPECT_EQ(read(run("run") / "events.jsonl"), before) << "a replay leaves the run as it is";
+}
+
+TEST_F(Replayed, ABitOfARecordedLossIsFound) {
+  edit(run("run") / "events.jsonl", [](std::string& text) {
+    const size_t at = text.find("\"loss\":", text.find(R"({"type":"step","step":5,)")) + 7;
+    const double loss = std::stod(text.substr(at));
+    text.replace(at, text.find(',', at) - at, Json(std::nextafter(loss, 0)).dump());
+  });
+  const Json found = replay(5, 3);
+  EXPECT_EQ(found["agrees"], false);
+  EXPECT_EQ(found["steps"][0]["agrees"], true);
+  EXPECT_EQ(found["steps"][1]["agrees"], false);
+  EXPECT_EQ(replay(4, 0)["agrees"], true);
+}
+
+TEST_F(Replayed, WeightsThatWereWrongWhenTheyWereWrittenAreFound) {
+  // A checkpoint that is whole, but of a run with another learning rate.
+  ASSERT_NO_FATAL_FAILURE(
+      trains("other", {"steps=7", "checkpoint.every=3", "checkpoint.keep=9", "optimizer.lr=1.01e-3"}));
+  fs::remove_all(run("run") / "checkpoints/step-6");
+  fs::copy(run("other") / "checkpoints/step-6", run("run") / "checkpoints/step-6");
+  const Json into = replay(6, 3);  // arrives at other weights, after steps that agree
+  EXPECT_EQ(into["steps"].back()["agrees"], true);
+  EXPECT_NE(into["tensors_that_differ"], Json::array());
+  const Json from = replay(7, 3);  // begins with them
+  EXPECT_EQ(from["agrees"], false);
+}
+
+TEST_F(Replayed, ADamagedCheckpointIsNamed) {
+  for (const auto& entry : fs::directory_iterator(run("run") / "checkpoints/step-3")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    edit(entry.path(), [](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; });
+  }
+  refuses({"--step", "5"}, 3, "step-3: file");
+}
+
+TEST_F(Replayed, OnAnotherKindOfDeviceItAgreesToRounding) {
+  edit(run("run") / "events.jsonl", [](std::string& text) {
+    // As if the run had been made elsewhere.
+    const size_t at = text.find(R"("device":"cpu )") + 14;
+    text.replace(at, text.find('"', at) - at, "other");
+    const size_t loss = text.find("\"loss\":", text.find(R"({"type":"step","step":5,)")) + 7;
+    text.replace(loss, text.find(',', loss) - loss, Json(std::stod(text.substr(loss)) * 1.0001).dump());
+  });
+  const Json found = replay(5, 0);
+  EXPECT_EQ(found["to_the_bit"], false);
+  EXPECT_GT(found["steps"][1]["allowed"], 0.0001);
+  edit(run("run") / "events.jsonl", [](std::string& text) {
+    const size_t loss = text.find("\"loss\":", text.find(R"({"type":"step","step":5,)")) + 7;
+    text.replace(loss, text.find(',', loss) - loss, Json(std::stod(text.substr(loss)) * 2).dump());
+  });
+  EXPECT_EQ(replay(5, 3)["agrees"], false);
+}
+
+TEST_F(Replayed, WhatItCannotReplayItSays) {
+  refuses({"--step", "8"}, 2, "steps 1 to 7");
+  program_.refuses({"replay", (program_ / "nowhere").string(), "--step", "1"}, 3, "nowhere");
+  refuses({"--step", "5", "data.seed=3"}, 2, "data_seed");
 }
 
 }  // namespace
