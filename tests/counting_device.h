@@ -1,10 +1,12 @@
-// The CPU, counting the bytes it was asked for.
+// The CPU, counting the bytes it was asked for, and refusing to give more than a limit at once.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 
 #include "backend/cpu/cpu_device.h"
+#include "base/error.h"
 
 namespace ingot {
 
@@ -16,6 +18,7 @@ class CountingDevice : public Device {
   size_t memory_bytes() const override { return inner_->memory_bytes(); }
   size_t memory_available() const override { return inner_->memory_available(); }
   void* allocate(size_t bytes) override {
+    if (bytes > most_) throw_error(ErrorKind::resource, "{} bytes are more than {}", bytes, most_);
     allocated_ += bytes;
     return inner_->allocate(bytes);
   }
@@ -25,10 +28,11 @@ class CountingDevice : public Device {
   bool host_visible() const override { return inner_->host_visible(); }
 
   size_t allocated() const { return allocated_; }
+  void limit(size_t most) { most_ = most; }
 
  private:
   std::unique_ptr<Device> inner_ = cpu::make_device();
-  size_t allocated_ = 0;
+  size_t allocated_ = 0, most_ = std::numeric_limits<size_t>::max();
 };
 
 }  // namespace ingot

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs every tools/reference/check_*.py against the built executable, in name order, in a virtual environment that holds
-# the other programs (torch, transformers, peft, rouge-score, megatron-core). Each makes fresh states and compares; those
-# that draw at random take a fixed seed unless given another (their docstrings say how). Called by `./run oracles`.
+# the other programs (torch, transformers, peft, rouge-score, tensorboard, megatron-core). Each makes fresh states and
+# compares; those that draw at random take a fixed seed unless given another (their docstrings say how). Called by
+# `./run oracles`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
-wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy rouge-score)
+wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy rouge-score tensorboard)
 # Without what they want besides, unless it is named: of mosaicml-streaming that is the clients of every object store.
 alone=(megatron-core==0.16.1 mosaicml-streaming==0.13.0 brotli catalogue cramjam filelock pillow python-snappy requests xxhash zstd)
 
@@ -17,7 +18,7 @@ if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]} ${alone[*]}" ];
   "$environment/bin/pip" install --quiet --no-deps "${alone[@]}"
   echo "${wanted[*]} ${alone[*]}" >"$environment/wanted"
 fi
-"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy|rouge.score|megatron.core|mosaicml.streaming) '
+"$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy|rouge.score|tensorboard|megatron.core|mosaicml.streaming) '
 
 tools/llamacpp.sh  # llama.cpp's converter, for check_llamacpp.py
 

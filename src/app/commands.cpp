@@ -16,6 +16,7 @@ std::unique_ptr<Command> generate_command();
 std::unique_ptr<Command> chat_command();
 std::unique_ptr<Command> pretrain_command();
 std::unique_ptr<Command> finetune_command();
+std::unique_ptr<Command> replay_command();
 std::unique_ptr<Command> report_command();
 std::unique_ptr<Command> bench_command();
 std::unique_ptr<Command> recipe_command();
@@ -35,6 +36,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   commands.push_back(chat_command());
   commands.push_back(pretrain_command());
   commands.push_back(finetune_command());
+  commands.push_back(replay_command());
   commands.push_back(report_command());
   commands.push_back(bench_command());
   commands.push_back(recipe_command());

@@ -89,6 +89,7 @@ int DataOrder::run(const Output& output) {
   }
   exit_on_interrupt();
   train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
+  train::require_training_data(recipe);
   if (recipe.data.order == train::Order::megatron) return megatron_order(output, recipe);
   if (indices_) {
     throw_hint(ErrorKind::usage, "set data.order: megatron", "--indices are Megatron's, but data.order is another");

@@ -10,9 +10,13 @@
 #include "app/run_console.h"
 #include "app/run_data.h"
 #include "app/run_folder.h"
+#include "app/run_model.h"
 #include "app/run_plan.h"
 #include "app/runtime.h"
+#include "app/supervisor.h"
+#include "app/tensorboard_log.h"
 #include "backend/cpu/cpu_device.h"
+#include "base/energy.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/signals.h"
@@ -20,11 +24,11 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/export.h"
 #include "checkpoint/load.h"
-#include "checkpoint/row_codec.h"
 #include "checkpoint/text_assets.h"
 #include "infer/engine.h"
 #include "train/event_log.h"
 #include "train/initialise.h"
+#include "train/rehearsal.h"
 #include "train/trainer.h"
 
 namespace ingot::app {
@@ -149,6 +153,40 @@ std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, cons
   return modules;
 }
 
+// Where the weights, or the shape, and where the tokenizer come from.
+struct Sources {
+  checkpoint::ModelSource model, text;
+};
+
+// Steps of the plan's micro-batch; of a smaller one, which the plan then has, where `batch.micro: auto` asked for what
+// memory has no room for after all.
+std::unique_ptr<train::Step> make_step(RunPlan& plan, Runtime& runtime, models::Model& model, train::Trained& trained,
+                                       const RunData& data, const Log& log) {
+  if (!plan.micro_auto) {
+    return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, model, trained, plan.step,
+                                         plan.decoded);
+  }
+  std::vector<int64_t> samples = data.order->step_samples(0);
+  samples.resize(std::min(samples.size(), static_cast<size_t>(*plan.recipe.batch.micro.value)));
+  std::vector<data::PackedSequence> sequences;
+  for (const int64_t sample : samples) sequences.push_back(data.train->get(sample));
+  train::Rehearsed tried = train::rehearse(*runtime.device, runtime.registry, *runtime.threads, model, trained,
+                                           plan.step, plan.decoded, sequences, samples);
+  if (!tried.shortage.empty()) {
+    plan.micro_reason =
+        fmt::format("of {} there was no memory for a step: {}", *plan.recipe.batch.micro.value, tried.shortage);
+    set_micro(plan, tried.step->settings().micro);
+    log.warning("batch.micro: auto is {}: {}", *plan.recipe.batch.micro.value, plan.micro_reason);
+  }
+  return std::move(tried.step);
+}
+
+void print_plan(const Output& output, const RunPlan& plan, size_t available) {
+  output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
+                           train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
+                           plan.flops_per_token / 1e9, plan.trained_parameters, spec::num_parameters(plan.model)));
+}
+
 class RunCommand : public Command {
  public:
   RunCommand(const char* name, const char* summary, const char* example)
@@ -162,14 +200,19 @@ class RunCommand : public Command {
     a.flag("dry-run", dry_run_, "print the resolved recipe and the memory it will take, and stop");
     a.flag("resume", resume_, "continue the run in its run directory");
     a.flag("quiet", quiet_, "no progress bar");
+    a.option("restarts", restarts_, "begin the run again from its last checkpoint, so often at most, when it fails");
+    a.option("restart-wait", restart_wait_, "seconds before the first restart; doubled for each that follows (10)");
+    a.option("launcher", launcher_, "with --restarts: what starts the ranks, for instance \"mpirun -n 4\"");
     a.example(example_);
   }
   int run(const Output& output) override;
 
  private:
-  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const checkpoint::ModelSource& source,
+  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const Sources& sources,
                 const checkpoint::TextAssets& text, const RunData& data, Log& log);
-  checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) const;
+  int run_supervised(const train::Recipe& r, Log& log) const;
+  int plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
+                        const checkpoint::ModelSource& source, const spec::ModelSpec& model) const;
 
   const char* name_;
   const char* summary_;
@@ -177,18 +220,10 @@ class RunCommand : public Command {
   std::string recipe_path_;
   std::vector<std::string> overrides_;
   bool dry_run_ = false, resume_ = false, quiet_ = false;
+  int64_t restarts_ = 0;
+  double restart_wait_ = 10;
+  std::optional<std::string> launcher_;
 };
-
-checkpoint::LoadOptions RunCommand::load_options(const train::Recipe& r, Runtime& runtime) const {
-  std::optional<Storage> matrices = checkpoint::storage_of(train::dtype_of(r.precision));
-  if (r.weights == "stored") matrices.reset();
-  if (r.weights == "int8") matrices = Storage::q8_0;
-  return {.device = *runtime.device,
-          .matrices = matrices,
-          .fp8 = train::fp8_base(r),
-          .writable = !r.adapter,
-          .pool = runtime.threads.get()};
-}
 
 int RunCommand::run(const Output& output) {
   exit_on_interrupt();  // until the first step, nothing would be lost
@@ -197,70 +232,87 @@ int RunCommand::run(const Output& output) {
     throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
   }
   Log log(LogLevel::info);
+  if (launcher_ && restarts_ == 0) throw_error(ErrorKind::usage, "--launcher is for --restarts");
+  if (restarts_ < 0 || restart_wait_ < 0) throw_error(ErrorKind::usage, "--restarts and --restart-wait are 0 or more");
+  if (restarts_ > 0 && !dry_run_) return run_supervised(recipe, log);
   Runtime runtime = open_runtime(recipe.device, recipe.threads.value);
-  const checkpoint::ModelSource source = checkpoint::open_model(recipe.model);
-  const spec::ModelSpec model = checkpoint::read_model_spec(source);
+  Sources sources{checkpoint::open_model(recipe.model), {}};
+  const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
   if (recipe.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", recipe.data.sequence_length,
                model.context);
   }
-  const checkpoint::TextAssets text = checkpoint::load_text(source);
+  if (dry_run_ && recipe.data.train.values.empty()) {
+    return plan_without_data(output, recipe, runtime, sources.model, model);
+  }
+  train::require_training_data(recipe);
+  sources.text = recipe.tokenizer ? checkpoint::open_model(*recipe.tokenizer) : sources.model;
+  const checkpoint::TextAssets text = checkpoint::load_text(sources.text);
   const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
 
-  WeightPlan weights;
-  if (recipe.init == train::InitFrom::random) {
-    weights.copied = train::weight_bytes(model, train::dtype_of(recipe.precision));
-  } else {
-    const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(recipe, runtime));
-    weights = {sizes.copied, sizes.mapped};
-  }
+  const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
   const size_t available = runtime.device->memory_available();
   RunPlan plan = plan_run(recipe, model, data.train->statistics(), longest_prompt(recipe, text), weights, available,
                           runtime.threads->threads());
   plan_checkpoints(plan, *runtime.device, available, log);
   if (dry_run_) {
-    output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
-                             train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
-                             plan.flops_per_token / 1e9, plan.trained_parameters, spec::num_parameters(model)));
+    print_plan(output, plan, available);
     return 0;
   }
-  return train_run(output, std::move(plan), runtime, source, text, data, log);
+  return train_run(output, std::move(plan), runtime, sources, text, data, log);
 }
 
-int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const checkpoint::ModelSource& source,
+int RunCommand::run_supervised(const train::Recipe& r, Log& log) const {
+  Supervised what;
+  what.launcher = launcher_.value_or("");
+  what.arguments = {name_, recipe_path_};
+  what.arguments.insert(what.arguments.end(), overrides_.begin(), overrides_.end());
+  if (quiet_) what.arguments.emplace_back("--quiet");
+  what.resume = resume_;
+  what.run = std::filesystem::path(r.run_dir) / r.name;
+  what.restarts = restarts_;
+  what.wait_s = restart_wait_;
+  return supervise(what, log);
+}
+
+// What the recipe comes to here, whether it fits or not: a laptop may plan a cluster's run.
+int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
+                                  const checkpoint::ModelSource& source, const spec::ModelSpec& model) const {
+  if (r.epochs) {
+    throw_hint(ErrorKind::usage, "give data.train=PATH, or a length in steps or tokens",
+               "{} epochs, and no data.train whose sequences could be counted", *r.epochs);
+  }
+  train::Recipe recipe = r;
+  recipe.eval.prompts.clear();
+  const size_t available = runtime.device->memory_available();
+  const RunPlan plan = size_run(recipe, model, full_sequences(r.data.sequence_length), 0,
+                                plan_weights(r, runtime, source, model), available, runtime.threads->threads());
+  print_plan(output, plan, available);
+  output.print("# no data.train: counted as full sequences of one document, without eval.prompts\n");
+  if (!plan.fits) {
+    output.print(fmt::format("# does not fit: it needs {} and {} are available; {}\n",
+                             format_bytes(plan.memory.total()), format_bytes(available), memory_hint));
+  }
+  return 0;
+}
+
+int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const Sources& sources,
                           const checkpoint::TextAssets& text, const RunData& data, Log& log) {
   const train::Recipe& r = plan.recipe;
   const RunFolder folder(std::filesystem::path(r.run_dir) / r.name, resume_);
   log.add_file(folder.path() / "log.txt");
+  if (!folder.taken_over().empty()) log.warning("took over the run's folder from {}", folder.taken_over());
 
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   const train::DeviceRates gpu_rates =
       on_cpu ? train::DeviceRates{} : gpu_training_rates(runtime, plan.step.activation);
-  checkpoint::LoadedModel loaded;
-  if (r.init == train::InitFrom::random) {
-    loaded.spec = plan.model;
-    loaded.weights =
-        train::random_weights(*runtime.device, plan.model, plan.step.activation, static_cast<uint64_t>(r.seed));
-  } else {
-    loaded = checkpoint::load_model(source, load_options(r, runtime));
-  }
-  const std::unique_ptr<models::Model> model = models::make_model(plan.model, loaded.weights, *runtime.device);
-  const std::string base =
-      r.init == train::InitFrom::random ? "random" : weights_fingerprint(loaded.weights, *runtime.device);
-  std::optional<train::Trained> trained;
-  if (plan.lora) {
-    trained.emplace(*runtime.device, plan.model, *plan.lora, plan.step.activation, plan.optimizer_types,
-                    static_cast<uint64_t>(r.seed));
-  } else {
-    trained.emplace(*runtime.device, plan.model, loaded.weights, plan.step.activation, plan.optimizer_types);
-  }
-  train::Step step(*runtime.device, runtime.registry, *runtime.threads, *model, *trained, plan.step, plan.decoded);
-  if (plan.lora) {
-    trained->refresh_weights(step.context());
-  } else {
-    trained->take_masters(step.context());
-  }
+  RunModel made = make_run_model(plan, runtime, sources.model);
+  const WeightSet& weights = made.loaded->weights;
+  train::Trained& trained = *made.trained;
+  const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, *made.model, trained, data, log);
+  train::Step& step = *step_made;
+  made.begin(step.context());
 
   train::TrainerSettings settings;
   settings.name = r.name;
@@ -271,7 +323,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.background_checkpoints = plan.memory.copy > 0;
   settings.run_dir = folder.path();
-  settings.identity = run_identity(plan, data.train->content_hash(), base);
+  settings.identity = run_identity(plan, data.train->content_hash(), made.base);
   settings.rates = gpu_rates;
   if (on_cpu) {
     settings.measure_rates = [&] {
@@ -281,24 +333,38 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     settings.rates = settings.measure_rates();
   }
 
+  std::optional<PackageEnergy> energy;
+  if (on_cpu && energy.emplace().known()) settings.joules = [&] { return energy->joules(); };
+
   Observers observers;
   Console console(log, quiet_);
-  train::Trainer trainer(step, *model, loaded.weights, *trained, plan.lora, *data.train, *data.order, data.eval.get(),
+  train::Trainer trainer(step, *made.model, weights, trained, plan.lora, *data.train, *data.order, data.eval.get(),
                          settings, observers);
   const int64_t done = resume_ ? trainer.resume() : 0;
   folder.write_recipe(train::write_recipe(r));
   // Without a checkpoint even the evaluation before the first step will be made again.
   train::EventLog events(folder.path() / "events.jsonl", done > 0 ? done : -1);
   observers.add(events);
+  std::optional<TensorboardLog> tensorboard;
+  if (r.log.tensorboard) {
+    // Without a checkpoint even the evaluation before the first step is made again.
+    const std::optional<int64_t> again = resume_ ? std::optional(done > 0 ? done + 1 : 0) : std::nullopt;
+    observers.add(tensorboard.emplace(folder.path() / "tensorboard", again));
+  }
   observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), train::name(r.precision), settings.rates,
-                      done > 0, counts(*data.train), data.eval ? counts(*data.eval) : train::DataCounts{}});
+                      done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
+                      data.eval ? counts(*data.eval) : train::DataCounts{}});
 
-  Sampler sampler(runtime, *model, text, plan, trained->adapter());
+  Sampler sampler(runtime, *made.model, text, plan, trained.adapter());
   const StopSignal stop(&exit_interrupted);
-  const train::Trainer::End end =
-      trainer.run([&] { return stop.requested(); }, [&](int64_t at) { sampler.run(at, observers); });
+  const train::Trainer::End end = trainer.run(
+      [&] {
+        folder.require_held();
+        return stop.requested();
+      },
+      [&](int64_t at) { sampler.run(at, observers); });
   if (end == train::Trainer::End::stopped) {
     log.info("stopped after step {}; continue with --resume", console.memory().end.step);
     return 130;
@@ -306,12 +372,11 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   std::filesystem::path result;
   if (plan.lora) {
     result = folder.path() / "adapter";
-    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, *trained),
-                              *runtime.device);
+    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, trained), *runtime.device);
   } else {
     result = folder.path() / "model";
     std::filesystem::remove_all(result);
-    checkpoint::write_hf(result, {plan.model, loaded.weights, *runtime.device, r.name, source, runtime.threads.get()},
+    checkpoint::write_hf(result, {plan.model, weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
                          plan.step.activation);
   }
   output.print(end_report(plan, data, console.memory(), result));

@@ -32,6 +32,7 @@ void Console::on_start(const train::StartEvent& e) {
   log_.info("{}: {} of {} parameters trained in {} on {}, steps {} to {}", e.name,
             format_count(static_cast<double>(e.trained)), format_count(static_cast<double>(e.parameters)), e.precision,
             e.device, e.first_step, e.steps);
+  log_.info("{}: {} sequences at once: {}", e.name, e.micro, e.micro_reason);
   done_ = e.first_step - 1;
   steps_ = e.steps;
 }

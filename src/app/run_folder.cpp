@@ -1,35 +1,11 @@
 #include "app/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 
 namespace ingot::app {
-
-namespace {
-
-// On NFS flock is emulated by byte-range locks, which is enough: one writer a folder.
-int lock_folder(const std::filesystem::path& path) {
-  const std::filesystem::path file = path / "lock";
-  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) {
-    throw_error(ErrorKind::unavailable, "{}: cannot be written: {}", file.string(), std::strerror(errno));
-  }
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    ::close(descriptor);
-    throw_hint(ErrorKind::usage, "wait for it, or give this run another name", "{}: another process runs here",
-               path.string());
-  }
-  return descriptor;
-}
-
-}  // namespace
 
 RunFolder::RunFolder(std::filesystem::path path, bool resume) : path_(std::move(path)) {
   const bool has_run = std::filesystem::exists(path_ / "events.jsonl");
@@ -41,11 +17,14 @@ RunFolder::RunFolder(std::filesystem::path path, bool resume) : path_(std::move(
   std::error_code error;
   std::filesystem::create_directories(path_ / "checkpoints", error);
   if (error) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", path_.string(), error.message());
-  lock_ = lock_folder(path_);
+  lock_.emplace(path_);
 }
 
-RunFolder::~RunFolder() {
-  if (lock_ >= 0) ::close(lock_);
+void RunFolder::require_held() const {
+  if (lock_->held()) return;
+  throw_hint(ErrorKind::unavailable, "let only one of them go on; this process has written nothing since",
+             "{}: the lock is another process's now: this one was taken for dead, or its lock was removed",
+             path_.string());
 }
 
 void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }

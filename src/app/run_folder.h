@@ -2,15 +2,16 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "app/run_plan.h"
+#include "base/folder_lock.h"
 #include "tensor/weight_set.h"
 
 namespace ingot::app {
 
-// Owns a run's folder while the run goes: nobody else may run there (a lock on it, given back when the process ends
-// however it ends).
+// Owns a run's folder while the run goes: nobody else may run there (base/folder_lock.h).
 class RunFolder {
  public:
   // Makes the folder. ErrorKind::usage when it holds a run and `resume` is false, or another process runs there;
@@ -18,14 +19,17 @@ class RunFolder {
   RunFolder(std::filesystem::path path, bool resume);
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
-  ~RunFolder();
 
   const std::filesystem::path& path() const { return path_; }
+  // Whose lock was taken over, because they are gone; empty without one.
+  const std::string& taken_over() const { return lock_->taken_over(); }
+  // ErrorKind::unavailable when another process has taken the folder over: nothing more may be written to it.
+  void require_held() const;
   void write_recipe(const std::string& resolved) const;
 
  private:
   std::filesystem::path path_;
-  int lock_ = -1;
+  std::optional<FolderLock> lock_;
 };
 
 // What a checkpoint must agree with to be continued, as a JSON object: the model's shape, the adapter, data, order and

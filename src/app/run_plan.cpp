@@ -91,7 +91,17 @@ std::string MemoryPlan::table() const {
   return text;
 }
 
-RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+data::DatasetStatistics full_sequences(int64_t sequence_length) {
+  const double length = static_cast<double>(sequence_length);
+  data::DatasetStatistics data;
+  data.num_documents = data.num_entries = data.num_sequences = 1;
+  data.num_tokens = data.num_counted = data.longest = sequence_length;
+  data.packing_efficiency = 1;
+  data.squared_lengths = length * length;
+  return data;
+}
+
+RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads) {
   RunPlan plan;
   plan.recipe = recipe;
@@ -130,11 +140,6 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   const std::vector<spec::LoraParam> adapters =
       plan.lora ? spec::lora_parameters(model, *plan.lora) : std::vector<spec::LoraParam>{};
   plan.trained_parameters = plan.lora ? spec::num_parameters(adapters) : spec::num_parameters(model);
-  int64_t lowest = plan.lora ? model.layers : 0;
-  const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  for (const spec::LoraParam& a : adapters) {
-    if (table[a.base].layer >= 0) lowest = std::min(lowest, table[a.base].layer);
-  }
   const spec::AttentionSquares squares{static_cast<double>(data.num_sequences * r.data.sequence_length),
                                        data.squared_lengths};
   plan.flops_per_token = (plan.lora ? spec::lora_training_flops(model, adapters, squares, spec::AttentionCount::causal)
@@ -150,22 +155,48 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     plan.memory.samples = bytes.kv + bytes.scratch + bytes.batch;
   }
   const auto fits = [&](int64_t micro) {
-    s.micro = micro / s.unit;
-    plan.memory.step = train::Step::bytes(model, s, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded, threads);
+    set_micro(plan, micro / s.unit);
     return plan.memory.total() <= available;
   };
+  const bool automatic = plan.micro_auto = r.batch.micro.is_auto();
   int64_t micro = std::min(r.batch.micro.value_or(r.batch.global), r.batch.global);
-  if (r.batch.micro.is_auto()) {
-    while (micro > s.unit && micro * s.sequence_length > most_useful_tokens) micro -= s.unit;
-    while (micro > s.unit && !fits(micro)) micro -= s.unit;
+  plan.micro_reason = automatic ? "the whole batch" : "as the recipe says";
+  if (automatic && micro > s.unit && micro * s.sequence_length > most_useful_tokens) {
+    const int64_t units = most_useful_tokens / (s.sequence_length * s.unit);
+    micro = s.unit * std::max<int64_t>(1, units);
+    plan.micro_reason = units > 0 ? fmt::format("more than {} tokens at once are no faster", most_useful_tokens)
+                                  : "a unit of work is the least";
   }
-  if (!fits(micro)) {
-    throw_hint(ErrorKind::resource,
-               "shorten data.sequence_length, lower batch.micro, set recompute: full, or train an adapter",
-               "the run needs {} and {} are available:\n{}", format_bytes(plan.memory.total()), format_bytes(available),
-               plan.memory.table());
+  plan.fits = fits(micro);
+  while (automatic && !plan.fits && micro > s.unit) {
+    micro -= s.unit;
+    plan.fits = fits(micro);
+    plan.micro_reason = fmt::format("the most that fit in {} of memory", format_bytes(available));
   }
-  r.batch.micro.value = micro;
+  return plan;
+}
+
+void set_micro(RunPlan& plan, int64_t micro) {
+  int64_t lowest = plan.lora ? plan.model.layers : 0;
+  if (plan.lora) {
+    const std::vector<spec::ParamSpec> table = spec::parameters(plan.model);
+    for (const spec::LoraParam& a : spec::lora_parameters(plan.model, *plan.lora)) {
+      if (table[a.base].layer >= 0) lowest = std::min(lowest, table[a.base].layer);
+    }
+  }
+  plan.step.micro = micro;
+  plan.recipe.batch.micro.value = micro * plan.step.unit;
+  plan.memory.step = train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
+                                        static_cast<int>(*plan.recipe.threads.value));
+}
+
+RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads) {
+  RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, threads);
+  if (!plan.fits) {
+    throw_hint(ErrorKind::resource, memory_hint, "the run needs {} and {} are available:\n{}",
+               format_bytes(plan.memory.total()), format_bytes(available), plan.memory.table());
+  }
   return plan;
 }
 

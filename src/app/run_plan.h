@@ -36,7 +36,14 @@ struct RunPlan {
   int64_t trained_parameters = 0;
   std::optional<infer::EngineSettings> samples;  // for eval.prompts, when there are any
   bool decoded = false;                          // weights are kept as stored and decoded as they are used
+  bool micro_auto = false;                       // batch.micro was to be found
+  std::string micro_reason;                      // why it is what it is
+  bool fits = true;                              // memory.total() is what may be taken or less
 };
+
+// What to do about a run that does not fit.
+inline constexpr const char* memory_hint =
+    "shorten data.sequence_length, lower batch.micro, set recompute: full, or train an adapter";
 
 // Where weights will lie: what load_model would do with them.
 struct WeightPlan {
@@ -47,10 +54,21 @@ struct WeightPlan {
 // The length of a run in steps. `sequences`: of an epoch, where the recipe's length is in epochs.
 int64_t steps_of(const train::Recipe& recipe, int64_t sequences);
 
+// Data that nobody has seen: one epoch of one sequence, full of one document.
+data::DatasetStatistics full_sequences(int64_t sequence_length);
+
 // `longest_prompt`: tokens of the longest of eval.prompts; 0 without any.
-// Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken.
-// Errors: usage for a sequence longer than the model's context and for what contradicts; resource when the smallest
-// micro-batch does not fit, with what it needs, by kind, and what there is.
+// Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken; what
+// needs more is sized with the smallest micro-batch that may be, and does not fit. Errors: usage for a sequence longer
+// than the model's context and for what contradicts.
+RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads);
+
+// Other micro-batches, of `micro` units: what memory steps then take.
+void set_micro(RunPlan& plan, int64_t micro);
+
+// The same of a run that is to be. ErrorKind::resource when it does not fit, with what it needs, by kind, and what
+// there is.
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads);
 

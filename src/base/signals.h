@@ -1,7 +1,9 @@
 // Signals: the wish to stop (SIGINT, SIGTERM and SIGUSR1), and threads that get none.
 //
 // The first such signal sets a flag that work asks for between steps; the second calls the function that the
-// application gave (which ends the process: a library may not).
+// application gave (which ends the process: a library may not). SIGTERM and SIGUSR1 are sent by programs, and a
+// scheduler, a launcher and a supervisor may each pass the same one on: the same again within a second is no second
+// one.
 #pragma once
 
 #include <signal.h>

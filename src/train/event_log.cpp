@@ -1,12 +1,8 @@
 #include "train/event_log.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
+#include "base/append_file.h"
 #include "base/file.h"
 
 namespace ingot::train {
@@ -45,36 +41,19 @@ Json as_json(const DataCounts& counts) {
 }  // namespace
 
 struct EventLog::File {
-  std::filesystem::path path;
-  int descriptor = -1;
+  explicit File(std::filesystem::path path) : lines(std::move(path)) {}
 
-  void write(const Json& event) {
-    const std::string line = event.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-    for (size_t done = 0; done < line.size();) {
-      const ssize_t n = ::write(descriptor, line.data() + done, line.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) {
-        const ErrorKind kind = errno == ENOSPC || errno == EDQUOT ? ErrorKind::resource : ErrorKind::unavailable;
-        throw_error(kind, "{}: cannot write: {}", path.string(), std::strerror(errno));
-      }
-      done += static_cast<size_t>(n);
-    }
-  }
+  AppendFile lines;
+
+  void write(const Json& event) { lines.append(event.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"); }
 };
 
-EventLog::EventLog(std::filesystem::path path, int64_t keep_through) : file_(std::make_unique<File>()) {
-  const std::string kept = kept_lines(path, keep_through);
-  write_file(path, kept);
-  file_->descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (file_->descriptor < 0) {
-    throw_error(ErrorKind::unavailable, "{}: cannot open: {}", path.string(), std::strerror(errno));
-  }
-  file_->path = std::move(path);
+EventLog::EventLog(std::filesystem::path path, int64_t keep_through) {
+  write_file(path, kept_lines(path, keep_through));
+  file_ = std::make_unique<File>(std::move(path));
 }
 
-EventLog::~EventLog() {
-  if (file_->descriptor >= 0) ::close(file_->descriptor);
-}
+EventLog::~EventLog() = default;
 
 void EventLog::on_start(const StartEvent& e) {
   file_->write({{"type", "start"},
@@ -88,25 +67,30 @@ void EventLog::on_start(const StartEvent& e) {
                 {"peak_tflops", e.rates.peak / 1e12},
                 {"gemm_tflops", e.rates.gemm / 1e12},
                 {"resumed", e.resumed},
+                {"batch_micro", e.micro},
+                {"batch_micro_reason", e.micro_reason},
                 {"data", {{"train", as_json(e.train)}, {"eval", as_json(e.eval)}}}});
 }
 
 void EventLog::on_step(const StepEvent& e) {
-  file_->write({{"type", "step"},
-                {"step", e.step},
-                {"loss", e.loss},
-                {"lr", e.lr},
-                {"grad_norm", e.grad_norm},
-                {"tokens", e.tokens},
-                {"tokens_per_s", e.tokens_per_s},
-                {"tflops", e.tflops},
-                {"mfu", or_null(e.shares.mfu)},
-                {"mfu_full_square", or_null(e.shares.mfu_full_square)},
-                {"hfu", or_null(e.shares.hfu)},
-                {"gemm_share", or_null(e.shares.gemm)},
-                {"step_s", e.step_s},
-                {"memory_bytes", e.memory_bytes},
-                {"skipped", e.skipped}});
+  Json line = {{"type", "step"},
+               {"step", e.step},
+               {"loss", e.loss},
+               {"lr", e.lr},
+               {"grad_norm", e.grad_norm},
+               {"tokens", e.tokens},
+               {"tokens_per_s", e.tokens_per_s},
+               {"tflops", e.tflops},
+               {"mfu", or_null(e.shares.mfu)},
+               {"mfu_full_square", or_null(e.shares.mfu_full_square)},
+               {"hfu", or_null(e.shares.hfu)},
+               {"gemm_share", or_null(e.shares.gemm)},
+               {"step_s", e.step_s},
+               {"data_s", e.data_s},
+               {"memory_bytes", e.memory_bytes},
+               {"skipped", e.skipped}};
+  if (e.energy_j) line["energy_j"] = *e.energy_j;
+  file_->write(line);
 }
 
 void EventLog::on_eval(const EvalEvent& e) {

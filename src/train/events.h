@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "train/utilisation.h"
@@ -28,7 +29,9 @@ struct StartEvent {
   std::string precision;
   DeviceRates rates;
   bool resumed = false;
-  DataCounts train, eval;  // eval: zeros without held-out data
+  int64_t micro = 0;         // sequences computed at once
+  std::string micro_reason;  // why so many
+  DataCounts train, eval;    // eval: zeros without held-out data
 };
 
 struct StepEvent {
@@ -41,8 +44,10 @@ struct StepEvent {
   double tflops = 0;  // useful, causal (spec/flops.h)
   Shares shares;
   double step_s = 0;
-  uint64_t memory_bytes = 0;  // of the process (peak so far on a CPU), or of the device
-  bool skipped = false;       // the gradient was not finite
+  uint64_t memory_bytes = 0;       // of the process (peak so far on a CPU), or of the device
+  double data_s = 0;               // waited for its batch
+  std::optional<double> energy_j;  // since the step before; absent where nothing tells
+  bool skipped = false;            // the gradient was not finite
 };
 
 struct EvalEvent {

@@ -128,7 +128,7 @@ void describe(Visitor& v, StreamingRecipe& r) {
 
 template <class Visitor>
 void describe(Visitor& v, DataRecipe& r) {
-  v.field("train", r.train, "what to train on: a file, or a list of {path, weight}", {.required = true});
+  v.field("train", r.train, "what to train on: a file, or a list of {path, weight}");
   v.field("eval", r.eval, "held-out data, evaluated before, during and after");
   v.field("format", r.format, "auto tells from the first record");
   v.field("on_error", r.on_error, "what a bad line does: stop the run, or be skipped and counted");
@@ -194,10 +194,16 @@ void describe(Visitor& v, CheckpointRecipe& r) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, LogRecipe& r) {
+  v.field("tensorboard", r.tensorboard, "also write the run's scalars as TensorBoard's event files, in its folder");
+}
+
+template <class Visitor>
 void describe(Visitor& v, Recipe& r) {
   v.field("version", r.version, "of the recipe's format", {.min = 1, .max = 1});
   v.field("name", r.name, "of the run: its folder in run_dir", {.required = true});
   v.field("model", r.model, "a Hugging Face folder, a .gguf file or a registered name", {.required = true});
+  v.field("tokenizer", r.tokenizer, "the model whose tokenizer reads text; without: the model itself");
   v.field("init", r.init, "weights from the model, or random ones of its shape");
   v.field("adapter", r.adapter, "LoRA; without it every weight is trained");
   v.section("data", r.data, "what is read, and how it is cut");
@@ -224,6 +230,7 @@ void describe(Visitor& v, Recipe& r) {
   v.field("recompute", r.recompute, "what backward computes again instead of keeping it");
   v.section("eval", r.eval, "evaluation during the run");
   v.section("checkpoint", r.checkpoint, "what is kept on disk");
+  v.section("log", r.log, "what is told beside events.jsonl");
   v.field("device", r.device, "cpu, cuda:0, hip:0 or auto");
   v.field("threads", r.threads, "of the CPU; auto: one a core", {.min = 1, .max = 1024});
   v.field("run_dir", r.run_dir, "where run folders are made");
@@ -267,7 +274,6 @@ void check(const Recipe& r, const std::string& path) {
   if (r.name.empty() || r.name.find('/') != std::string::npos || r.name.starts_with(".")) {
     fail("use letters, digits, - and _", fmt::format("name '{}' cannot be a folder's name", r.name));
   }
-  if (r.data.train.values.empty()) fail("name a file", "data.train is empty");
   check_megatron(r.data, fail);
   if (r.data.streaming && r.data.order != Order::streaming) {
     fail("set data.order: streaming", "data.streaming is for StreamingDataset's order");
@@ -359,6 +365,12 @@ Recipe read_recipe(const std::filesystem::path& path, std::span<const std::strin
   Recipe recipe = read_config<Recipe>(node);
   check(recipe, path.string());
   return recipe;
+}
+
+void require_training_data(const Recipe& recipe) {
+  if (!recipe.data.train.values.empty()) return;
+  throw_hint(ErrorKind::usage, "give a file or a folder, for instance data.train=PATH",
+             "the recipe {} has no data.train: nothing to train on", recipe.name);
 }
 
 std::string write_recipe(const Recipe& recipe) { return write_config(recipe); }

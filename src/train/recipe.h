@@ -105,10 +105,15 @@ struct CheckpointRecipe {
   int64_t keep = 2;
 };
 
+struct LogRecipe {
+  bool tensorboard = false;
+};
+
 struct Recipe {
   int64_t version = 1;
   std::string name;
   std::string model;
+  std::optional<std::string> tokenizer;  // the model whose tokenizer reads text; without: `model`
   InitFrom init = InitFrom::pretrained;
   std::optional<AdapterRecipe> adapter;
   DataRecipe data;
@@ -129,6 +134,7 @@ struct Recipe {
   spec::Recompute recompute = spec::Recompute::none;
   EvalRecipe eval;
   CheckpointRecipe checkpoint;
+  LogRecipe log;
   std::string device = "auto";
   AutoOr<int64_t> threads;
   std::string run_dir = "runs";
@@ -145,6 +151,9 @@ bool fp8_base(const Recipe& recipe);
 // other two. Errors: usage, with file, line and key, for anything that does not fit, and for settings that contradict
 // each other.
 Recipe read_recipe(const std::filesystem::path& path, std::span<const std::string> overrides);
+
+// ErrorKind::usage for a recipe that names nothing to train on: a dry run may do without, nothing else.
+void require_training_data(const Recipe& recipe);
 
 // The resolved recipe, commented YAML that reads back as the same recipe.
 std::string write_recipe(const Recipe& recipe);

@@ -1,5 +1,6 @@
 #include "train/run_checkpoint.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -115,13 +116,10 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
   }
 }
 
-std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
-                                               Trained& trained, Device& device, const comm::Group& ranks) {
-  if (ranks.rank() == 0) checkpoint::remove_leftovers(folder);
-  ranks.barrier();
-  if (checkpoint::list_checkpoints(folder).empty()) return std::nullopt;
-  const checkpoint::NativeCheckpoint found =
-      checkpoint::open_checkpoint(folder, std::nullopt, {}, {ranks.rank(), ranks.size()});
+namespace {
+
+RunProgress read_found(const checkpoint::NativeCheckpoint& found, const std::string& identity, Trained& trained,
+                       Device& device, const comm::Group& ranks) {
   const Json metadata = Json::parse(found.metadata, nullptr, false);
   if (!metadata.is_object() || !metadata.contains("identity") || !metadata.contains("tokens") ||
       !metadata.contains("updates") || !metadata.contains("arch")) {
@@ -138,6 +136,41 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
   ranks.barrier();  // every file was checked by some rank
   trained.set_updates(metadata.at("updates").get<int64_t>());
   return RunProgress{found.step, metadata.at("tokens").get<int64_t>(), metadata.at("arch").get<std::string>()};
+}
+
+}  // namespace
+
+std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
+                                               Trained& trained, Device& device, const comm::Group& ranks) {
+  if (ranks.rank() == 0) checkpoint::remove_leftovers(folder);
+  ranks.barrier();
+  if (checkpoint::list_checkpoints(folder).empty()) return std::nullopt;
+  return read_found(checkpoint::open_checkpoint(folder, std::nullopt, {}, {ranks.rank(), ranks.size()}), identity,
+                    trained, device, ranks);
+}
+
+RunProgress read_run_checkpoint(const std::filesystem::path& folder, int64_t step, const std::string& identity,
+                                Trained& trained, Device& device) {
+  return read_found(checkpoint::open_checkpoint(folder, step), identity, trained, device, {});
+}
+
+std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder, int64_t step, const Trained& trained,
+                                             Device& device) {
+  const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, step);
+  const auto bytes_of = [&](const Tensor& tensor) {
+    std::vector<std::byte> bytes(tensor.bytes());
+    device.copy_to_host(bytes.data(), tensor.data, bytes.size());
+    return bytes;
+  };
+  std::vector<std::string> differ;
+  for (const checkpoint::NamedTensor& now : read_by(trained)) {
+    const Buffer memory(device, now.tensor.bytes());
+    checkpoint::NamedTensor then = now;
+    then.tensor.data = memory.data();
+    checkpoint::restore_tensors(found, {&then, 1}, device);
+    if (bytes_of(then.tensor) != bytes_of(now.tensor)) differ.push_back(now.name);
+  }
+  return differ;
 }
 
 void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunProgress& progress,

@@ -6,6 +6,7 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/native.h"
 #include "comm/group.h"
@@ -31,6 +32,14 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
 // wrong; usage when `identity` (JSON) is another, naming the first key that differs.
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
                                                Trained& trained, Device& device, const comm::Group& ranks = {});
+// That of step `step`; the folder, which another process may be writing to, is left as it is. Errors: not_found too.
+RunProgress read_run_checkpoint(const std::filesystem::path& folder, int64_t step, const std::string& identity,
+                                Trained& trained, Device& device);
+
+// Names of the tensors of the state that differ, in any bit, from those of the checkpoint of step `step`. Errors: as
+// read_run_checkpoint's of a step.
+std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder, int64_t step, const Trained& trained,
+                                             Device& device);
 
 // The same checkpoints, written by a thread of its own from a copy of the state while training goes on; one at a time.
 // Ranks write their files each for itself and meet when all have: then one publishes them, by a thread of its own too.

@@ -380,6 +380,15 @@ std::string Step::first_fault(int64_t step, std::span<const data::PackedSequence
   return {};
 }
 
+void Step::rehearse(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
+  refuse_while_begun("a step is rehearsed");
+  std::vector<double> losses;
+  whole([&] {
+    accumulate(losses, 1, sequences, samples);
+    feed_->collect(losses);
+  });
+}
+
 Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
   refuse_while_begun("a model is evaluated");
   std::vector<double> losses;

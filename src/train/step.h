@@ -89,6 +89,10 @@ class Step {
   std::string first_fault(int64_t step, std::span<const data::PackedSequence> sequences,
                           std::span<const int64_t> samples, const WeightSet& weights);
 
+  // Forward and backward over a batch as begin's, without an update: what memory a step takes. When none is begun.
+  // Overwrites gradients. Errors: resource when there is not that much.
+  void rehearse(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
+
   struct Loss {
     double sum = 0;  // over counted tokens
     int64_t counted = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -66,7 +67,7 @@ EvalEvent Trainer::evaluate(int64_t step) {
   return event;
 }
 
-void Trainer::tell(const StepResult& result, int64_t step, double lr, double seconds) {
+void Trainer::tell(const StepResult& result, const Begun& begun, double seconds) {
   const spec::ModelSpec& model = model_.spec();
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
   // Full-square counting is of the packed sequence as a whole, as the stacks do that count this way.
@@ -84,9 +85,9 @@ void Trainer::tell(const StepResult& result, int64_t step, double lr, double sec
   }
   const auto [shares, warning] = utilisation_.of(work, seconds);
   StepEvent event;
-  event.step = step;
+  event.step = done_;
   event.loss = result.loss;
-  event.lr = lr;
+  event.lr = begun.lr;
   event.grad_norm = result.grad_norm;
   event.tokens = tokens_;
   event.tokens_per_s = static_cast<double>(result.tokens) / seconds;
@@ -94,9 +95,19 @@ void Trainer::tell(const StepResult& result, int64_t step, double lr, double sec
   event.shares = shares;
   event.step_s = seconds;
   event.memory_bytes = memory_taken();
+  event.data_s = begun.data;
   event.skipped = result.skipped;
+  if (settings_.joules) {
+    const double now = settings_.joules();
+    event.energy_j = now - std::exchange(joules_, now);
+  }
   observer_.on_step(event);
-  if (!warning.empty()) observer_.on_warning({step, warning});
+  const auto warn = [&](const std::string& message) {
+    if (!message.empty()) observer_.on_warning({done_, message});
+  };
+  warn(warning);
+  warn(loss_watch_.look(result.loss));
+  if (std::exchange(first_told_, true)) warn(loader_watch_.look(begun.data, seconds));
 }
 
 // Everything a step needs was allocated before the first, so what a GPU has given away is its peak.
@@ -146,7 +157,8 @@ bool Trainer::pauses_after(int64_t step) const {
 void Trainer::begin(data::Loader& loader) {
   const double from = steady_seconds();
   const int64_t step = done_ + static_cast<int64_t>(begun_.size()) + 1;
-  begun_.push_back({settings_.schedule.at(step), from, loader.next()});
+  data::HostBatch batch = loader.next();
+  begun_.push_back({settings_.schedule.at(step), from, steady_seconds() - from, std::move(batch)});
   step_.begin(step, begun_.back().lr, begun_.back().batch.units, begun_.back().batch.samples);
 }
 
@@ -169,7 +181,7 @@ void Trainer::finish() {
   ++done_;
   tokens_ += result.tokens;
   const double now = steady_seconds();
-  if (first()) tell(result, done_, begun.lr, now - std::max(begun.from, seen_));
+  if (first()) tell(result, begun, now - std::max(begun.from, seen_));
   seen_ = now;
   if (!result.skipped) return;
   const std::string why = why_skipped(result, done_, begun.batch);
@@ -180,6 +192,7 @@ void Trainer::finish() {
 
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
   const double started = steady_seconds();
+  if (settings_.joules) joules_ = settings_.joules();
   const int64_t tokens_before = tokens_;
   const auto evaluate_now = [&] {
     if (!eval_) return;

@@ -13,6 +13,7 @@
 #include "train/schedule.h"
 #include "train/step.h"
 #include "train/utilisation.h"
+#include "train/watch.h"
 
 namespace ingot::train {
 
@@ -27,6 +28,7 @@ struct TrainerSettings {
   std::filesystem::path run_dir;
   std::string identity;  // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
   DeviceRates rates;
+  std::function<double()> joules;              // that the device has taken since some time; none where nothing tells
   std::function<DeviceRates()> measure_rates;  // again, where they were measured; none for a datasheet's
 };
 
@@ -58,6 +60,7 @@ class Trainer {
   struct Begun {
     double lr = 0;
     double from = 0;  // steady seconds when it began
+    double data = 0;  // seconds it waited for its batch
     data::HostBatch batch;
   };
   bool first() const { return step_.ranks().rank() == 0; }
@@ -74,7 +77,7 @@ class Trainer {
   void begin_again();  // all of begun_
   void finish();
   std::string why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch);
-  void tell(const StepResult& result, int64_t step, double lr, double seconds);
+  void tell(const StepResult& result, const Begun& begun, double seconds);
 
   Step& step_;
   models::Model& model_;
@@ -88,6 +91,10 @@ class Trainer {
   Observer& observer_;
   std::vector<spec::LoraParam> adapters_;
   Utilisation utilisation_;
+  LossWatch loss_watch_;
+  LoaderWatch loader_watch_;
+  double joules_ = 0;        // settings_.joules() after the last step
+  bool first_told_ = false;  // a step of this process: its batch was not made ahead
   std::deque<Begun> begun_;  // steps done_ + 1, ...
   int64_t done_ = 0;         // steps behind us
   int64_t tokens_ = 0;       // of them

@@ -34,6 +34,17 @@ TEST(StopSignal, FirstSetsTheFlagSecondCalls) {
   EXPECT_EQ(again.number(), SIGUSR1);
 }
 
+TEST(StopSignal, TheSameSentTwiceAtOnceByProgramsIsOne) {
+  second_signal = 0;
+  const StopSignal stop(note_second);
+  ::raise(SIGUSR1);
+  ::raise(SIGUSR1);
+  EXPECT_EQ(second_signal, 0);
+  ::usleep(1'100'000);
+  ::raise(SIGUSR1);
+  EXPECT_EQ(second_signal, SIGUSR1);
+}
+
 TEST(StopSignal, PutsTheFormerHandlersBack) {
   struct sigaction before{};
   struct sigaction after{};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <sstream>
 
 #include "tests/e2e/program.h"
@@ -126,6 +127,76 @@ TEST(EightBits, TuneAndTrainAsBf16Does) {
   expect_near(loss("pretrain", "fp8_trained", {"precision=fp8", "steps=2"}),
               loss("pretrain", "trained", {"precision=bf16", "steps=2"}));
 }
+
+struct Published {
+  const char* recipe;
+  int64_t parameters;
+};
+
+// MPT without biases, ALiBi: an embedding of V x d that is the head too, in each of L blocks four d x d and two d x 4d
+// matrices and two norms of d, and the last norm.
+constexpr int64_t mpt(int64_t d, int64_t layers) { return 50368 * d + layers * (12 * d * d + 2 * d) + d; }
+// GPT-2: also 1024 positions, and a bias for every norm and every matrix (3 d + d + 4 d + d a block).
+constexpr int64_t gpt2(int64_t d, int64_t layers) {
+  return (50257 + 1024) * d + layers * (12 * d * d + 13 * d) + 2 * d;
+}
+static_assert(gpt2(768, 12) == 124439808);
+
+const Published published[] = {{"mpt-125m", mpt(768, 12)}, {"mpt-350m", mpt(1024, 24)}, {"mpt-760m", mpt(1536, 24)},
+                               {"mpt-1b", mpt(2048, 24)},  {"mpt-3b", mpt(2560, 32)},   {"mpt-7b", mpt(4096, 32)},
+                               {"mpt-13b", mpt(5120, 40)}, {"gpt2-124m", 124439808},    {"gpt2-355m", 354823168},
+                               {"gpt2-774m", 774030080},   {"gpt2-1558m", 1557611200},  {"llama-3.1-8b", 8030261248}};
+
+class PretrainRecipe : public testing::TestWithParam<Published> {
+ protected:
+  void SetUp() override { fs::current_path(source); }
+  void TearDown() override { fs::current_path(before_); }
+  std::string recipe() const { return std::string("recipes/pretrain/") + GetParam().recipe + ".yaml"; }
+
+  Program program_;
+  fs::path before_ = fs::current_path();
+};
+
+TEST_P(PretrainRecipe, ItsDryRunSaysWhatItTakes) {
+  const Result result = program_.run({"pretrain", recipe(), "--dry-run"});
+  ASSERT_EQ(result.code, 0) << result.error;
+  const std::string parameters = std::to_string(GetParam().parameters);
+  EXPECT_NE(result.output.find(parameters + " of " + parameters + " parameters trained"), std::string::npos)
+      << result.output;
+  for (const char* word :
+       {"GFLOP a token", "weights", "optimizer moments", "gradients", "saved activations", "total", "no data.train"}) {
+    EXPECT_NE(result.output.find(word), std::string::npos) << word << " is not in: " << result.output;
+  }
+}
+
+TEST_P(PretrainRecipe, WithoutDataNothingIsTrained) { program_.refuses({"pretrain", recipe()}, 2, "no data.train"); }
+
+// Of the recipe's hyper-parameters and vocabulary, a narrow model of the recipe's family, so that steps are short.
+TEST_P(PretrainRecipe, TrainsOnDataThatIsGiven) {
+  Json config = Json::parse(read(fs::path("recipes/models") / GetParam().recipe / "config.json"));
+  const auto set = [&](const char* key, int64_t value) {
+    if (config.contains(key)) config[key] = value;
+  };
+  for (const char* key : {"d_model", "n_embd", "hidden_size", "intermediate_size"}) set(key, 32);
+  for (const char* key : {"n_layers", "n_layer", "num_hidden_layers"}) set(key, 1);
+  for (const char* key : {"n_heads", "n_head", "num_attention_heads", "num_key_value_heads"}) set(key, 2);
+  fs::create_directories(program_ / "shape");
+  write(program_ / "shape/config.json", config.dump());
+  const Result result = program_.run({"pretrain", recipe(), "data.train=data/examples/chat_heldout.jsonl",
+                                      "tokenizer=recipes/models/tiny", "model=" + (program_ / "shape").string(),
+                                      "steps=2", "schedule.warmup_steps=1", "batch.global=2", "data.sequence_length=64",
+                                      "run_dir=" + (program_ / "runs").string()});
+  ASSERT_EQ(result.code, 0) << result.error;
+  const fs::path model = program_ / "runs" / GetParam().recipe / "model";
+  EXPECT_EQ(read(model / "tokenizer.json"), read("recipes/models/tiny/tokenizer.json"));
+  EXPECT_EQ(program_.report({"model", "inspect", model.string()})["vocab"], config["vocab_size"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PretrainRecipe, testing::ValuesIn(published), [](const auto& info) {
+  std::string name = info.param.recipe;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyRecipe, testing::ValuesIn(families()), [](const auto& info) { return info.param; });
 

@@ -27,6 +27,7 @@ class Diary : public train::Observer {
     lines.push_back(fmt::format("step {}{}", event.step, event.skipped ? " skipped" : ""));
     losses.push_back(event.loss);
     norms.push_back(event.grad_norm);
+    energies.push_back(event.energy_j);
     EXPECT_GT(event.step_s, 0);
     EXPECT_EQ(event.tokens, 2 * length * event.step);
   }
@@ -40,14 +41,16 @@ class Diary : public train::Observer {
   void on_warning(const train::WarningEvent& event) override { lines.push_back(fmt::format("warning {}", event.step)); }
 
   std::vector<std::string> lines;
-  std::vector<double> losses;  // of steps and evaluations
-  std::vector<double> norms;   // of steps
+  std::vector<double> losses;                   // of steps and evaluations
+  std::vector<double> norms;                    // of steps
+  std::vector<std::optional<double>> energies;  // of steps
 };
 
 struct Options {
   bool background = false;       // checkpoints
   bool fixed_sums = false;       // of gradients
   std::optional<int32_t> range;  // of the first step's contributions
+  std::function<double()> joules;
 };
 
 class TrainerTest : public testing::Test {
@@ -91,6 +94,7 @@ class TrainerTest : public testing::Test {
     settings.background_checkpoints = options.background;
     settings.run_dir = files_.path() / name;
     settings.identity = "{}";
+    settings.joules = options.joules;
     Diary diary;
     const std::optional<spec::LoraSpec> no_adapter;
     const data::Sampler order(data_->num_sequences(), 0, 2);
@@ -125,6 +129,16 @@ TEST_F(TrainerTest, DoesWhatItDoesOnTheCpuInTheSameOrder) {
   EXPECT_EQ(found.lines, expected.lines);
   expect_near(found.losses, expected.losses);
   expect_near(found.norms, expected.norms);
+}
+
+TEST_F(TrainerTest, TellsTheEnergyOfEachStepWhereItIsKnown) {
+  Machine machine(1);
+  const auto whole = [](int64_t, const Tensor&) { return false; };
+  EXPECT_EQ(run(machine, "unknown", whole).energies, std::vector<std::optional<double>>(last));
+  double total = 1000, used = 0;
+  const auto joules = [&] { return total += ++used; };  // 1 before the first step, then 2, 3, ...
+  EXPECT_EQ(run(machine, "known", whole, {.joules = joules}).energies,
+            (std::vector<std::optional<double>>{2, 3, 4, 5, 6, 7}));
 }
 
 // Checkpoints beside the steps behind them: the same run, the same files, told when they are there.

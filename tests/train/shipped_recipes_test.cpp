@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "base/error.h"
 #include "train/recipe.h"
 
 namespace ingot::train {
@@ -20,6 +21,16 @@ TEST(ShippedRecipes, ReadAndNameFilesThatExist) {
     SCOPED_TRACE(entry.path().filename().string());
     const Recipe recipe = read_recipe(entry.path(), {});
     ++num_recipes;
+    if (entry.path().parent_path().filename() == "pretrain") {
+      // Their data is the user's, and their tokenizer another model's.
+      EXPECT_THROW(require_training_data(recipe), Error);
+      EXPECT_EQ(recipe.init, InitFrom::random);
+      EXPECT_TRUE(recipe.tokenizer.has_value());
+      EXPECT_EQ(recipe.name, entry.path().stem());
+      EXPECT_TRUE(std::filesystem::exists(repository() / recipe.model / "config.json")) << recipe.model;
+      continue;
+    }
+    EXPECT_NO_THROW(require_training_data(recipe));
     for (const OneOrMany<SourceRecipe>* sources : {&recipe.data.train, &recipe.data.eval}) {
       EXPECT_FALSE(sources->values.empty());
       for (const SourceRecipe& source : sources->values) {
@@ -31,7 +42,7 @@ TEST(ShippedRecipes, ReadAndNameFilesThatExist) {
       EXPECT_TRUE(std::filesystem::exists(repository() / recipe.model / "tokenizer.json")) << recipe.model;
     }
   }
-  EXPECT_GE(num_recipes, 11);
+  EXPECT_GE(num_recipes, 23);
 }
 
 }  // namespace

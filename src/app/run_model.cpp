@@ -1,0 +1,65 @@
+#include "app/run_model.h"
+
+#include "app/run_folder.h"
+#include "checkpoint/row_codec.h"
+#include "train/initialise.h"
+
+namespace ingot::app {
+
+namespace {
+
+checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) {
+  std::optional<Storage> matrices = checkpoint::storage_of(train::dtype_of(r.precision));
+  if (r.weights == "stored") matrices.reset();
+  if (r.weights == "int8") matrices = Storage::q8_0;
+  return {.device = *runtime.device,
+          .matrices = matrices,
+          .fp8 = train::fp8_base(r),
+          .writable = !r.adapter,
+          .pool = runtime.threads.get()};
+}
+
+}  // namespace
+
+WeightPlan plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoint::ModelSource& source,
+                        const spec::ModelSpec& model) {
+  if (r.init == train::InitFrom::random) return {train::weight_bytes(model, train::dtype_of(r.precision)), 0};
+  const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(r, runtime));
+  return {sizes.copied, sizes.mapped};
+}
+
+RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint::ModelSource& source) {
+  const train::Recipe& r = plan.recipe;
+  Device& device = *runtime.device;
+  const auto seed = static_cast<uint64_t>(r.seed);
+  RunModel made;
+  made.loaded = std::make_unique<checkpoint::LoadedModel>();
+  checkpoint::LoadedModel& loaded = *made.loaded;
+  if (r.init == train::InitFrom::random) {
+    loaded.spec = plan.model;
+    loaded.weights = train::random_weights(device, plan.model, plan.step.activation, seed);
+    made.base = "random";
+  } else {
+    loaded = checkpoint::load_model(source, load_options(r, runtime));
+    made.base = weights_fingerprint(loaded.weights, device);
+  }
+  made.model = models::make_model(plan.model, loaded.weights, device);
+  if (plan.lora) {
+    made.trained = std::make_unique<train::Trained>(device, plan.model, *plan.lora, plan.step.activation,
+                                                    plan.optimizer_types, seed);
+  } else {
+    made.trained = std::make_unique<train::Trained>(device, plan.model, loaded.weights, plan.step.activation,
+                                                    plan.optimizer_types);
+  }
+  return made;
+}
+
+void RunModel::begin(ops::Context& context) {
+  if (trained->adapter() != nullptr) {
+    trained->refresh_weights(context);
+  } else {
+    trained->take_masters(context);
+  }
+}
+
+}  // namespace ingot::app

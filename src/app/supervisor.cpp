@@ -1,0 +1,209 @@
+#include "app/supervisor.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "app/json_text.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/strings.h"
+#include "checkpoint/native.h"
+
+namespace ingot::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double longest_wait_s = 600;
+
+// A handler has no argument of ours.
+std::atomic<pid_t> child = 0;
+std::atomic<bool> stopping = false;
+
+extern "C" void ingot_pass_on(int number) {
+  const int before = errno;
+  stopping = true;
+  if (const pid_t to = child.load(); to > 0) ::kill(to, number);
+  errno = before;
+}
+
+// While this lives the stop signals are the child's.
+class PassedOn {
+ public:
+  PassedOn() {
+    struct sigaction action{};
+    action.sa_handler = ingot_pass_on;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &action, &former_[i]);
+  }
+  PassedOn(const PassedOn&) = delete;
+  PassedOn& operator=(const PassedOn&) = delete;
+  ~PassedOn() {
+    for (size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &former_[i], nullptr);
+  }
+  static constexpr std::array signals = {SIGINT, SIGTERM, SIGUSR1};
+
+ private:
+  std::array<struct sigaction, signals.size()> former_{};
+};
+
+// The executable again. It has a process group of its own, so that Ctrl-C reaches it once, through us; and it is told
+// to stop when we are gone.
+pid_t start(std::vector<std::string> words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  sigset_t passed, before;
+  sigemptyset(&passed);
+  for (const int number : PassedOn::signals) sigaddset(&passed, number);
+  ::pthread_sigmask(SIG_BLOCK, &passed, &before);  // until the handler knows whom to tell
+  const pid_t parent = ::getpid();
+  const pid_t made = ::fork();
+  if (made == 0) {
+    ::setpgid(0, 0);
+    for (const int number : PassedOn::signals) ::signal(number, SIG_DFL);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(130);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::execvp(pointers[0], pointers.data());
+    ::_exit(127);
+  }
+  child = made;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (made < 0) {
+    throw_error(ErrorKind::unavailable, "no process can be made for the run: {}", std::strerror(errno));
+  }
+  return made;
+}
+
+// Its exit code, or 128 and the signal that ended it, as a shell has it.
+int end_of(pid_t process) {
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  child = 0;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string describe(int code) {
+  if (code > 128 && ::strsignal(code - 128) != nullptr) {
+    return fmt::format("it was ended by signal {} ({})", code - 128, ::strsignal(code - 128));
+  }
+  return fmt::format("it ended with code {}", code);
+}
+
+// Whether the last process that began in the run's events has made steps. Events begin with their type.
+bool made_steps(const fs::path& events) {
+  std::ifstream file(events, std::ios::binary | std::ios::ate);
+  if (!file) return false;
+  constexpr std::streamoff most = 1 << 20;
+  file.seekg(-std::min<std::streamoff>(file.tellg(), most), std::ios::end);
+  std::ostringstream read;
+  read << file.rdbuf();
+  const std::string tail = read.str();
+  const size_t begun = tail.rfind(R"({"type":"start")"), step = tail.rfind(R"({"type":"step")");
+  return step != std::string::npos && (begun == std::string::npos || step > begun);
+}
+
+bool may_mend(int code, const fs::path& run) {
+  if (code == exit_code(ErrorKind::usage) || code == exit_code(ErrorKind::corrupt) || code == 127) return false;
+  return code != exit_code(ErrorKind::resource) || made_steps(run / "events.jsonl");
+}
+
+// The step of the newest checkpoint; 0 without any.
+int64_t last_checkpoint(const fs::path& run) {
+  const fs::path folder = run / "checkpoints";
+  if (!fs::exists(folder)) return 0;
+  const std::vector<int64_t> steps = checkpoint::list_checkpoints(folder);
+  return steps.empty() ? 0 : *std::max_element(steps.begin(), steps.end());
+}
+
+// Behind what a process that was killed has left, which may end in half a line.
+void add_warning(const fs::path& events, int64_t step, const std::string& message) {
+  bool torn = false;
+  if (std::ifstream before(events, std::ios::binary | std::ios::ate); before && before.tellg() > 0) {
+    before.seekg(-1, std::ios::end);
+    torn = before.get() != '\n';
+  }
+  nlohmann::ordered_json event = {{"type", "warning"}};
+  if (step > 0) event["step"] = step;  // without a checkpoint the steps so far will be made again
+  event["message"] = message;
+  std::ofstream file(events, std::ios::app | std::ios::binary);
+  file << (torn ? "\n" : "") << json_line(event) << "\n";
+}
+
+// Of the variables in which launchers tell a process the number of ranks.
+void refuse_ranks() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const char* ranks = std::getenv(variable);
+    if (ranks == nullptr || std::strcmp(ranks, "1") == 0) continue;
+    throw_hint(ErrorKind::usage,
+               "let the supervisor start the ranks: ingot pretrain ... --restarts N --launcher \"mpirun -n R\"",
+               "--restarts in one of {} ranks ({}): a rank cannot be begun again alone", ranks, variable);
+  }
+}
+
+// Returns false when a stop was asked for meanwhile.
+bool wait(double seconds) {
+  const double until = steady_seconds() + seconds;
+  while (!stopping && steady_seconds() < until) ::usleep(20'000);
+  return !stopping;
+}
+
+}  // namespace
+
+int supervise(const Supervised& what, Log& log) {
+  refuse_ranks();
+  std::vector<std::string> words;
+  std::istringstream launcher(what.launcher);
+  for (std::string word; launcher >> word;) words.push_back(word);
+  words.push_back(fs::read_symlink("/proc/self/exe").string());
+  words.insert(words.end(), what.arguments.begin(), what.arguments.end());
+  const PassedOn passed_on;
+  stopping = false;
+  double pause = what.wait_s;
+  bool resume = what.resume;
+  for (int64_t restart = 1;; ++restart) {
+    std::vector<std::string> attempt = words;
+    if (resume) attempt.push_back("--resume");
+    const int code = end_of(start(attempt));
+    if (stopping) return 130;
+    if (code == 0 || code == 130 || !may_mend(code, what.run)) return code;
+    if (restart > what.restarts) {
+      log.error("{} failed again ({}), and {} restarts are used up", what.run.string(), describe(code), what.restarts);
+      return code;
+    }
+    const fs::path events = what.run / "events.jsonl";
+    resume = fs::exists(events);
+    const int64_t from = last_checkpoint(what.run);
+    const std::string message =
+        fmt::format("the run failed ({}); restart {} of {} from {} in {}", describe(code), restart, what.restarts,
+                    from > 0 ? fmt::format("step {}", from) : "its beginning", format_duration(pause));
+    log.warning("{}", message);
+    if (resume) {
+      add_warning(events, from, message);
+      Log file;
+      file.add_file(what.run / "log.txt");
+      file.warning("{}", message);
+    }
+    if (!wait(pause)) return 130;
+    pause = std::min(2 * pause, longest_wait_s);
+  }
+}
+
+}  // namespace ingot::app

@@ -1,0 +1,34 @@
+#include "base/append_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace ingot {
+
+AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) {
+    throw_error(ErrorKind::unavailable, "{}: cannot open: {}", path_.string(), std::strerror(errno));
+  }
+}
+
+AppendFile::~AppendFile() { ::close(descriptor_); }
+
+void AppendFile::append(std::string_view piece) {
+  while (!piece.empty()) {
+    const ssize_t n = ::write(descriptor_, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const ErrorKind kind = errno == ENOSPC || errno == EDQUOT ? ErrorKind::resource : ErrorKind::unavailable;
+      throw_error(kind, "{}: cannot write: {}", path_.string(), std::strerror(errno));
+    }
+    piece.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+}  // namespace ingot

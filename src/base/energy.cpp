@@ -1,0 +1,47 @@
+#include "base/energy.h"
+
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <string>
+
+namespace ingot {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::optional<uint64_t> read_number(const fs::path& path) {
+  std::ifstream file(path);
+  uint64_t value = 0;
+  if (!(file >> value)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+PackageEnergy::PackageEnergy(const fs::path& root) {
+  std::error_code none;
+  for (const auto& zone : fs::directory_iterator(root / "sys/class/powercap", none)) {
+    std::ifstream file(zone.path() / "name");
+    std::string name;
+    // Cores and memory controllers are zones of their own below a package's.
+    if (!std::getline(file, name) || !name.starts_with("package-")) continue;
+    const std::optional<uint64_t> now = read_number(zone.path() / "energy_uj");
+    const std::optional<uint64_t> range = read_number(zone.path() / "max_energy_range_uj");
+    if (now && range) packages_.push_back({zone.path() / "energy_uj", *range, *now});
+  }
+}
+
+double PackageEnergy::joules() {
+  for (Package& package : packages_) {
+    const std::optional<uint64_t> now = read_number(package.counter);
+    if (!now) continue;  // what was used meanwhile is in the next
+    const uint64_t used = *now >= package.last ? *now - package.last : *now + package.range - package.last;
+    total_ += static_cast<double>(used) / 1e6;
+    package.last = *now;
+  }
+  return total_;
+}
+
+}  // namespace ingot

@@ -1,0 +1,44 @@
+#include "base/energy.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "tests/base/scratch.h"
+
+namespace ingot {
+namespace {
+
+class PackageEnergyTest : public testing::Test {
+ protected:
+  void zone(const std::string& folder, const std::string& name, const std::string& microjoules) const {
+    const std::filesystem::path path = scratch_ / ("sys/class/powercap/" + folder);
+    std::filesystem::create_directories(path);
+    write_file(path / "name", name + "\n");
+    write_file(path / "energy_uj", microjoules + "\n");
+    write_file(path / "max_energy_range_uj", "1000000000\n");
+  }
+  Scratch scratch_;
+};
+
+TEST_F(PackageEnergyTest, AddsPackagesAndNothingInsideThem) {
+  zone("intel-rapl:0", "package-0", "5000000");
+  zone("intel-rapl:0:0", "core", "1000000");
+  zone("intel-rapl:1", "package-1", "999000000");
+  PackageEnergy energy(scratch_.folder());
+  ASSERT_TRUE(energy.known());
+  EXPECT_EQ(energy.joules(), 0);
+  zone("intel-rapl:0", "package-0", "7500000");
+  zone("intel-rapl:0:0", "core", "3000000");
+  zone("intel-rapl:1", "package-1", "500000");  // run over: 1 J to the end, and half a one
+  EXPECT_EQ(energy.joules(), 2.5 + 1.5);
+  EXPECT_EQ(energy.joules(), 4);
+}
+
+TEST_F(PackageEnergyTest, IsNotKnownWithoutCounters) {
+  EXPECT_FALSE(PackageEnergy(scratch_.folder()).known());
+  zone("intel-rapl:0", "package-0", "none");
+  EXPECT_FALSE(PackageEnergy(scratch_.folder()).known());
+}
+
+}  // namespace
+}  // namespace ingot

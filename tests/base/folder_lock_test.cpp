@@ -1,0 +1,174 @@
+#include "base/folder_lock.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/base/scratch.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FolderLockTest : public testing::Test {
+ protected:
+  // The lock of a process on another machine, whose last sign of life was so long ago.
+  void leave_foreign_lock(int64_t seconds_ago) const {
+    write_file(path(), "host far-away\nplace other-boot/pid:[1]\npid 77\nstarted 5\nsince then\ntoken abc\n");
+    timespec times[2] = {};
+    ::clock_gettime(CLOCK_REALTIME, &times[0]);
+    times[0].tv_sec -= seconds_ago;
+    times[1] = times[0];
+    ASSERT_EQ(::utimensat(AT_FDCWD, path().c_str(), times, 0), 0);
+  }
+  // The message and hint with which a second lock is refused.
+  std::string refused() const {
+    try {
+      const FolderLock second(scratch_.folder());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+      return error.message() + "; " + error.hint();
+    }
+    ADD_FAILURE() << "the lock was given twice";
+    return "";
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(scratch_.folder())) names.push_back(entry.path().filename());
+    return names;
+  }
+  fs::path path() const { return scratch_ / "lock"; }
+
+  Scratch scratch_;
+};
+
+TEST_F(FolderLockTest, IsHeldByOneAndGivenBack) {
+  {
+    const FolderLock lock(scratch_.folder());
+    EXPECT_TRUE(lock.held());
+    EXPECT_EQ(lock.taken_over(), "");
+    const std::string why = refused();
+    EXPECT_NE(why.find("process " + std::to_string(::getpid()) + " on "), std::string::npos) << why;
+    EXPECT_EQ(files(), std::vector<std::string>{"lock"});
+  }
+  EXPECT_EQ(files(), std::vector<std::string>{});
+  const FolderLock again(scratch_.folder());
+  EXPECT_EQ(again.taken_over(), "");
+}
+
+TEST_F(FolderLockTest, OfAKilledProcessIsTakenOverAtOnce) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const FolderLock lock(scratch_.folder());
+    ::raise(SIGKILL);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  ASSERT_TRUE(fs::exists(path()));
+  const FolderLock lock(scratch_.folder());
+  EXPECT_NE(lock.taken_over().find("process " + std::to_string(child)), std::string::npos) << lock.taken_over();
+  EXPECT_NE(lock.taken_over().find("gone"), std::string::npos) << lock.taken_over();
+  EXPECT_EQ(files(), std::vector<std::string>{"lock"});
+}
+
+// A number that another process got since: the lock names this process, but another start.
+TEST_F(FolderLockTest, KnowsAProcessNumberThatWasGivenAgain) {
+  std::string text;
+  {
+    const FolderLock lock(scratch_.folder());
+    text = read_file(path());
+  }
+  const size_t started = text.find("started ") + 8;
+  text.replace(started, text.find('\n', started) - started, "1");
+  write_file(path(), text);
+  const FolderLock lock(scratch_.folder());
+  EXPECT_NE(lock.taken_over().find("gone"), std::string::npos) << lock.taken_over();
+}
+
+TEST_F(FolderLockTest, OfAnotherMachineIsRefusedWhileItShowsLife) {
+  leave_foreign_lock(30);
+  const std::string why = refused();
+  EXPECT_NE(why.find("process 77 on far-away"), std::string::npos) << why;
+  EXPECT_NE(why.find("start again in"), std::string::npos) << why;
+  EXPECT_EQ(files(), std::vector<std::string>{"lock"});
+  leave_foreign_lock(61);
+  const FolderLock lock(scratch_.folder());
+  EXPECT_NE(lock.taken_over().find("no sign of life"), std::string::npos) << lock.taken_over();
+  EXPECT_TRUE(lock.held());
+}
+
+TEST_F(FolderLockTest, ShowsLife) {
+  const FolderLock lock(scratch_.folder(), {.beat_s = 0.01});
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  fs::last_write_time(path(), old);
+  while (fs::last_write_time(path()) == old) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(lock.held());
+}
+
+TEST_F(FolderLockTest, ThatWasLostIsNoticedAndLeftAlone) {
+  {
+    const FolderLock lock(scratch_.folder(), {.beat_s = 0.01});
+    fs::remove(path());
+    leave_foreign_lock(0);
+    while (lock.held()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_NE(read_file(path()).find("far-away"), std::string::npos) << "another process's lock was given back";
+}
+
+// Many at once want a lock whose holder is gone: one gets it.
+TEST_F(FolderLockTest, OneOfManyTakesItOver) {
+  leave_foreign_lock(1000);
+  int pipes[2];
+  ASSERT_EQ(::pipe(pipes), 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    ::close(pipes[1]);
+    char go = 0;
+    [[maybe_unused]] const ssize_t none = ::read(pipes[0], &go, 1);  // ends when the parent closes its end
+    int code = 1;
+    try {
+      const FolderLock lock(scratch_.folder());
+      ::sleep(2);  // until all have tried
+      code = lock.held() ? 0 : 2;
+    } catch (const Error&) {
+      code = 1;
+    }
+    ::_exit(code);
+  }
+  ::close(pipes[0]);
+  ::close(pipes[1]);
+  int held = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    held += WEXITSTATUS(status) == 0;
+  }
+  EXPECT_EQ(held, 1);
+}
+
+TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {
+  try {
+    const FolderLock lock(scratch_ / "nowhere");
+    FAIL() << "there is no such folder";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+    EXPECT_NE(error.message().find("nowhere"), std::string::npos) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,298 @@
+// Long runs: the micro-batch that a run finds by itself, signals, restarts, who may use its
+// folder, and steps that are executed again.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <functional>
+#include <sstream>
+
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Pretrain : public testing::Test {
+ protected:
+  Pretrain() {
+    std::string text;
+    for (int i = 0; i < 60; ++i) {
+      text += R"({"text": "Document )" + std::to_string(i) + R"( speaks of the number )" + std::to_string(i * i) +
+              R"( and of nothing else at all."})" + "\n";
+    }
+    write(program_ / "train.jsonl", text);
+    write(program_ / "recipe.yaml",
+          "name: run\nmodel: " + std::string(INGOT_SOURCE) +
+              "/recipes/models/tiny\ninit: random\ndata: {train: " + (program_ / "train.jsonl").string() +
+              ", sequence_length: 64}\noptimizer: {lr: 1e-3}\nsteps: 6\n"
+              "batch: {global: 6}\nthreads: 1\n");
+  }
+
+  std::vector<std::string> command(const std::string& name, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"pretrain", (program_ / "recipe.yaml").string(), "name=" + name,
+                                      "run_dir=" + (program_ / "runs").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  fs::path run(const std::string& name) const { return program_ / "runs" / name; }
+  std::vector<Json> events(const std::string& name, const std::string& type) const {
+    std::vector<Json> found;
+    std::istringstream lines(read(run(name) / "events.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      Json event = Json::parse(line);
+      if (event["type"] == type) found.push_back(std::move(event));
+    }
+    return found;
+  }
+  // Loss and gradient norm, step by step.
+  std::vector<std::pair<double, double>> curve(const std::string& name) const {
+    std::vector<std::pair<double, double>> steps;
+    for (const Json& e : events(name, "step")) steps.emplace_back(e["loss"], e["grad_norm"]);
+    return steps;
+  }
+  void trains(const std::string& name, const std::vector<std::string>& more = {}) const {
+    const Result result = program_.run(command(name, more));
+    ASSERT_EQ(result.code, 0) << result.error;
+  }
+
+  Program program_;
+};
+
+TEST_F(Pretrain, TheMicroBatchIsFoundToldAndChangesNothing) {
+  for (const char* determinism : {"fast", "bitwise"}) {
+    const std::string d = determinism, setting = "determinism=" + d;
+    ASSERT_NO_FATAL_FAILURE(trains(d + "-auto", {setting}));
+    ASSERT_NO_FATAL_FAILURE(trains(d + "-one", {setting, "batch.micro=1"}));
+    EXPECT_EQ(curve(d + "-auto"), curve(d + "-one"));
+    EXPECT_EQ(curve(d + "-auto").size(), 6U);
+    const Json start = events(d + "-auto", "start").at(0), one = events(d + "-one", "start").at(0);
+    for (const Json& step : events(d + "-auto", "step")) EXPECT_GE(step["data_s"], 0);
+    EXPECT_EQ(start["batch_micro"], 6);
+    EXPECT_EQ(start["batch_micro_reason"], "the whole batch");
+    EXPECT_EQ(one["batch_micro"], 1);
+    EXPECT_EQ(one["batch_micro_reason"], "as the recipe says");
+    EXPECT_NE(read(run(d + "-auto") / "recipe.yaml").find("micro: 6"), std::string::npos);
+  }
+}
+
+// The process that runs in the folder, as its lock says; 0 while there is none.
+pid_t holder(const fs::path& run) {
+  if (!fs::exists(run / "lock")) return 0;
+  const std::string lock = read(run / "lock");
+  const size_t at = lock.find("\npid ");
+  return at == std::string::npos ? 0 : static_cast<pid_t>(std::stol(lock.substr(at + 5)));
+}
+
+class Cluster : public Pretrain {
+ protected:
+  std::vector<std::string> long_run(const std::string& name, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = command(name, {"steps=60", "checkpoint.every=5", "batch.global=2"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  bool has(const std::string& name, const std::string& text) const {
+    return fs::exists(run(name) / "events.jsonl") && read(run(name) / "events.jsonl").find(text) != std::string::npos;
+  }
+  // Until the run's events hold `text`.
+  void wait_for(Process& process, const std::string& name, const std::string& text) const {
+    while (!has(name, text)) ASSERT_FALSE(process.wait(std::chrono::milliseconds(5))) << process.result().error;
+  }
+  std::vector<std::string> warnings(const std::string& name) const {
+    std::vector<std::string> all;
+    for (const Json& e : events(name, "warning")) all.push_back(e["message"]);
+    return all;
+  }
+};
+
+TEST_F(Cluster, TwiceKilledASupervisedRunIsTheRunThatNeverWas) {
+  ASSERT_EQ(program_.run(long_run("whole")).code, 0);
+  Process process(long_run("killed", {"--restarts", "2", "--restart-wait", "0.1"}));
+  for (const char* at : {R"("step":12,)", R"("step":31,)"}) {
+    ASSERT_NO_FATAL_FAILURE(wait_for(process, "killed", std::string(R"({"type":"step",)") + at));
+    ASSERT_GT(holder(run("killed")), 1);
+    ::kill(holder(run("killed")), SIGKILL);
+  }
+  ASSERT_EQ(process.wait(std::chrono::minutes(5)), 0) << process.result().error;
+  EXPECT_EQ(curve("killed"), curve("whole"));
+  const std::vector<std::string> told = warnings("killed");
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_NE(told[0].find("signal 9"), std::string::npos) << told[0];
+  EXPECT_NE(told[0].find("restart 1 of 2 from step "), std::string::npos) << told[0];
+  EXPECT_NE(told[1].find("restart 2 of 2"), std::string::npos) << told[1];
+  EXPECT_NE(read(run("killed") / "log.txt").find("restart 2 of 2"), std::string::npos);
+}
+
+TEST_F(Cluster, RestartsAreBounded) {
+  Process process(long_run("bounded", {"--restarts", "1", "--restart-wait", "0"}));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":7,)"));
+  ::kill(holder(run("bounded")), SIGKILL);
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", "restart 1 of 1"));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":20,)"));
+  ::kill(holder(run("bounded")), SIGKILL);
+  EXPECT_EQ(process.wait(std::chrono::minutes(1)), 137);
+  EXPECT_NE(process.result().error.find("1 restarts are used up"), std::string::npos) << process.result().error;
+}
+
+TEST_F(Cluster, WhatAnotherAttemptDoesNotMendIsNotTriedAgain) {
+  for (const auto& [setting, code] : {std::pair("data.train=/nowhere.jsonl", 3),
+                                      std::pair("schedule.warmup_steps=99", 2), std::pair("batch.micro=1000000", 0)}) {
+    const std::string global = code == 0 ? "batch.global=1000000" : "batch.global=2";
+    const Result result =
+        program_.run(long_run("never", {setting, global, "data.sequence_length=512", "--restarts", "3"}));
+    EXPECT_EQ(result.code, code == 0 ? 4 : code) << result.error;
+    EXPECT_EQ(result.error.find("restart"), std::string::npos) << result.error;
+  }
+  const Result launcher = program_.run(long_run("never", {"--launcher", "mpirun"}));
+  EXPECT_EQ(launcher.code, 2) << launcher.error;
+}
+
+// Sent to the supervisor and, as a scheduler does, to the run at the same time: one checkpoint, one end.
+TEST_F(Cluster, SignalsWriteACheckpointAndEndTheSupervisorToo) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const std::string name = "signal-" + std::to_string(signal);
+    Process process(long_run(name, {"--restarts", "3", "steps=100000", "checkpoint.every=0"}));
+    ASSERT_NO_FATAL_FAILURE(wait_for(process, name, R"("step":4,)"));
+    const pid_t child = holder(run(name));
+    ASSERT_GT(child, 1);
+    process.kill(signal);
+    ::kill(child, signal);
+    ASSERT_EQ(process.wait(std::chrono::minutes(1)), 130) << process.result().error;
+    EXPECT_EQ(events(name, "checkpoint").size(), 1U);
+    ASSERT_EQ(events(name, "end").size(), 1U);
+    EXPECT_EQ(events(name, "end")[0]["reason"], "stopped");
+    EXPECT_EQ(warnings(name).size(), 0U);
+    EXPECT_EQ(holder(run(name)), 0) << "the lock was not given back";
+  }
+}
+
+TEST_F(Cluster, ARunWhoseSupervisorDiesStopsWithACheckpoint) {
+  Process process(long_run("orphan", {"--restarts", "3", "steps=100000", "checkpoint.every=0"}));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "orphan", R"("step":4,)"));
+  process.kill(SIGKILL);
+  for (int i = 0; i < 6000 && !has("orphan", R"({"type":"end")"); ++i) ::usleep(10'000);
+  EXPECT_EQ(events("orphan", "checkpoint").size(), 1U);
+}
+
+TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
+  Process process(long_run("shared", {"steps=100000"}));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "shared", R"("step":2,)"));
+  const Result second = program_.run(long_run("shared", {"steps=100000", "--resume"}));
+  EXPECT_EQ(second.code, 2) << second.error;
+  EXPECT_NE(second.error.find("another process runs here: process " + std::to_string(holder(run("shared")))),
+            std::string::npos)
+      << second.error;
+  // The folder is another's now, as when this machine had been away: the run ends and says so.
+  fs::remove(run("shared") / "lock");
+  write(run("shared") / "lock", "host far-away\nplace other/pid:[1]\npid 77\nstarted 5\nsince then\ntoken abc\n");
+  ASSERT_EQ(process.wait(std::chrono::minutes(1)), 5) << process.result().error;
+  EXPECT_NE(process.result().error.find("another process's now"), std::string::npos) << process.result().error;
+}
+
+// A step again, and what another bit anywhere does to it.
+class Replayed : public Pretrain {
+ protected:
+  // Steps 1 to 7, checkpoints of 3, 6 and 7.
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(trains("run", {"steps=7", "checkpoint.every=3", "checkpoint.keep=9"}));
+  }
+
+  std::string folder() const { return run("run").string(); }
+  Json replay(int64_t step, int code, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"replay", folder(), "--step", std::to_string(step), "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Result result = program_.run(words);
+    EXPECT_EQ(result.code, code) << result.error << result.output;
+    SCOPED_TRACE(result.error);
+    return json_of(result);
+  }
+  void refuses(std::vector<std::string> more, int code, const std::string& words) const {
+    more.insert(more.begin(), {"replay", folder()});
+    const Result result = program_.run(more);
+    EXPECT_EQ(result.code, code) << result.error;
+    EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
+  }
+  // Lets `change` have a file's text.
+  void edit(const fs::path& path, const std::function<void(std::string&)>& change) const {
+    std::string text = read(path);
+    change(text);
+    write(path, text);
+  }
+};
+
+TEST_F(Replayed, StepsComeOutBitForBit) {
+  const std::string before = read(run("run") / "events.jsonl");
+  const Json from_checkpoint = replay(5, 0), from_beginning = replay(2, 0), last = replay(7, 0);
+  EXPECT_EQ(from_checkpoint["from"], 3);
+  EXPECT_EQ(from_checkpoint["steps"].size(), 2U);
+  EXPECT_EQ(from_checkpoint["to_the_bit"], true);
+  EXPECT_EQ(from_checkpoint["tensors_that_differ"], nullptr) << "there is no checkpoint of step 5";
+  EXPECT_EQ(from_beginning["from"], 0);
+  EXPECT_EQ(last["from"], 6);
+  EXPECT_EQ(last["tensors_that_differ"], Json::array());
+  EXPECT_EQ(replay(6, 0, {"batch.micro=1"})["agrees"], true);
+  EXPECT_EQ(read(run("run") / "events.jsonl"), before) << "a replay leaves the run as it is";
+}
+
+TEST_F(Replayed, ABitOfARecordedLossIsFound) {
+  edit(run("run") / "events.jsonl", [](std::string& text) {
+    const size_t at = text.find("\"loss\":", text.find(R"({"type":"step","step":5,)")) + 7;
+    const double loss = std::stod(text.substr(at));
+    text.replace(at, text.find(',', at) - at, Json(std::nextafter(loss, 0)).dump());
+  });
+  const Json found = replay(5, 3);
+  EXPECT_EQ(found["agrees"], false);
+  EXPECT_EQ(found["steps"][0]["agrees"], true);
+  EXPECT_EQ(found["steps"][1]["agrees"], false);
+  EXPECT_EQ(replay(4, 0)["agrees"], true);
+}
+
+TEST_F(Replayed, WeightsThatWereWrongWhenTheyWereWrittenAreFound) {
+  // A checkpoint that is whole, but of a run with another learning rate.
+  ASSERT_NO_FATAL_FAILURE(
+      trains("other", {"steps=7", "checkpoint.every=3", "checkpoint.keep=9", "optimizer.lr=1.01e-3"}));
+  fs::remove_all(run("run") / "checkpoints/step-6");
+  fs::copy(run("other") / "checkpoints/step-6", run("run") / "checkpoints/step-6");
+  const Json into = replay(6, 3);  // arrives at other weights, after steps that agree
+  EXPECT_EQ(into["steps"].back()["agrees"], true);
+  EXPECT_NE(into["tensors_that_differ"], Json::array());
+  const Json from = replay(7, 3);  // begins with them
+  EXPECT_EQ(from["agrees"], false);
+}
+
+TEST_F(Replayed, ADamagedCheckpointIsNamed) {
+  for (const auto& entry : fs::directory_iterator(run("run") / "checkpoints/step-3")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    edit(entry.path(), [](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; });
+  }
+  refuses({"--step", "5"}, 3, "step-3: file");
+}
+
+TEST_F(Replayed, OnAnotherKindOfDeviceItAgreesToRounding) {
+  edit(run("run") / "events.jsonl", [](std::string& text) {
+    // As if the run had been made elsewhere.
+    const size_t at = text.find(R"("device":"cpu )") + 14;
+    text.replace(at, text.find('"', at) - at, "other");
+    const size_t loss = text.find("\"loss\":", text.find(R"({"type":"step","step":5,)")) + 7;
+    text.replace(loss, text.find(',', loss) - loss, Json(std::stod(text.substr(loss)) * 1.0001).dump());
+  });
+  const Json found = replay(5, 0);
+  EXPECT_EQ(found["to_the_bit"], false);
+  EXPECT_GT(found["steps"][1]["allowed"], 0.0001);
+  edit(run("run") / "events.jsonl", [](std::string& text) {
+    const size_t loss = text.find("\"loss\":", text.find(R"({"type":"step","step":5,)")) + 7;
+    text.replace(loss, text.find(',', loss) - loss, Json(std::stod(text.substr(loss)) * 2).dump());
+  });
+  EXPECT_EQ(replay(5, 3)["agrees"], false);
+}
+
+TEST_F(Replayed, WhatItCannotReplayItSays) {
+  refuses({"--step", "8"}, 2, "steps 1 to 7");
+  program_.refuses({"replay", (program_ / "nowhere").string(), "--step", "1"}, 3, "nowhere");
+  refuses({"--step", "5", "data.seed=3"}, 2, "data_seed");
+}
+
+}  // namespace
+}  // namespace ingot::e2e

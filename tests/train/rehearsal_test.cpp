@@ -1,0 +1,80 @@
+#include "train/rehearsal.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/train/small_run.h"
+
+namespace ingot::train {
+namespace {
+
+class Rehearsal : public testing::TestWithParam<bool> {
+ protected:
+  Rehearsal() {
+    settings_.types.fixed_sums = GetParam();
+    settings_.step.units = GetParam() ? 6 : 0;
+    settings_.step.micro = 1;
+  }
+  // A run whose step of `micro` units was found with allocations of at most `most` bytes.
+  Rehearsed found(SmallRun& run, int64_t micro, size_t most) const {
+    StepSettings asked = settings_.step;
+    asked.micro = micro;
+    const std::vector<data::PackedSequence> batch = run.sequences(6);
+    run.device.limit(most);
+    return rehearse(run.device, run.registry, run.threads, *run.model, *run.trained, asked, false, batch,
+                    SmallRun::samples(6));
+  }
+  size_t saved(int64_t micro) const {
+    StepSettings settings = settings_.step;
+    settings.micro = micro;
+    return Step::bytes(settings_.spec, settings, 0, 0, false, settings_.threads).saved;
+  }
+
+  SmallRun::Settings settings_;
+};
+
+TEST_P(Rehearsal, WhatFitsIsTaken) {
+  SmallRun run(settings_);
+  const Rehearsed tried = found(run, 6, std::numeric_limits<size_t>::max());
+  EXPECT_EQ(tried.step->settings().micro, 6);
+  EXPECT_EQ(tried.shortage, "");
+  EXPECT_EQ(tried.step->peak().saved, saved(6)) << "the step that was tried is not a whole micro-batch";
+}
+
+TEST_P(Rehearsal, IsLessWhereMemoryIsShort) {
+  SmallRun run(settings_);
+  const Rehearsed tried = found(run, 6, saved(4));
+  EXPECT_EQ(tried.step->settings().micro, 4);  // three quarters of 6
+  EXPECT_NE(tried.shortage.find("more than"), std::string::npos) << tried.shortage;
+}
+
+TEST_P(Rehearsal, OneUnitThatDoesNotFitIsAnError) {
+  SmallRun run(settings_);
+  try {
+    found(run, 6, saved(1) - 64);
+    FAIL() << "there was no memory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+  }
+}
+
+// The steps behind it are those of a run without it, and those of smaller micro-batches.
+TEST_P(Rehearsal, ChangesNothing) {
+  SmallRun plain(settings_), tried(settings_);
+  const std::vector<std::vector<float>> before = state_of(*tried.trained);
+  const Rehearsed rehearsed = found(tried, 6, saved(4));
+  EXPECT_EQ(state_of(*tried.trained), before);
+  for (int64_t step = 1; step <= 3; ++step) {
+    const std::vector<data::PackedSequence> batch = plain.sequences(6);
+    const StepResult a = plain.run(step, 0.01, batch);
+    const StepResult b = rehearsed.step->run(step, 0.01, batch, SmallRun::samples(6));
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  EXPECT_EQ(state_of(*plain.trained), state_of(*tried.trained));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sums, Rehearsal, testing::Bool(), [](const auto& i) { return i.param ? "bitwise" : "fast"; });
+
+}  // namespace
+}  // namespace ingot::train
