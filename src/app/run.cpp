@@ -11,6 +11,7 @@
 #include "app/run_data.h"
 #include "app/run_folder.h"
 #include "app/run_plan.h"
+#include "app/run_ranks.h"
 #include "app/runtime.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/error.h"
@@ -135,18 +136,39 @@ std::string end_report(const RunPlan& plan, const RunData& data, const Console::
   return text;
 }
 
-// The trained adapter's masters, by layer.
-std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, const train::Trained& trained) {
+// The trained adapter's masters, by layer; `memory` has those that ranks share.
+std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, const train::Trained& trained,
+                                                       train::Step& step, std::vector<Buffer>& memory) {
   std::vector<checkpoint::AdapterModule> modules;
-  const std::vector<train::TrainedTensor>& tensors = trained.tensors();
+  const auto master = [&](int trainable) { return step.master(static_cast<size_t>(trainable), memory.emplace_back()); };
   for (const spec::LoraParam& p : spec::lora_parameters(plan.model, *plan.lora)) {
     const nn::LoraWeights& layer = trained.adapter()->layers[p.base];
     modules.push_back({.param = p,
                        .factor = static_cast<float>(plan.lora->factor()),
-                       .a = tensors[static_cast<size_t>(layer.a_trainable)].master,
-                       .b = tensors[static_cast<size_t>(layer.b_trainable)].master});
+                       .a = master(layer.a_trainable),
+                       .b = master(layer.b_trainable)});
   }
   return modules;
+}
+
+train::Share share_of_run(const train::Recipe& recipe, const comm::Group& world) {
+  return {world.rank(), world.size(), static_cast<int>(recipe.parallel.zero)};
+}
+
+// What a rank may take: the least that any may, and of the host's memory, which all share, a part.
+size_t memory_of_rank(const Device& device, const comm::Group& world) {
+  const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
+  const auto available = static_cast<int64_t>(device.memory_available() / (own_memory ? 1 : world.size()));
+  return static_cast<size_t>(-world.all_max(-available));
+}
+
+// Of one rank; of several, each with its own.
+std::string memory_table(const RunPlan& plan, const comm::Group& world) {
+  if (world.size() == 1) return plan.memory.table();
+  std::string text;
+  int rank = 0;
+  for (const std::string& table : world.gather(plan.memory.table())) text += fmt::format("rank {}\n{}", rank++, table);
+  return text;
 }
 
 class RunCommand : public Command {
@@ -167,8 +189,10 @@ class RunCommand : public Command {
   int run(const Output& output) override;
 
  private:
-  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const checkpoint::ModelSource& source,
-                const checkpoint::TextAssets& text, const RunData& data, Log& log);
+  int run_rank(const Output& output, train::Recipe recipe, const comm::Group& world);
+  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const comm::Group& world,
+                const checkpoint::ModelSource& source, const checkpoint::TextAssets& text, const RunData& data,
+                Log& log);
   checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) const;
 
   const char* name_;
@@ -196,8 +220,14 @@ int RunCommand::run(const Output& output) {
   if (std::string_view(name_) == "finetune" && recipe.init == train::InitFrom::random) {
     throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
   }
-  Log log(LogLevel::info);
-  Runtime runtime = open_runtime(recipe.device, recipe.threads.value);
+  return run_ranks(recipe.parallel, [&](const comm::Group& world) { return run_rank(output, recipe, world); });
+}
+
+int RunCommand::run_rank(const Output& output, train::Recipe recipe, const comm::Group& world) {
+  const bool first = world.rank() == 0;
+  Log log(first ? LogLevel::info : LogLevel::error);
+  const std::optional<int64_t> all_threads = recipe.threads.value;
+  Runtime runtime = open_rank_runtime(recipe.device, all_threads, world);
   const checkpoint::ModelSource source = checkpoint::open_model(recipe.model);
   const spec::ModelSpec model = checkpoint::read_model_spec(source);
   if (recipe.data.sequence_length > model.context) {
@@ -206,7 +236,9 @@ int RunCommand::run(const Output& output) {
                model.context);
   }
   const checkpoint::TextAssets text = checkpoint::load_text(source);
+  if (!first) world.barrier();  // then what rank 0 has made of the data is there
   const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
+  if (first) world.barrier();
 
   WeightPlan weights;
   if (recipe.init == train::InitFrom::random) {
@@ -215,24 +247,35 @@ int RunCommand::run(const Output& output) {
     const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(recipe, runtime));
     weights = {sizes.copied, sizes.mapped};
   }
-  const size_t available = runtime.device->memory_available();
-  RunPlan plan = plan_run(recipe, model, data.train->statistics(), longest_prompt(recipe, text), weights, available,
-                          runtime.threads->threads());
+  const size_t available = memory_of_rank(*runtime.device, world);
+  RunPlan plan = plan_run(recipe, model, data.train->statistics(), first ? longest_prompt(recipe, text) : 0, weights,
+                          available, runtime.threads->threads(), share_of_run(recipe, world));
+  // Written as what all ranks have together.
+  plan.recipe.threads.value = all_threads.value_or(runtime.threads->threads() * world.size());
   plan_checkpoints(plan, *runtime.device, available, log);
   if (dry_run_) {
+    const std::string table = memory_table(plan, world);
+    if (!first) return 0;
     output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
-                             train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
+                             train::write_recipe(plan.recipe), format_bytes(available), table,
                              plan.flops_per_token / 1e9, plan.trained_parameters, spec::num_parameters(model)));
     return 0;
   }
-  return train_run(output, std::move(plan), runtime, source, text, data, log);
+  return train_run(output, std::move(plan), runtime, world, source, text, data, log);
 }
 
-int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const checkpoint::ModelSource& source,
-                          const checkpoint::TextAssets& text, const RunData& data, Log& log) {
+int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const comm::Group& world,
+                          const checkpoint::ModelSource& source, const checkpoint::TextAssets& text,
+                          const RunData& data, Log& log) {
   const train::Recipe& r = plan.recipe;
-  const RunFolder folder(std::filesystem::path(r.run_dir) / r.name, resume_);
-  log.add_file(folder.path() / "log.txt");
+  const bool first = world.rank() == 0;
+  const std::filesystem::path run_dir = std::filesystem::path(r.run_dir) / r.name;
+  std::optional<RunFolder> folder;  // rank 0's
+  if (first) {
+    folder.emplace(run_dir, resume_);
+    log.add_file(run_dir / "log.txt");
+  }
+  world.barrier();
 
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   const train::DeviceRates gpu_rates =
@@ -249,15 +292,17 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   const std::string base =
       r.init == train::InitFrom::random ? "random" : weights_fingerprint(loaded.weights, *runtime.device);
   std::optional<train::Trained> trained;
+  const train::Share share = share_of_run(r, world);
   if (plan.lora) {
     trained.emplace(*runtime.device, plan.model, *plan.lora, plan.step.activation, plan.optimizer_types,
-                    static_cast<uint64_t>(r.seed));
+                    static_cast<uint64_t>(r.seed), share);
   } else {
-    trained.emplace(*runtime.device, plan.model, loaded.weights, plan.step.activation, plan.optimizer_types);
+    trained.emplace(*runtime.device, plan.model, loaded.weights, plan.step.activation, plan.optimizer_types, share);
   }
-  train::Step step(*runtime.device, runtime.registry, *runtime.threads, *model, *trained, plan.step, plan.decoded);
+  train::Step step(*runtime.device, runtime.registry, *runtime.threads, *model, *trained, plan.step, plan.decoded,
+                   world);
   if (plan.lora) {
-    trained->refresh_weights(step.context());
+    step.refresh_weights();
   } else {
     trained->take_masters(step.context());
   }
@@ -270,13 +315,14 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.checkpoint_every = r.checkpoint.every;
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.background_checkpoints = plan.memory.copy > 0;
-  settings.run_dir = folder.path();
+  settings.run_dir = run_dir;
   settings.identity = run_identity(plan, data.train->content_hash(), base);
-  settings.rates = gpu_rates;
+  const double ranks = world.size();  // on as many devices of a kind, or with as many shares of the threads
+  settings.rates = {gpu_rates.peak * ranks, gpu_rates.gemm * ranks};
   if (on_cpu) {
     settings.measure_rates = [&] {
       const cpu::ProductRates rates = cpu::measure_products(step.context(), plan.step.activation, 0.4);
-      return train::DeviceRates{rates.arithmetic, rates.matmul};
+      return train::DeviceRates{rates.arithmetic * ranks, rates.matmul * ranks};
     };
     settings.rates = settings.measure_rates();
   }
@@ -286,30 +332,37 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   train::Trainer trainer(step, *model, loaded.weights, *trained, plan.lora, *data.train, *data.order, data.eval.get(),
                          settings, observers);
   const int64_t done = resume_ ? trainer.resume() : 0;
-  folder.write_recipe(train::write_recipe(r));
-  // Without a checkpoint even the evaluation before the first step will be made again.
-  train::EventLog events(folder.path() / "events.jsonl", done > 0 ? done : -1);
-  observers.add(events);
-  observers.add(console);
+  std::optional<train::EventLog> events;
+  if (first) {
+    folder->write_recipe(train::write_recipe(r));
+    // Without a checkpoint even the evaluation before the first step will be made again.
+    events.emplace(run_dir / "events.jsonl", done > 0 ? done : -1);
+    observers.add(*events);
+    observers.add(console);
+  }
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), train::name(r.precision), settings.rates,
                       done > 0, counts(*data.train), data.eval ? counts(*data.eval) : train::DataCounts{}});
 
   Sampler sampler(runtime, *model, text, plan, trained->adapter());
-  const StopSignal stop(&exit_interrupted);
+  std::optional<StopSignal> stop;  // one a process
+  if (first) stop.emplace(&exit_interrupted);
   const train::Trainer::End end =
-      trainer.run([&] { return stop.requested(); }, [&](int64_t at) { sampler.run(at, observers); });
+      trainer.run([&] { return stop && stop->requested(); }, [&](int64_t at) { sampler.run(at, observers); });
   if (end == train::Trainer::End::stopped) {
     log.info("stopped after step {}; continue with --resume", console.memory().end.step);
     return 130;
   }
   std::filesystem::path result;
   if (plan.lora) {
-    result = folder.path() / "adapter";
-    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, *trained),
-                              *runtime.device);
+    result = run_dir / "adapter";
+    std::vector<Buffer> masters;  // of what ranks share
+    const std::vector<checkpoint::AdapterModule> modules = adapter_modules(plan, *trained, step, masters);
+    if (!first) return 0;
+    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, modules, *runtime.device);
   } else {
-    result = folder.path() / "model";
+    if (!first) return 0;
+    result = run_dir / "model";
     std::filesystem::remove_all(result);
     checkpoint::write_hf(result, {plan.model, loaded.weights, *runtime.device, r.name, source, runtime.threads.get()},
                          plan.step.activation);

@@ -92,7 +92,8 @@ std::string MemoryPlan::table() const {
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads) {
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads,
+                 const train::Share& share) {
   RunPlan plan;
   plan.recipe = recipe;
   plan.model = model;
@@ -143,7 +144,7 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
   plan.memory.weights = weights.copied;
   plan.memory.mapped = weights.mapped;
-  plan.memory.trained = train::trained_bytes(model, plan.lora, s.activation, plan.optimizer_types);
+  plan.memory.trained = train::trained_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
   if (longest_prompt > 0) {
     plan.samples = sample_settings(plan, longest_prompt);
     const infer::EngineBytes bytes = infer::engine_bytes(model, *plan.samples, threads);
@@ -154,7 +155,9 @@ RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     plan.memory.step = train::Step::bytes(model, s, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded, threads);
     return plan.memory.total() <= available;
   };
-  int64_t micro = std::min(r.batch.micro.value_or(r.batch.global), r.batch.global);
+  // No rank has more units than the last.
+  const int64_t most = train::share_of(r.batch.global, s.unit, share.ranks - 1, share.ranks).count();
+  int64_t micro = std::min(r.batch.micro.value_or(most), most);
   if (r.batch.micro.is_auto()) {
     while (micro > s.unit && micro * s.sequence_length > most_useful_tokens) micro -= s.unit;
     while (micro > s.unit && !fits(micro)) micro -= s.unit;

@@ -12,7 +12,7 @@
 
 namespace ingot::app {
 
-// Memory of a run by kind, in bytes.
+// Memory of one rank of a run by kind, in bytes.
 struct MemoryPlan {
   size_t weights = 0;  // in memory of our own
   size_t mapped = 0;   // weights read in place from the model's files: the system may drop and read them again
@@ -47,11 +47,12 @@ struct WeightPlan {
 // The length of a run in steps. `sequences`: of an epoch, where the recipe's length is in epochs.
 int64_t steps_of(const train::Recipe& recipe, int64_t sequences);
 
-// `longest_prompt`: tokens of the longest of eval.prompts; 0 without any.
+// `share`: what rank, of how many. `longest_prompt`: tokens of the longest of eval.prompts; 0 without any.
 // Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken.
 // Errors: usage for a sequence longer than the model's context and for what contradicts; resource when the smallest
 // micro-batch does not fit, with what it needs, by kind, and what there is.
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads);
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads,
+                 const train::Share& share = {});
 
 }  // namespace ingot::app
