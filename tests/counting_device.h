@@ -1,4 +1,5 @@
-// The CPU, counting the bytes it was asked for, and refusing to give more than a limit at once.
+// The CPU, counting the bytes it was asked for; on request one that refuses to give more than a limit at once, or whose
+// memory the host does not see.
 #pragma once
 
 #include <limits>
@@ -12,6 +13,8 @@ namespace ingot {
 
 class CountingDevice : public Device {
  public:
+  explicit CountingDevice(bool visible = true) : visible_(visible) {}
+
   DeviceKind kind() const override { return inner_->kind(); }
   std::string name() const override { return inner_->name(); }
   std::string arch() const override { return inner_->arch(); }
@@ -25,13 +28,14 @@ class CountingDevice : public Device {
   void release(void* data, size_t bytes) noexcept override { inner_->release(data, bytes); }
   void copy_from_host(void* to, const void* from, size_t bytes) override { inner_->copy_from_host(to, from, bytes); }
   void copy_to_host(void* to, const void* from, size_t bytes) override { inner_->copy_to_host(to, from, bytes); }
-  bool host_visible() const override { return inner_->host_visible(); }
+  bool host_visible() const override { return visible_; }
 
   size_t allocated() const { return allocated_; }
   void limit(size_t most) { most_ = most; }
 
  private:
   std::unique_ptr<Device> inner_ = cpu::make_device();
+  bool visible_;
   size_t allocated_ = 0, most_ = std::numeric_limits<size_t>::max();
 };
 

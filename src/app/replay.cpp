@@ -153,7 +153,7 @@ int Replay::run(const Output& output) {
   RunModel made = make_run_model(plan, runtime, source);
   train::Step work(*runtime.device, runtime.registry, *runtime.threads, *made.model, *made.trained, plan.step,
                    plan.decoded);
-  made.begin(work.context());
+  made.begin(work);
 
   const fs::path checkpoints = folder / "checkpoints";
   bool kept = false;

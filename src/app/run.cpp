@@ -12,6 +12,7 @@
 #include "app/run_folder.h"
 #include "app/run_model.h"
 #include "app/run_plan.h"
+#include "app/run_ranks.h"
 #include "app/runtime.h"
 #include "app/supervisor.h"
 #include "app/tensorboard_log.h"
@@ -139,16 +140,17 @@ std::string end_report(const RunPlan& plan, const RunData& data, const Console::
   return text;
 }
 
-// The trained adapter's masters, by layer.
-std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, const train::Trained& trained) {
+// The trained adapter's masters, by layer; `memory` has those that ranks share.
+std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, const train::Trained& trained,
+                                                       train::Step& step, std::vector<Buffer>& memory) {
   std::vector<checkpoint::AdapterModule> modules;
-  const std::vector<train::TrainedTensor>& tensors = trained.tensors();
+  const auto master = [&](int trainable) { return step.master(static_cast<size_t>(trainable), memory.emplace_back()); };
   for (const spec::LoraParam& p : spec::lora_parameters(plan.model, *plan.lora)) {
     const nn::LoraWeights& layer = trained.adapter()->layers[p.base];
     modules.push_back({.param = p,
                        .factor = static_cast<float>(plan.lora->factor()),
-                       .a = tensors[static_cast<size_t>(layer.a_trainable)].master,
-                       .b = tensors[static_cast<size_t>(layer.b_trainable)].master});
+                       .a = master(layer.a_trainable),
+                       .b = master(layer.b_trainable)});
   }
   return modules;
 }
@@ -159,12 +161,12 @@ struct Sources {
 };
 
 // Steps of the plan's micro-batch; of a smaller one, which the plan then has, where `batch.micro: auto` asked for what
-// memory has no room for after all.
+// memory has no room for after all. Several ranks take what was planned: a step cannot be tried by one of them alone.
 std::unique_ptr<train::Step> make_step(RunPlan& plan, Runtime& runtime, models::Model& model, train::Trained& trained,
-                                       const RunData& data, const Log& log) {
-  if (!plan.micro_auto) {
+                                       const RunData& data, const Log& log, const comm::Group& world) {
+  if (!plan.micro_auto || world.size() > 1) {
     return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, model, trained, plan.step,
-                                         plan.decoded);
+                                         plan.decoded, world);
   }
   std::vector<int64_t> samples = data.order->step_samples(0);
   samples.resize(std::min(samples.size(), static_cast<size_t>(*plan.recipe.batch.micro.value)));
@@ -181,10 +183,29 @@ std::unique_ptr<train::Step> make_step(RunPlan& plan, Runtime& runtime, models::
   return std::move(tried.step);
 }
 
-void print_plan(const Output& output, const RunPlan& plan, size_t available) {
+// What a rank may take: the least that any may, and of the host's memory, which those of a machine share, a part.
+size_t memory_of(const Device& device, const Rank& rank) {
+  const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
+  const auto available = static_cast<int64_t>(device.memory_available() / (own_memory ? 1 : rank.locals));
+  return static_cast<size_t>(-rank.world.all_max(-available));
+}
+
+// Of one rank; of several, each with its own.
+std::string memory_table(const RunPlan& plan, const comm::Group& world) {
+  if (world.size() == 1) return plan.memory.table();
+  std::string text;
+  int rank = 0;
+  for (const std::string& table : world.gather(plan.memory.table())) text += fmt::format("rank {}\n{}", rank++, table);
+  return text;
+}
+
+// Ranks call it together; the first prints.
+void print_plan(const Output& output, const RunPlan& plan, size_t available, const comm::Group& world) {
+  const std::string table = memory_table(plan, world);
+  if (world.rank() > 0) return;
   output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
-                           train::write_recipe(plan.recipe), format_bytes(available), plan.memory.table(),
-                           plan.flops_per_token / 1e9, plan.trained_parameters, spec::num_parameters(plan.model)));
+                           train::write_recipe(plan.recipe), format_bytes(available), table, plan.flops_per_token / 1e9,
+                           plan.trained_parameters, spec::num_parameters(plan.model)));
 }
 
 class RunCommand : public Command {
@@ -208,10 +229,11 @@ class RunCommand : public Command {
   int run(const Output& output) override;
 
  private:
-  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const Sources& sources,
+  int run_supervised(const train::Recipe& r) const;
+  int run_rank(const Output& output, train::Recipe recipe, const Rank& rank);
+  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const Rank& rank, const Sources& sources,
                 const checkpoint::TextAssets& text, const RunData& data, Log& log);
-  int run_supervised(const train::Recipe& r, Log& log) const;
-  int plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
+  int plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime, const Rank& rank,
                         const checkpoint::ModelSource& source, const spec::ModelSpec& model) const;
 
   const char* name_;
@@ -231,11 +253,17 @@ int RunCommand::run(const Output& output) {
   if (std::string_view(name_) == "finetune" && recipe.init == train::InitFrom::random) {
     throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
   }
-  Log log(LogLevel::info);
   if (launcher_ && restarts_ == 0) throw_error(ErrorKind::usage, "--launcher is for --restarts");
   if (restarts_ < 0 || restart_wait_ < 0) throw_error(ErrorKind::usage, "--restarts and --restart-wait are 0 or more");
-  if (restarts_ > 0 && !dry_run_) return run_supervised(recipe, log);
-  Runtime runtime = open_runtime(recipe.device, recipe.threads.value);
+  if (restarts_ > 0 && !dry_run_) return run_supervised(recipe);
+  return run_ranks(recipe.parallel, [&](const Rank& rank) { return run_rank(output, recipe, rank); });
+}
+
+int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank& rank) {
+  const comm::Group& world = rank.world;
+  const bool first = world.rank() == 0;
+  Log log(first ? LogLevel::info : LogLevel::error);
+  Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, rank);
   Sources sources{checkpoint::open_model(recipe.model), {}};
   const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
   if (recipe.data.sequence_length > model.context) {
@@ -244,26 +272,30 @@ int RunCommand::run(const Output& output) {
                model.context);
   }
   if (dry_run_ && recipe.data.train.values.empty()) {
-    return plan_without_data(output, recipe, runtime, sources.model, model);
+    return plan_without_data(output, recipe, runtime, rank, sources.model, model);
   }
   train::require_training_data(recipe);
   sources.text = recipe.tokenizer ? checkpoint::open_model(*recipe.tokenizer) : sources.model;
   const checkpoint::TextAssets text = checkpoint::load_text(sources.text);
+  if (!first) world.barrier();  // then what rank 0 has made of the data is there
   const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
+  if (first) world.barrier();
 
   const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
-  const size_t available = runtime.device->memory_available();
-  RunPlan plan = plan_run(recipe, model, data.train->statistics(), longest_prompt(recipe, text), weights, available,
-                          runtime.threads->threads());
+  const size_t available = memory_of(*runtime.device, rank);
+  RunPlan plan = plan_run(recipe, model, data.train->statistics(), first ? longest_prompt(recipe, text) : 0, weights,
+                          available, runtime.threads->threads(), share_of(recipe, world));
+  // Written as what all ranks have together.
+  plan.recipe.threads.value = recipe.threads.value.value_or(runtime.threads->threads() * world.size());
   plan_checkpoints(plan, *runtime.device, available, log);
   if (dry_run_) {
-    print_plan(output, plan, available);
+    print_plan(output, plan, available, world);
     return 0;
   }
-  return train_run(output, std::move(plan), runtime, sources, text, data, log);
+  return train_run(output, std::move(plan), runtime, rank, sources, text, data, log);
 }
 
-int RunCommand::run_supervised(const train::Recipe& r, Log& log) const {
+int RunCommand::run_supervised(const train::Recipe& r) const {
   Supervised what;
   what.launcher = launcher_.value_or("");
   what.arguments = {name_, recipe_path_};
@@ -273,11 +305,12 @@ int RunCommand::run_supervised(const train::Recipe& r, Log& log) const {
   what.run = std::filesystem::path(r.run_dir) / r.name;
   what.restarts = restarts_;
   what.wait_s = restart_wait_;
+  Log log(LogLevel::info);
   return supervise(what, log);
 }
 
 // What the recipe comes to here, whether it fits or not: a laptop may plan a cluster's run.
-int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime,
+int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime, const Rank& rank,
                                   const checkpoint::ModelSource& source, const spec::ModelSpec& model) const {
   if (r.epochs) {
     throw_hint(ErrorKind::usage, "give data.train=PATH, or a length in steps or tokens",
@@ -285,10 +318,12 @@ int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, 
   }
   train::Recipe recipe = r;
   recipe.eval.prompts.clear();
-  const size_t available = runtime.device->memory_available();
-  const RunPlan plan = size_run(recipe, model, full_sequences(r.data.sequence_length), 0,
-                                plan_weights(r, runtime, source, model), available, runtime.threads->threads());
-  print_plan(output, plan, available);
+  const size_t available = memory_of(*runtime.device, rank);
+  const RunPlan plan =
+      size_run(recipe, model, full_sequences(r.data.sequence_length), 0, plan_weights(r, runtime, source, model),
+               available, runtime.threads->threads(), share_of(recipe, rank.world));
+  print_plan(output, plan, available, rank.world);
+  if (rank.world.rank() > 0) return 0;
   output.print("# no data.train: counted as full sequences of one document, without eval.prompts\n");
   if (!plan.fits) {
     output.print(fmt::format("# does not fit: it needs {} and {} are available; {}\n",
@@ -297,22 +332,29 @@ int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, 
   return 0;
 }
 
-int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const Sources& sources,
-                          const checkpoint::TextAssets& text, const RunData& data, Log& log) {
+int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const Rank& rank,
+                          const Sources& sources, const checkpoint::TextAssets& text, const RunData& data, Log& log) {
   const train::Recipe& r = plan.recipe;
-  const RunFolder folder(std::filesystem::path(r.run_dir) / r.name, resume_);
-  log.add_file(folder.path() / "log.txt");
-  if (!folder.taken_over().empty()) log.warning("took over the run's folder from {}", folder.taken_over());
+  const comm::Group& world = rank.world;
+  const bool first = world.rank() == 0;
+  const std::filesystem::path run_dir = std::filesystem::path(r.run_dir) / r.name;
+  std::optional<RunFolder> folder;  // rank 0's
+  if (first) {
+    folder.emplace(run_dir, resume_);
+    log.add_file(run_dir / "log.txt");
+    if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
+  }
+  world.barrier();
 
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   const train::DeviceRates gpu_rates =
       on_cpu ? train::DeviceRates{} : gpu_training_rates(runtime, plan.step.activation);
-  RunModel made = make_run_model(plan, runtime, sources.model);
+  RunModel made = make_run_model(plan, runtime, sources.model, share_of(r, world));
   const WeightSet& weights = made.loaded->weights;
   train::Trained& trained = *made.trained;
-  const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, *made.model, trained, data, log);
+  const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, *made.model, trained, data, log, world);
   train::Step& step = *step_made;
-  made.begin(step.context());
+  made.begin(step);
 
   train::TrainerSettings settings;
   settings.name = r.name;
@@ -322,13 +364,14 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.checkpoint_every = r.checkpoint.every;
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.background_checkpoints = plan.memory.copy > 0;
-  settings.run_dir = folder.path();
+  settings.run_dir = run_dir;
   settings.identity = run_identity(plan, data.train->content_hash(), made.base);
-  settings.rates = gpu_rates;
+  const double ranks = world.size();  // on as many devices of a kind, or with as many shares of the threads
+  settings.rates = {gpu_rates.peak * ranks, gpu_rates.gemm * ranks};
   if (on_cpu) {
     settings.measure_rates = [&] {
       const cpu::ProductRates rates = cpu::measure_products(step.context(), plan.step.activation, 0.4);
-      return train::DeviceRates{rates.arithmetic, rates.matmul};
+      return train::DeviceRates{rates.arithmetic * ranks, rates.matmul * ranks};
     };
     settings.rates = settings.measure_rates();
   }
@@ -341,28 +384,28 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   train::Trainer trainer(step, *made.model, weights, trained, plan.lora, *data.train, *data.order, data.eval.get(),
                          settings, observers);
   const int64_t done = resume_ ? trainer.resume() : 0;
-  folder.write_recipe(train::write_recipe(r));
-  // Without a checkpoint even the evaluation before the first step will be made again.
-  train::EventLog events(folder.path() / "events.jsonl", done > 0 ? done : -1);
-  observers.add(events);
+  std::optional<train::EventLog> events;
   std::optional<TensorboardLog> tensorboard;
-  if (r.log.tensorboard) {
+  if (first) {
+    folder->write_recipe(train::write_recipe(r));
     // Without a checkpoint even the evaluation before the first step is made again.
+    observers.add(events.emplace(run_dir / "events.jsonl", done > 0 ? done : -1));
     const std::optional<int64_t> again = resume_ ? std::optional(done > 0 ? done + 1 : 0) : std::nullopt;
-    observers.add(tensorboard.emplace(folder.path() / "tensorboard", again));
+    if (r.log.tensorboard) observers.add(tensorboard.emplace(run_dir / "tensorboard", again));
+    observers.add(console);
   }
-  observers.add(console);
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), train::name(r.precision), settings.rates,
                       done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
                       data.eval ? counts(*data.eval) : train::DataCounts{}});
 
   Sampler sampler(runtime, *made.model, text, plan, trained.adapter());
-  const StopSignal stop(&exit_interrupted);
+  std::optional<StopSignal> stop;  // one a process
+  if (rank.leads_process) stop.emplace(&exit_interrupted);
   const train::Trainer::End end = trainer.run(
       [&] {
-        folder.require_held();
-        return stop.requested();
+        if (folder) folder->require_held();
+        return stop && stop->requested();
       },
       [&](int64_t at) { sampler.run(at, observers); });
   if (end == train::Trainer::End::stopped) {
@@ -371,10 +414,14 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   }
   std::filesystem::path result;
   if (plan.lora) {
-    result = folder.path() / "adapter";
-    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, trained), *runtime.device);
+    result = run_dir / "adapter";
+    std::vector<Buffer> masters;  // of what ranks share
+    const std::vector<checkpoint::AdapterModule> modules = adapter_modules(plan, trained, step, masters);
+    if (!first) return 0;
+    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, modules, *runtime.device);
   } else {
-    result = folder.path() / "model";
+    if (!first) return 0;
+    result = run_dir / "model";
     std::filesystem::remove_all(result);
     checkpoint::write_hf(result, {plan.model, weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
                          plan.step.activation);

@@ -28,7 +28,8 @@ WeightPlan plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoi
   return {sizes.copied, sizes.mapped};
 }
 
-RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint::ModelSource& source) {
+RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint::ModelSource& source,
+                        const train::Share& share) {
   const train::Recipe& r = plan.recipe;
   Device& device = *runtime.device;
   const auto seed = static_cast<uint64_t>(r.seed);
@@ -46,19 +47,19 @@ RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint:
   made.model = models::make_model(plan.model, loaded.weights, device);
   if (plan.lora) {
     made.trained = std::make_unique<train::Trained>(device, plan.model, *plan.lora, plan.step.activation,
-                                                    plan.optimizer_types, seed);
+                                                    plan.optimizer_types, seed, share);
   } else {
     made.trained = std::make_unique<train::Trained>(device, plan.model, loaded.weights, plan.step.activation,
-                                                    plan.optimizer_types);
+                                                    plan.optimizer_types, share);
   }
   return made;
 }
 
-void RunModel::begin(ops::Context& context) {
+void RunModel::begin(train::Step& step) {
   if (trained->adapter() != nullptr) {
-    trained->refresh_weights(context);
+    step.refresh_weights();
   } else {
-    trained->take_masters(context);
+    trained->take_masters(step.context());
   }
 }
 

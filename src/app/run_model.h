@@ -9,6 +9,7 @@
 #include "app/runtime.h"
 #include "checkpoint/load.h"
 #include "models/model.h"
+#include "train/step.h"
 #include "train/trained.h"
 
 namespace ingot::app {
@@ -23,11 +24,13 @@ struct RunModel {
   std::unique_ptr<train::Trained> trained;
   std::string base;  // what was begun with, for run_identity
 
-  // Once `context` is there: the weights that are computed with and their masters agree.
-  void begin(ops::Context& context);
+  // The weights that are computed with and their masters agree from here on. Ranks call it together.
+  void begin(train::Step& step);
 };
 
-// Random weights, or those of `source`, as the recipe says. Errors: those of load_model.
-RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint::ModelSource& source);
+// Random weights, or those of `source`, as the recipe says; of what is trained a rank's share. Errors: those of
+// load_model.
+RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint::ModelSource& source,
+                        const train::Share& share = {});
 
 }  // namespace ingot::app

@@ -102,7 +102,8 @@ data::DatasetStatistics full_sequences(int64_t sequence_length) {
 }
 
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads) {
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads,
+                 const train::Share& share) {
   RunPlan plan;
   plan.recipe = recipe;
   plan.model = model;
@@ -148,7 +149,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
   plan.memory.weights = weights.copied;
   plan.memory.mapped = weights.mapped;
-  plan.memory.trained = train::trained_bytes(model, plan.lora, s.activation, plan.optimizer_types);
+  plan.memory.trained = train::trained_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
   if (longest_prompt > 0) {
     plan.samples = sample_settings(plan, longest_prompt);
     const infer::EngineBytes bytes = infer::engine_bytes(model, *plan.samples, threads);
@@ -159,8 +160,10 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     return plan.memory.total() <= available;
   };
   const bool automatic = plan.micro_auto = r.batch.micro.is_auto();
-  int64_t micro = std::min(r.batch.micro.value_or(r.batch.global), r.batch.global);
-  plan.micro_reason = automatic ? "the whole batch" : "as the recipe says";
+  // No rank has more units than the last.
+  const int64_t most = train::share_of(r.batch.global, s.unit, share.ranks - 1, share.ranks).count();
+  int64_t micro = std::min(r.batch.micro.value_or(most), most);
+  plan.micro_reason = !automatic ? "as the recipe says" : share.ranks > 1 ? "a rank's share" : "the whole batch";
   if (automatic && micro > s.unit && micro * s.sequence_length > most_useful_tokens) {
     const int64_t units = most_useful_tokens / (s.sequence_length * s.unit);
     micro = s.unit * std::max<int64_t>(1, units);
@@ -191,8 +194,9 @@ void set_micro(RunPlan& plan, int64_t micro) {
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads) {
-  RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, threads);
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads,
+                 const train::Share& share) {
+  RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, threads, share);
   if (!plan.fits) {
     throw_hint(ErrorKind::resource, memory_hint, "the run needs {} and {} are available:\n{}",
                format_bytes(plan.memory.total()), format_bytes(available), plan.memory.table());

@@ -692,11 +692,12 @@ std::filesystem::path find_mpi_plugin() {
              "there is no MPI plug-in libingot-mpi.so beside the executable or in ../lib/ingot");
 }
 
-void run_mpi(const Mpi& settings, FunctionRef<void(const Group& world, int local)> body) {
+void run_mpi(const Mpi& settings, FunctionRef<void(const Place&)> body) {
   const auto world = std::make_shared<World>(settings);
   const ingot_mpi& mpi = world->open();
   try {
-    body(Group(std::make_shared<MpiChannel>(world, mpi.world, mpi.rank, mpi.size, "world")), mpi.local_rank);
+    body({Group(std::make_shared<MpiChannel>(world, mpi.world, mpi.rank, mpi.size, "world")), mpi.local_rank,
+          mpi.local_size});
     world->finalize();
   } catch (...) {
     world->fail(error_of_exception());

@@ -18,11 +18,17 @@ struct Mpi {
 // ErrorKind::unavailable, with how to build it, when it is nowhere.
 std::filesystem::path find_mpi_plugin();
 
-// Calls body(world, local) on this thread, `local` being the rank among the processes on this machine. Once a process.
+struct Place {
+  Group world;
+  int local = 0;   // rank among the processes on this machine
+  int locals = 1;  // how many these are
+};
+
+// Calls body(place) on this thread. Once a process.
 // When it throws here or elsewhere, whatever the others wait for throws with that rank's reason; this then rethrows,
 // and MPI is told to end the processes that are left when this one exits (by exit or from main, not by _exit). Errors
 // besides: unavailable when the plug-in cannot be loaded or MPI not initialised, or when MPI knows of another number of
 // processes than the launcher, which happens when the plug-in was built with another MPI.
-void run_mpi(const Mpi& settings, FunctionRef<void(const Group& world, int local)> body);
+void run_mpi(const Mpi& settings, FunctionRef<void(const Place&)> body);
 
 }  // namespace ingot::comm

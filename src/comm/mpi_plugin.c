@@ -143,6 +143,7 @@ static int open_world(void) {
     error = MPI_Comm_split_type(world_group.communicator, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
   }
   if (error == MPI_SUCCESS) error = MPI_Comm_rank(local, &table.local_rank);
+  if (error == MPI_SUCCESS) error = MPI_Comm_size(local, &table.local_size);
   if (error == MPI_SUCCESS) error = MPI_Comm_free(&local);
   return error;
 }

@@ -15,10 +15,10 @@ typedef struct ingot_mpi_group ingot_mpi_group;     /* a communicator */
 typedef struct ingot_mpi_request ingot_mpi_request; /* an operation that was begun; memory stays until it is done */
 
 typedef struct {
-  int abi;             /* INGOT_MPI_ABI of the plug-in; the rest is looked at when it is the executable's */
-  const char* library; /* as the MPI library calls itself */
-  int rank, size;      /* of all processes */
-  int local_rank;      /* among those that share this machine's memory */
+  int abi;                    /* INGOT_MPI_ABI of the plug-in; the rest is looked at when it is the executable's */
+  const char* library;        /* as the MPI library calls itself */
+  int rank, size;             /* of all processes */
+  int local_rank, local_size; /* among those that share this machine's memory */
   ingot_mpi_group* world;
 
   /* Collective: a group for each color, its ranks in the order of (key, rank). It stays until the end. */

@@ -43,6 +43,7 @@ Exchange::Exchange(Device& device, Trained& trained, const comm::Group& ranks)
   for (size_t b = 0; b < traffic_.size() && !visible_; ++b) {
     const Bucket& bucket = trained.buckets()[b];
     traffic_[b].staging = HostBuffer(device, bucket.memory.bytes());
+    traffic_[b].computed = device.make_event();
     traffic_[b].copied = device.make_event();
     if (bucket.kept) kept_[b].resize(bucket.kept.bytes());
   }
@@ -71,9 +72,12 @@ void Exchange::begin(size_t bucket, bool empty) {
     if (!visible_) traffic.copied->wait();  // what was uploaded from there before
     std::memset(host_memory(bucket), 0, memory.bytes());
   } else if (!visible_) {
-    // In the order of backward, which uses the memory again.
-    device_.start_copy_to_host(Stream::compute, traffic.staging.data(), memory.data, memory.bytes());
-    traffic.copied->record(Stream::compute);
+    // Beside backward, unless that uses the memory again.
+    const Stream stream = every_micro() ? Stream::compute : Stream::copy;
+    traffic.computed->record(Stream::compute);
+    traffic.computed->hold(stream);
+    device_.start_copy_to_host(stream, traffic.staging.data(), memory.data, memory.bytes());
+    traffic.copied->record(stream);
   }
   begun_.push_back(bucket);
   if (visible_) begin_operation(bucket);

@@ -45,7 +45,7 @@ class Exchange {
   // A bucket on its way.
   struct Traffic {
     HostBuffer staging;  // where the host does not see the device's memory
-    std::unique_ptr<Event> copied;
+    std::unique_ptr<Event> computed, copied;
     comm::Operation operation;
   };
   bool alone() const { return ranks_.size() == 1; }

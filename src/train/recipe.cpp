@@ -174,10 +174,11 @@ void describe(Visitor& v, BatchRecipe& r) {
 
 template <class Visitor>
 void describe(Visitor& v, ParallelRecipe& r) {
-  v.field("dp", r.dp, "data-parallel ranks", {.min = 1});
+  v.field("dp", r.dp, "data-parallel ranks", {.min = 1, .max = 1024});
   v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1});
   v.field("pp", r.pp, "pipeline stages", {.min = 1});
-  v.field("zero", r.zero, "what ranks share: 0 nothing, 1 optimizer state, 2 gradients too", {.min = 0, .max = 3});
+  v.field("zero", r.zero, "what ranks share: 0 nothing, 1 optimizer state, 2 gradients too", {.min = 0, .max = 2});
+  v.field("timeout_s", r.timeout_s, "seconds a rank waits for another before all end", {.min = 1});
 }
 
 template <class Visitor>
@@ -231,7 +232,7 @@ void describe(Visitor& v, Recipe& r) {
   v.section("eval", r.eval, "evaluation during the run");
   v.section("checkpoint", r.checkpoint, "what is kept on disk");
   v.section("log", r.log, "what is told beside events.jsonl");
-  v.field("device", r.device, "cpu, cuda:0, hip:0 or auto");
+  v.field("device", r.device, "cpu, cuda:0, hip:0 or auto; one for each rank, by commas");
   v.field("threads", r.threads, "of the CPU; auto: one a core", {.min = 1, .max = 1024});
   v.field("run_dir", r.run_dir, "where run folders are made");
   v.field("seed", r.seed, "of initialisation and dropout");
@@ -311,8 +312,9 @@ void check(const Recipe& r, const std::string& path) {
     fail("make it a multiple", fmt::format("batch.micro {} is not whole units of determinism_unit {}",
                                            *r.batch.micro.value, r.determinism_unit));
   }
-  if (r.parallel.dp != 1 || r.parallel.tp != 1 || r.parallel.pp != 1 || r.parallel.zero != 0) {
-    fail("dp 1, tp 1, pp 1, zero 0", "this build runs on one device; parallel asks for more");
+  if (r.parallel.tp != 1 || r.parallel.pp != 1) {
+    fail("tp 1, pp 1", fmt::format("parallel.tp {}, parallel.pp {}: this version spreads a run by data alone",
+                                   r.parallel.tp, r.parallel.pp));
   }
 }
 

@@ -92,6 +92,7 @@ struct BatchRecipe {
 
 struct ParallelRecipe {
   int64_t dp = 1, tp = 1, pp = 1, zero = 0;
+  int64_t timeout_s = 600;
 };
 
 struct EvalRecipe {

@@ -117,6 +117,86 @@ TEST_P(Resume, ASignalWritesACheckpointAndSaysSo) {
 INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16", "bitwise"),
                          [](const auto& i) { return i.param; });
 
+class Elastic : public Resume {};
+INSTANTIATE_TEST_SUITE_P(Precision, Elastic, testing::Values("bitwise"), [](const auto& i) { return i.param; });
+
+// Continued by another number of ranks that keep other parts of the state and take other micro-batches, every time.
+TEST_P(Elastic, KilledAndContinuedByOtherRanksItIsTheRunOfOne) {
+  const std::vector<std::string> batch = {"batch.global=6", "optimizer.clip_grad_norm=0.5"};
+  const Result whole = ingot(command("whole", batch));
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  std::mt19937 random(std::random_device{}());
+  int kills = 0;
+  std::string layouts;
+  for (int attempt = 0; attempt < 60; ++attempt) {
+    const auto ranks = 1 + random() % 4;
+    std::vector<std::string> more = batch;
+    more.push_back(fmt::format("parallel.dp={}", ranks));
+    more.push_back(fmt::format("threads={}", ranks));
+    more.push_back(fmt::format("parallel.zero={}", random() % 3));
+    more.push_back(fmt::format("batch.micro={}", 1 + random() % 3));
+    layouts += more[2] + " " + more[4] + " " + more[5] + "\n";
+    if (fs::exists(run("killed") / "events.jsonl")) more.emplace_back("--resume");
+    Process process(command("killed", more));
+    const auto life = std::chrono::milliseconds(kills < 6 ? 100 + random() % 2000 : 600'000);
+    const std::optional<int> code = process.wait(life);
+    if (!code) {
+      process.kill(SIGKILL);
+      ++kills;
+      continue;
+    }
+    ASSERT_EQ(*code, 0) << process.result().error;
+    break;
+  }
+  EXPECT_EQ(curve("killed"), curve("whole")) << layouts;
+  EXPECT_EQ(weights("killed"), weights("whole")) << layouts;
+}
+
+TEST_P(Elastic, ASignalStopsAllRanks) {
+  Process process(command("stopped", {"steps=2000", "checkpoint.every=0", "parallel.dp=2", "parallel.zero=1", "threads=2"}));
+  while (!fs::exists(run("stopped") / "events.jsonl") || curve("stopped").size() < 4) {
+    ASSERT_FALSE(process.wait(std::chrono::milliseconds(20))) << process.result().error;
+  }
+  process.kill(SIGTERM);
+  ASSERT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
+  EXPECT_NE(process.result().error.find("--resume"), std::string::npos);
+}
+
+TEST_P(Elastic, AFullDiskEndsAllRanksAndKeepsTheLastCheckpoint) {
+  const std::vector<std::string> ranks = {"batch.global=6", "parallel.dp=2", "threads=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), ranks.begin(), ranks.end());
+    return command("full", more);
+  };
+  ASSERT_EQ(ingot(with({"steps=3"})).code, 0);
+  const std::string before = read_file(run("full") / "checkpoints" / "step-3" / "manifest.json");
+  Process process(with({"--resume", "steps=6"}), 1 << 20);
+  ASSERT_EQ(process.wait(std::chrono::minutes(5)), 4) << process.result().error;
+  EXPECT_NE(process.result().error.find("ingot: rank "), std::string::npos) << process.result().error;
+  EXPECT_EQ(read_file(run("full") / "checkpoints" / "step-3" / "manifest.json"), before);
+  ASSERT_EQ(ingot(with({"--resume", "steps=6"})).code, 0);
+}
+
+TEST_P(Elastic, ADryRunTellsWhatEachRankTakes) {
+  const Result result = ingot(command("dry", {"batch.global=6", "parallel.dp=2", "parallel.zero=2", "threads=2", "--dry-run"}));
+  EXPECT_EQ(result.code, 0) << result.error;
+  for (const char* words : {"rank 0\n", "rank 1\n", "optimizer moments", "zero: 2"}) {
+    EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
+  }
+}
+
+TEST_P(Elastic, WhatRanksCannotHaveIsRefused) {
+  const auto expect = [&](std::vector<std::string> more, const std::string& words) {
+    more.emplace_back("parallel.dp=3");
+    const Result result = ingot(command("wrong", more));
+    EXPECT_EQ(result.code, 2) << result.error;
+    EXPECT_NE(result.error.find(words), std::string::npos) << "wanted '" << words << "' in: " << result.error;
+  };
+  expect({"threads=2"}, "2 threads for 3 ranks");
+  expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' is 2 for 3 ranks");
+  expect({"parallel.tp=2"}, "parallel.tp 2");
+}
+
 class Faults : public Resume {};
 INSTANTIATE_TEST_SUITE_P(Precision, Faults, testing::Values("bf16"), [](const auto& i) { return i.param; });
 

@@ -125,7 +125,8 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"init: random\nadapter: {rank: 4}", "random"},
                                     {"batch: {global: 3}\ndeterminism_unit: 2", "determinism_unit"},
                                     {"batch: {global: 4, micro: 3}\ndeterminism_unit: 2", "batch.micro"},
-                                    {"parallel: {dp: 2}", "parallel"},
+                                    {"parallel: {tp: 2}", "parallel.tp 2"},
+                                    {"parallel: {dp: 2, pp: 2}", "parallel.pp 2"},
                                     {"determinism: exact", "bitwise"},
                                     {"adapter: {dropout: 1}", "dropout"}}) {
     const std::string text = refused(std::string(least) + lines + "\n");

@@ -28,7 +28,8 @@ spec::LoraSpec small_lora(std::vector<std::string> targets) {
   return {.rank = 4, .alpha = 8, .targets = std::move(targets)};
 }
 
-SmallRun::SmallRun(const Settings& settings) : threads(settings.threads), spec(settings.spec) {
+SmallRun::SmallRun(const Settings& settings)
+    : device(settings.visible), threads(settings.threads), spec(settings.spec) {
   cpu::register_ops(registry);
   weights = random_weights(device, spec, settings.weights, 11);
   model = models::make_model(spec, weights, device);

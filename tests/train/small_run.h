@@ -27,6 +27,7 @@ struct SmallRun {
     StepSettings step = {.sequence_length = 24};
     comm::Group ranks;
     int zero = 0;
+    bool visible = true;  // the host sees the device's memory
   };
 
   CountingDevice device;

@@ -16,8 +16,10 @@
 namespace ingot::comm {
 namespace {
 
-void checks(const Group& world, int local) {
-  EXPECT_EQ(local, world.rank());  // on one machine
+void checks(const Place& place) {
+  const Group& world = place.world;
+  EXPECT_EQ(place.local, world.rank());  // on one machine
+  EXPECT_EQ(place.locals, world.size());
   check_integer_sums_and_maxima(world);
   check_floating_point_sums_are_in_the_order_of_ranks(world);
   check_sections_are_reduced_and_gathered(world);
@@ -53,13 +55,13 @@ int run(const std::string& plugin, int ranks, const std::string& what) {
   Mpi settings{.plugin = plugin, .size = ranks};
   if (what == "hangs") settings.timeout_s = 1;
   try {
-    run_mpi(settings, [&](const Group& world, int local) {
+    run_mpi(settings, [&](const Place& place) {
       if (what == "checks") {
-        checks(world, local);
+        checks(place);
       } else if (what == "fails") {
-        fails(world);
+        fails(place.world);
       } else {
-        hangs(world);
+        hangs(place.world);
       }
     });
   } catch (const Error& error) {

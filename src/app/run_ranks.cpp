@@ -1,0 +1,105 @@
+#include "app/run_ranks.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/machine.h"
+#include "base/strings.h"
+#include "comm/in_process.h"
+#include "comm/launcher.h"
+#include "comm/mpi.h"
+
+namespace ingot::app {
+
+namespace {
+
+// Its threads cannot be ended from outside, and nothing is half-done: files are published by rename.
+void end_process(const Error& error) {
+  Log(LogLevel::info).error("{}; another rank does not end and is given up", error.message());
+  _exit(exit_code(error.kind()));
+}
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    names.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+bool of_one_machine(const std::string& device) { return device == "cpu" || device == "sim32" || device == "sim64"; }
+
+std::string device_of(const std::string& device, const Rank& rank) {
+  const comm::Group& world = rank.world;
+  const std::vector<std::string> names = names_in(device);
+  if (names.size() == 1 && of_one_machine(device)) return device;
+  if (names.size() == 1 && (device == "cuda" || device == "hip")) return fmt::format("{}:{}", device, rank.local);
+  if (std::ssize(names) != world.size()) {
+    throw_hint(ErrorKind::usage, "name one for each rank (device: \"cuda:0,cuda:1\"), or a kind: cpu, cuda, hip",
+               "device '{}' is {} for {} ranks", device, names.size(), world.size());
+  }
+  return names[static_cast<size_t>(world.rank())];
+}
+
+// Ranks that may use the same CPUs as this one: launchers may give each its own.
+int64_t cpu_sharers(const comm::Group& world) {
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) CPU_ZERO(&cpus);
+  std::string own = host_name() + " ";
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) own += CPU_ISSET(cpu, &cpus) ? '1' : '0';
+  return std::ranges::count(world.gather(own), own);
+}
+
+}  // namespace
+
+int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run) {
+  int code = 0;
+  if (const std::optional<comm::Launch> launch =
+          comm::find_launch([](const char* name) { return std::getenv(name); })) {
+    if (parallel.dp != 1 && parallel.dp != launch->size) {
+      throw_hint(ErrorKind::usage, "leave parallel.dp out: it is the number of processes",
+                 "parallel.dp is {} and {} has started {} processes", parallel.dp, launch->launcher, launch->size);
+    }
+    parallel.dp = launch->size;
+    comm::run_mpi({comm::find_mpi_plugin(), launch->size, static_cast<double>(parallel.timeout_s)},
+                  [&](const comm::Place& place) { code = run({place.world, place.local, place.locals}); });
+    return code;
+  }
+  const comm::InProcess settings{.ranks = static_cast<int>(parallel.dp),
+                                 .timeout_s = static_cast<double>(parallel.timeout_s),
+                                 .stuck = end_process};
+  comm::run_in_process(settings, [&](const comm::Group& world) {
+    const int own = run({world, world.rank(), world.size(), world.rank() == 0});
+    if (world.rank() == 0) code = own;
+  });
+  return code;
+}
+
+train::Share share_of(const train::Recipe& recipe, const comm::Group& world) {
+  return {world.rank(), world.size(), static_cast<int>(recipe.parallel.zero)};
+}
+
+Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads, const Rank& rank) {
+  const comm::Group& world = rank.world;
+  if (world.size() == 1) return open_runtime(device, threads);
+  if (threads && *threads < world.size()) {
+    throw_hint(ErrorKind::usage, "set threads to at least the number of ranks", "{} threads for {} ranks", *threads,
+               world.size());
+  }
+  const int64_t own = threads ? *threads / world.size() : std::max<int64_t>(1, available_cpus() / cpu_sharers(world));
+  if (device != "auto") return open_runtime(device_of(device, rank), own);
+  Runtime runtime = open_runtime(device, own);
+  const DeviceKind kind = runtime.device->kind();
+  if (kind == DeviceKind::cpu || rank.local == 0) return runtime;
+  return open_runtime(fmt::format("{}:{}", name(kind), rank.local), own);
+}
+
+}  // namespace ingot::app
