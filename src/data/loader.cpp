@@ -16,6 +16,7 @@ namespace ingot::data {
 namespace {
 
 constexpr size_t batches_ahead = 2;
+constexpr int64_t steps_expected = 16;
 
 struct Queue {
   std::deque<HostBatch> batches;
@@ -27,7 +28,7 @@ struct Queue {
 
 struct Loader::State {
   State(const SequenceSet& data, const Order& its_order, int64_t first_step)
-      : dataset(data), order(its_order), step(first_step) {}
+      : dataset(data), order(its_order), step(first_step), expected(first_step) {}
 
   void prepare() {
     // Signals are for the threads that know what to do with them.
@@ -37,6 +38,7 @@ struct Loader::State {
     try {
       for (;; ++step) {
         if (!wait_for_room()) return;
+        expect();
         HostBatch batch = make_batch(dataset, order, step);
         queue.lock()->batches.push_back(std::move(batch));
         queue.notify_all();
@@ -45,6 +47,18 @@ struct Loader::State {
       auto held = queue.lock();
       held->failure = std::current_exception();
       queue.notify_all();
+    }
+  }
+
+  // Tells the set what comes, as far as the order goes.
+  void expect() {
+    for (; expected < step + steps_expected; ++expected) {
+      try {
+        dataset.expect(order.step_samples(expected));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::usage) throw;
+        return;  // there is no such step
+      }
     }
   }
 
@@ -57,7 +71,7 @@ struct Loader::State {
 
   const SequenceSet& dataset;
   const Order& order;
-  int64_t step;  // of the preparing thread alone
+  int64_t step, expected;  // of the preparing thread alone
   Guarded<Queue> queue;
   std::jthread thread;  // last: it ends before the rest goes
 };
