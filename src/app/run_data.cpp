@@ -159,7 +159,12 @@ data::StreamingOrder read_streaming_order(const train::Recipe& r) {
     data::StreamingStream& stream = streams.emplace_back();
     const formats::MdsFolder folder(source.path);
     for (const formats::MdsShardInfo& shard : folder.shards()) stream.shards.push_back(shard.samples);
-    stream.repeat = source.weight;
+    if (!source.weight) continue;
+    switch (r.data.streaming.value_or(train::StreamingRecipe{}).weights) {
+      case train::StreamingWeights::repeat: stream.repeat = source.weight; break;
+      case train::StreamingWeights::proportion: stream.proportion = source.weight; break;
+      case train::StreamingWeights::choose: stream.choose = static_cast<int64_t>(*source.weight); break;
+    }
   }
   return {std::move(streams), r.data.streaming.value_or(train::StreamingRecipe{}).settings()};
 }

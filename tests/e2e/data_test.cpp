@@ -279,6 +279,30 @@ TEST_F(Data, ARunOverAnObjectStore) {
   program_.refuses({"data", "inspect", "s3://bucket/text.jsonl"}, 5, "403");
 }
 
+// What a weight is to StreamingDataset: so many times, so many samples, or a share.
+TEST_F(Data, WeightsOfStreamsAreWhatTheRecipeSays) {
+  const auto shards = [&](const std::string& name) {
+    const std::string folder = (program_ / name).string();
+    program_.report({"data", "mds", (program_ / "text.jsonl").string(), "--out", folder, "--quiet"});
+    return folder;
+  };
+  const std::string a = shards("a"), b = shards("b");
+  order_ = "streaming";
+  const auto from_a = [&](const std::string& weights, const std::string& one, const std::string& other) {
+    const std::string path = recipe("packing: false, train: [{path: " + a + ", weight: " + one + "}, {path: " + b +
+                                    ", weight: " + other + "}], streaming: {shuffle: true, weights: " + weights + "}");
+    const Json steps = program_.report({"data", "order", path, "batch.global=1", "--epoch", "0"}).at("steps");
+    int64_t first = 0;
+    for (const Json& step : steps) first += step["samples"][0] < 30 ? 1 : 0;
+    return std::pair(first, std::ssize(steps));
+  };
+  EXPECT_EQ(from_a("repeat", "2", "1"), std::pair(int64_t{60}, int64_t{90}));
+  EXPECT_EQ(from_a("choose", "7", "40"), std::pair(int64_t{7}, int64_t{47}));
+  EXPECT_EQ(from_a("proportion", "3", "1"), std::pair(int64_t{45}, int64_t{60}));
+  program_.refuses({"data", "order", recipe("train: [{path: " + a + ", weight: 1.5}], streaming: {weights: choose}")},
+                   2, "samples are to be chosen");
+}
+
 TEST_F(Data, WhatDoesNotGoTogetherIsRefused) {
   const std::string text = (program_ / "text.jsonl").string();
   program_.refuses({"pretrain", recipe("train: " + prefix() + ", eval: [" + text + ", " + prefix() + "]")}, 2,
