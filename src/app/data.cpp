@@ -5,6 +5,7 @@ namespace ingot::app {
 
 std::unique_ptr<Command> data_tokenize_command();
 std::unique_ptr<Command> data_mds_command();
+std::unique_ptr<Command> data_pack_command();
 std::unique_ptr<Command> data_inspect_command();
 std::unique_ptr<Command> data_order_command();
 
@@ -19,6 +20,7 @@ class DataGroup : public Command {
   std::vector<std::unique_ptr<Command>> children() override {
     std::vector<std::unique_ptr<Command>> children;
     children.push_back(data_tokenize_command());
+    children.push_back(data_pack_command());
     children.push_back(data_mds_command());
     children.push_back(data_inspect_command());
     children.push_back(data_order_command());

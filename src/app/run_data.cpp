@@ -8,6 +8,7 @@
 #include "app/run_plan.h"
 #include "base/error.h"
 #include "data/dataset.h"
+#include "data/packed_dataset.h"
 #include "data/sampler.h"
 #include "data/streaming_sampler.h"
 
@@ -61,6 +62,25 @@ data::Dataset read_documents(const train::Recipe& r, const Sources& list, bool w
   settings.packing = {r.data.sequence_length, r.data.packing, r.data.too_long};
   settings.seed = static_cast<uint64_t>(r.data.seed);
   return data::Dataset::build(sources, *text.tokenizer, chat ? &*chat : nullptr, settings, threads);
+}
+
+// Whether the sources were packed before. Errors: usage where only some were.
+bool were_packed(const Sources& list) {
+  const auto is_packed = [](const train::SourceRecipe& source) { return data::is_packed(source.path); };
+  const int64_t number = std::count_if(list.values.begin(), list.values.end(), is_packed);
+  if (number == 0 || number == std::ssize(list.values)) return number > 0;
+  const auto found = std::find_if(list.values.begin(), list.values.end(), is_packed);
+  throw_hint(ErrorKind::usage, "name packed data only, or none",
+             "{}: is packed, but beside it data is named that is not", found->path);
+}
+
+std::unique_ptr<data::PackedDataset> read_packed(const train::Recipe& r, const Sources& list, bool weighted,
+                                                 int64_t vocabulary) {
+  std::vector<data::Source> sources;
+  for (const train::SourceRecipe& source : list.values) {
+    sources.push_back({source.path, weighted ? source.weight.value_or(1) : 1});
+  }
+  return std::make_unique<data::PackedDataset>(sources, r.data.sequence_length, vocabulary);
 }
 
 std::vector<data::MegatronSource> megatron_sources(const Sources& list) {
@@ -139,7 +159,12 @@ data::StreamingOrder read_streaming_order(const train::Recipe& r) {
     data::StreamingStream& stream = streams.emplace_back();
     const formats::MdsFolder folder(source.path);
     for (const formats::MdsShardInfo& shard : folder.shards()) stream.shards.push_back(shard.samples);
-    stream.repeat = source.weight;
+    if (!source.weight) continue;
+    switch (r.data.streaming.value_or(train::StreamingRecipe{}).weights) {
+      case train::StreamingWeights::repeat: stream.repeat = source.weight; break;
+      case train::StreamingWeights::proportion: stream.proportion = source.weight; break;
+      case train::StreamingWeights::choose: stream.choose = static_cast<int64_t>(*source.weight); break;
+    }
   }
   return {std::move(streams), r.data.streaming.value_or(train::StreamingRecipe{}).settings()};
 }
@@ -147,9 +172,9 @@ data::StreamingOrder read_streaming_order(const train::Recipe& r) {
 namespace {
 
 // The run's length becomes one in steps.
-std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::Dataset& set) {
+std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::SequenceSet& set, bool whole_samples) {
   data::StreamingOrder order = read_streaming_order(r);
-  if (order.num_samples() != set.num_sequences() || !set.one_document_a_sequence()) {
+  if (order.num_samples() != set.num_sequences() || !whole_samples) {
     throw_hint(
         ErrorKind::usage,
         "set data.packing: false and a data.sequence_length that no sample exceeds, and leave out no bad samples",
@@ -168,6 +193,14 @@ std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::Datas
   return sampler;
 }
 
+// In Ingot's own order.
+std::unique_ptr<data::SequenceSet> read_sequences(const train::Recipe& r, const Sources& list,
+                                                  const checkpoint::TextAssets& text, int64_t vocabulary,
+                                                  ThreadPool& threads) {
+  if (were_packed(list)) return read_packed(r, list, true, vocabulary);
+  return std::make_unique<data::Dataset>(read_documents(r, list, true, text, threads));
+}
+
 }  // namespace
 
 RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int64_t vocabulary, ThreadPool& threads,
@@ -181,11 +214,16 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
     if (!r.data.split.empty()) data.eval = read_megatron_split(r, vocabulary, pad_id, log);
   } else if (r.data.order == train::Order::streaming) {
     // StreamingDataset repeats samples itself.
-    auto set = std::make_unique<data::Dataset>(read_documents(r, r.data.train, false, text, threads));
-    data.order = streaming_order(r, *set);
-    data.train = std::move(set);
+    if (were_packed(r.data.train)) {
+      data.train = read_packed(r, r.data.train, false, vocabulary);
+      data.order = streaming_order(r, *data.train, true);
+    } else {
+      auto set = std::make_unique<data::Dataset>(read_documents(r, r.data.train, false, text, threads));
+      data.order = streaming_order(r, *set, set->one_document_a_sequence());
+      data.train = std::move(set);
+    }
   } else {
-    data.train = std::make_unique<data::Dataset>(read_documents(r, r.data.train, true, text, threads));
+    data.train = read_sequences(r, r.data.train, text, vocabulary, threads);
     data.order = std::make_unique<data::Sampler>(data.train->num_sequences(), static_cast<uint64_t>(r.data.seed),
                                                  r.batch.global);
   }
@@ -194,7 +232,7 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
     data.eval = std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(
         megatron_sources(r.data.eval), megatron_settings(r, vocabulary, padding_of(text.tokenizer.get()))));
   } else if (has_eval) {
-    data.eval = std::make_unique<data::Dataset>(read_documents(r, r.data.eval, true, text, threads));
+    data.eval = read_sequences(r, r.data.eval, text, vocabulary, threads);
   }
   if (data.eval) tell(log, "held-out data", *data.eval);
   return data;

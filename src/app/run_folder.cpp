@@ -67,7 +67,8 @@ nlohmann::ordered_json streaming_identity(const train::DataRecipe& data) {
                                      {"sampling_granularity", s.granularity},
                                      {"epoch_size", s.epoch_size.value_or(0)},
                                      {"weights", std::move(weights)}};
-  // Absent for one rank, as in the checkpoints of before there was a choice.
+  // Absent where they are the defaults, as in the checkpoints of before there was a choice.
+  if (recipe.weights != train::StreamingWeights::repeat) identity["weights_are"] = static_cast<int>(recipe.weights);
   if (recipe.cluster().num_ranks() > 1) identity["cluster"] = {recipe.nodes, recipe.ranks};
   return identity;
 }

@@ -14,6 +14,7 @@ namespace ingot::data {
 namespace {
 
 constexpr size_t batches_ahead = 2;
+constexpr int64_t steps_expected = 16;
 
 struct Queue {
   std::deque<HostBatch> batches;
@@ -25,13 +26,14 @@ struct Queue {
 
 struct Loader::State {
   State(const SequenceSet& data, const Order& its_order, int64_t first_step)
-      : dataset(data), order(its_order), step(first_step) {}
+      : dataset(data), order(its_order), step(first_step), expected(first_step) {}
 
   void prepare() {
     const BlockedSignals blocked;
     try {
       for (;; ++step) {
         if (!wait_for_room()) return;
+        expect();
         HostBatch batch = make_batch(dataset, order, step);
         queue.lock()->batches.push_back(std::move(batch));
         queue.notify_all();
@@ -40,6 +42,18 @@ struct Loader::State {
       auto held = queue.lock();
       held->failure = std::current_exception();
       queue.notify_all();
+    }
+  }
+
+  // Tells the set what comes, as far as the order goes.
+  void expect() {
+    for (; expected < step + steps_expected; ++expected) {
+      try {
+        dataset.expect(order.step_samples(expected));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::usage) throw;
+        return;  // there is no such step
+      }
     }
   }
 
@@ -52,7 +66,7 @@ struct Loader::State {
 
   const SequenceSet& dataset;
   const Order& order;
-  int64_t step;  // of the preparing thread alone
+  int64_t step, expected;  // of the preparing thread alone
   Guarded<Queue> queue;
   std::jthread thread;  // last: it ends before the rest goes
 };

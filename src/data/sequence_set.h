@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "data/packing.h"
@@ -38,6 +39,8 @@ class SequenceSet {
   virtual int64_t sequence_length() const = 0;
   // REQUIRES nothing; errors: usage for an index outside [0, num_sequences()), and those of what is read.
   virtual PackedSequence get(int64_t index) const = 0;
+  // These will be asked for soon: what lies far away may be fetched meanwhile. REQUIRES indices in range.
+  virtual void expect(std::span<const int64_t> /*indices*/) const {}
   virtual const DatasetStatistics& statistics() const = 0;
   // Lower-case hex SHA-256 that tells sets apart: a run is continued with the one it began with.
   virtual const std::string& content_hash() const = 0;

@@ -45,8 +45,16 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
     mds_.emplace(path, format);
     return;
   }
+  if (kind == Kind::unknown && formats::is_megatron(path)) {
+    if (format != Format::automatic && format != Format::tokens) {
+      throw_hint(ErrorKind::usage, "give the format auto or tokens",
+                 "{}: is a Megatron data set, but the format asked for is {}", path_.string(), name(format));
+    }
+    megatron_.emplace(path);
+    return;
+  }
   if (format == Format::tokens) {
-    throw_hint(ErrorKind::usage, "give a .npy file or a folder of MDS shards",
+    throw_hint(ErrorKind::usage, "give a .npy file, a folder of MDS shards or a Megatron data set",
                "{}: is no array of tokens, which is the format asked for", path_.string());
   }
   lines_.emplace(ByteStream(path));
@@ -69,10 +77,11 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
 }
 
 bool DocumentReader::next(Document& document) {
-  const bool found = plain_  ? next_text(document)
-                     : rows_ ? next_row(document)
-                     : mds_  ? next_sample(document)
-                             : next_record(document);
+  const bool found = plain_      ? next_text(document)
+                     : rows_     ? next_row(document)
+                     : mds_      ? next_sample(document)
+                     : megatron_ ? next_megatron(document)
+                                 : next_record(document);
   if (found) ++num_documents_;
   if (!found && num_documents_ == 0) throw_empty();
   return found;
@@ -119,6 +128,23 @@ bool DocumentReader::next_row(Document& document) {
   }
 }
 
+bool DocumentReader::next_megatron(Document& document) {
+  format_ = Format::tokens;
+  const int64_t index = num_documents_;
+  if (index == megatron_->num_documents()) return false;
+  document = Document{};
+  document.format = Format::tokens;
+  document.line = index + 1;
+  for (int64_t s = megatron_->first_sequence(index); s < megatron_->first_sequence(index + 1); ++s) {
+    const size_t begin = document.ids.size();
+    document.ids.resize(begin + static_cast<size_t>(megatron_->length(s)));
+    megatron_->read(s, 0, std::span(document.ids).subspan(begin));
+  }
+  document.counted.assign(document.ids.size(), 1);
+  document.splittable = true;
+  return true;
+}
+
 bool DocumentReader::next_sample(Document& document) {
   format_ = mds_->format();
   while (mds_->advance()) {
@@ -133,7 +159,7 @@ bool DocumentReader::next_sample(Document& document) {
 }
 
 std::string DocumentReader::place(const Document& document) const {
-  const char* part = mds_ ? "sample" : rows_ ? "row" : "line";
+  const char* part = mds_ ? "sample" : rows_ ? "row" : megatron_ ? "document" : "line";
   return document.line > 0 ? fmt::format("{} {} {}", path_.string(), part, document.line) : path_.string();
 }
 

@@ -12,6 +12,7 @@
 #include "data/document.h"
 #include "data/mds_rows.h"
 #include "data/token_rows.h"
+#include "formats/megatron.h"
 
 namespace ingot::data {
 
@@ -27,8 +28,9 @@ OnError parse_on_error(std::string_view word);
 
 // The documents of one file, in its order. By name (without .gz or .zst): .jsonl, .ndjson and .json are JSON lines,
 // .txt and .md are one document of plain text, and .npy is rows of tokens (token_rows.h). A folder with an index.json
-// is one of MDS shards (mds_rows.h). Under any other name a file is JSON lines when its first byte that is not white
-// space is '{', and else plain text if `format` says text. Blank lines of JSON lines are passed over.
+// is one of MDS shards (mds_rows.h), and a .idx beside a .bin a Megatron data set, of documents of tokens. Under any
+// other name a file is JSON lines when its first byte that is not white space is '{', and else plain text if `format`
+// says text. Blank lines of JSON lines are passed over.
 class DocumentReader {
  public:
   // Errors: as ByteStream, TokenRows or MdsRows; usage when the file's kind and `format` do not go together.
@@ -42,7 +44,7 @@ class DocumentReader {
   std::string place(const Document& document) const;           // "data.jsonl line 7", of one that was given
   bool plain() const { return plain_; }                        // one document of plain text
   bool tokens() const {                                        // rows of tokens
-    return rows_.has_value() || (mds_ && mds_->format() == Format::tokens);
+    return rows_.has_value() || megatron_.has_value() || (mds_ && mds_->format() == Format::tokens);
   }
   Format format() const { return format_; }                            // automatic until the first document was given
   int64_t num_documents() const { return num_documents_; }             // given so far
@@ -54,13 +56,15 @@ class DocumentReader {
   bool next_text(Document& document);
   bool next_row(Document& document);
   bool next_sample(Document& document);
+  bool next_megatron(Document& document);
   void refuse(const Error& error, const char* part, int64_t number);
   [[noreturn]] void throw_empty() const;
 
   std::filesystem::path path_;
-  std::optional<LineReader> lines_;  // one of these three
+  std::optional<LineReader> lines_;  // one of these four
   std::optional<TokenRows> rows_;
   std::optional<MdsRows> mds_;
+  std::optional<formats::MegatronFile> megatron_;
   Format format_;
   OnError on_error_;
   bool plain_ = false;

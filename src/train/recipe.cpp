@@ -72,6 +72,13 @@ struct ingot::EnumNames<ingot::data::Format> {
       {data::Format::tokens, "tokens"}};
 };
 template <>
+struct ingot::EnumNames<ingot::train::StreamingWeights> {
+  static constexpr std::pair<ingot::train::StreamingWeights, const char*> names[] = {
+      {train::StreamingWeights::repeat, "repeat"},
+      {train::StreamingWeights::proportion, "proportion"},
+      {train::StreamingWeights::choose, "choose"}};
+};
+template <>
 struct ingot::EnumNames<ingot::data::OnError> {
   static constexpr std::pair<data::OnError, const char*> names[] = {{data::OnError::stop, "stop"},
                                                                     {data::OnError::skip, "skip"}};
@@ -121,6 +128,7 @@ void describe(Visitor& v, StreamingRecipe& r) {
   v.field("sampling_method", r.sampling_method, "of weighted sources: other samples in each epoch, or the same");
   v.field("sampling_granularity", r.sampling_granularity, "samples taken at once from a shard", {.min = 1});
   v.field("epoch_size", r.epoch_size, "samples; without: those of the sources", {.min = 1, .max = 1'000'000'000});
+  v.field("weights", r.weights, "what a source's weight is: times its samples, a share of the epoch, or samples");
   v.field("nodes", r.nodes, "of the cluster whose run is followed", {.min = 1, .max = 100'000});
   v.field("ranks", r.ranks, "of each of its nodes; what comes at the end of an epoch depends on both",
           {.min = 1, .max = 1'000});
@@ -278,6 +286,13 @@ void check(const Recipe& r, const std::string& path) {
   check_megatron(r.data, fail);
   if (r.data.streaming && r.data.order != Order::streaming) {
     fail("set data.order: streaming", "data.streaming is for StreamingDataset's order");
+  }
+  if (r.data.streaming && r.data.streaming->weights == StreamingWeights::choose) {
+    for (const SourceRecipe& source : r.data.train.values) {
+      if (source.weight && *source.weight != std::floor(*source.weight)) {
+        fail("give a whole number", fmt::format("{}: {} samples are to be chosen", source.path, *source.weight));
+      }
+    }
   }
   if (r.optimizer.name != "adamw") {
     fail("adamw is what there is", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));

@@ -37,6 +37,10 @@ struct SourceRecipe {
   static SourceRecipe from_text(const std::string& path) { return {path, {}}; }
 };
 
+// What a source's weight is to StreamingDataset: how often its samples come in an epoch, its share of the epoch, or how
+// many of its samples.
+enum class StreamingWeights { repeat, proportion, choose };
+
 // StreamingDataset's arguments, by its names.
 struct StreamingRecipe {
   bool shuffle = false;
@@ -48,6 +52,7 @@ struct StreamingRecipe {
   data::StreamingSampling sampling_method = data::StreamingSampling::balanced;
   int64_t sampling_granularity = 1;
   std::optional<int64_t> epoch_size;
+  StreamingWeights weights = StreamingWeights::repeat;
   int64_t nodes = 1, ranks = 1;  // the cluster whose run is followed; ranks of a node
 
   data::StreamingSettings settings() const;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "tests/base/s3_server.h"
 #include "tests/e2e/program.h"
 
 namespace ingot::e2e {
@@ -188,6 +189,118 @@ TEST_F(Data, TokensOutsideTheVocabularyAreSkipped) {
   const Json made = program_.report(command);
   EXPECT_EQ(made.at("samples"), 1);
   EXPECT_EQ(made.at("bad_lines"), 1);
+}
+
+// What was packed before is the same to a run as what it packs itself: order and losses.
+TEST_F(Data, PackedDataIsWhatARunWouldPack) {
+  const std::string text = (program_ / "text.jsonl").string(), packed = (program_ / "packed").string();
+  const Json made = program_.report({"data", "pack", text, "--model", model_, "--length", "64", "--out", packed,
+                                     "--compression", "zstd", "--size-limit", "2000", "--quiet"});
+  EXPECT_EQ(made.at("documents"), 30);
+  EXPECT_EQ(made.at("tokens"), tokens_);
+  order_ = "ingot";
+  const auto outcome = [&](const std::string& data, const std::string& name) {
+    const std::string path = recipe("train: " + data + ", eval: " + data);
+    const std::vector<std::string> more = {path, "data.sequence_length=64", "name=" + name};
+    std::vector<std::string> train = {"pretrain", "--quiet"};
+    train.insert(train.end(), more.begin(), more.end());
+    const Result result = program_.run(train);
+    EXPECT_EQ(result.code, 0) << result.error;
+    Json losses = Json::array();
+    std::istringstream events(read(program_ / ("runs/" + name + "/events.jsonl")));
+    for (std::string line; std::getline(events, line);) {
+      const Json event = Json::parse(line);
+      if (event.contains("loss")) losses.push_back(event.at("loss"));
+    }
+    losses.push_back(program_.report({"data", "order", path, "data.sequence_length=64"}));
+    return losses;
+  };
+  const Json here = outcome(text, "text");
+  EXPECT_GT(here.size(), 12U);
+  EXPECT_EQ(outcome(packed, "packed"), here);
+  // The tokens that data tokenize wrote are the same documents.
+  const Json tokens = program_.report({"data", "pack", prefix(), "--model", model_, "--length", "64", "--out",
+                                       (program_ / "tokens").string(), "--quiet"});
+  EXPECT_EQ(tokens.at("sequences"), made.at("sequences"));
+  program_.refuses({"pretrain", recipe("train: " + packed)}, 2, "is packed in sequences of 64 tokens, not of 16");
+  program_.refuses({"pretrain", recipe("train: [" + packed + ", " + text + "]")}, 2, "is packed, but beside it");
+}
+
+// A run whose data lie in an object store, through its faults, is that of data on disk.
+TEST_F(Data, ARunOverAnObjectStore) {
+  S3Server server;
+  server.announce();
+  const std::string text = (program_ / "text.jsonl").string();
+  program_.report({"data", "pack", text, "--model", model_, "--length", "16", "--out", (program_ / "packed").string(),
+                   "--size-limit", "1000", "--quiet"});
+  program_.report({"data", "mds", text, "--out", (program_ / "shards").string(), "--size-limit", "300", "--quiet"});
+  for (const char* folder : {"packed", "shards"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(program_ / folder)) {
+      server.put("bucket/" + (folder / entry.path().filename()).string(), read(entry.path()));
+    }
+  }
+  for (const char* suffix : {".idx", ".bin"}) server.put(std::string("bucket/text") + suffix, read(prefix() + suffix));
+  server.put("bucket/text.jsonl", read(text));
+  using Fault = S3Server::Fault;
+  server.fault = [](const S3Server::Request&, size_t number) {
+    return number % 7 == 1   ? Fault::busy
+           : number % 7 == 3 ? Fault::reset
+           : number % 7 == 5 ? Fault::truncate
+                             : Fault::none;
+  };
+  const auto inspect = [&](const std::string& path) {
+    Json found = program_.report({"data", "inspect", path});
+    found.erase("path");
+    return found;
+  };
+  EXPECT_EQ(inspect("s3://bucket/shards"), inspect((program_ / "shards").string()));
+  EXPECT_EQ(inspect("s3://bucket/text"), inspect(prefix()));
+  EXPECT_EQ(inspect("s3://bucket/text.jsonl"), inspect(text));
+  const auto losses = [&](const std::string& order, const std::string& data, const std::string& name) {
+    order_ = order;
+    const Result result = program_.run({"pretrain", recipe("train: " + data), "steps=3", "name=" + name, "--quiet"});
+    EXPECT_EQ(result.code, 0) << result.error;
+    Json all = Json::array();
+    std::istringstream events(read(program_ / ("runs/" + name + "/events.jsonl")));
+    for (std::string line; std::getline(events, line);) {
+      const Json event = Json::parse(line);
+      if (event.at("type") == "step") all.push_back(event.at("loss"));
+    }
+    EXPECT_EQ(all.size(), 3U);
+    return all;
+  };
+  EXPECT_EQ(losses("ingot", "s3://bucket/packed", "a"), losses("ingot", (program_ / "packed").string(), "b"));
+  EXPECT_EQ(losses("streaming", "s3://bucket/packed", "c"), losses("streaming", (program_ / "packed").string(), "d"));
+  EXPECT_EQ(losses("megatron", "s3://bucket/text", "e"), losses("megatron", prefix(), "f"));
+  EXPECT_EQ(losses("ingot", "s3://bucket/shards", "g"), losses("ingot", text, "h"));
+  EXPECT_EQ(server.problem(), "");
+  program_.refuses({"pretrain", recipe("train: s3://bucket/gone.jsonl")}, 3, "s3://bucket/gone.jsonl");
+  ::setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
+  program_.refuses({"data", "inspect", "s3://bucket/text.jsonl"}, 5, "403");
+}
+
+// What a weight is to StreamingDataset: so many times, so many samples, or a share.
+TEST_F(Data, WeightsOfStreamsAreWhatTheRecipeSays) {
+  const auto shards = [&](const std::string& name) {
+    const std::string folder = (program_ / name).string();
+    program_.report({"data", "mds", (program_ / "text.jsonl").string(), "--out", folder, "--quiet"});
+    return folder;
+  };
+  const std::string a = shards("a"), b = shards("b");
+  order_ = "streaming";
+  const auto from_a = [&](const std::string& weights, const std::string& one, const std::string& other) {
+    const std::string path = recipe("packing: false, train: [{path: " + a + ", weight: " + one + "}, {path: " + b +
+                                    ", weight: " + other + "}], streaming: {shuffle: true, weights: " + weights + "}");
+    const Json steps = program_.report({"data", "order", path, "batch.global=1", "--epoch", "0"}).at("steps");
+    int64_t first = 0;
+    for (const Json& step : steps) first += step["samples"][0] < 30 ? 1 : 0;
+    return std::pair(first, std::ssize(steps));
+  };
+  EXPECT_EQ(from_a("repeat", "2", "1"), std::pair(int64_t{60}, int64_t{90}));
+  EXPECT_EQ(from_a("choose", "7", "40"), std::pair(int64_t{7}, int64_t{47}));
+  EXPECT_EQ(from_a("proportion", "3", "1"), std::pair(int64_t{45}, int64_t{60}));
+  program_.refuses({"data", "order", recipe("train: [{path: " + a + ", weight: 1.5}], streaming: {weights: choose}")},
+                   2, "samples are to be chosen");
 }
 
 TEST_F(Data, WhatDoesNotGoTogetherIsRefused) {

@@ -1,0 +1,335 @@
+#include "data/packed_dataset.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fetch.h"
+#include "base/file.h"
+#include "base/mutex.h"
+#include "base/uri.h"
+#include "data/json.h"
+#include "formats/npy_dtype.h"
+
+namespace ingot::data {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* packing_file = "packing.json";
+constexpr int64_t version = 1;
+constexpr size_t most_open = 16;    // shards
+constexpr int num_fetchers = 4;     // threads
+constexpr size_t most_wanted = 64;  // shards that wait to be fetched
+
+// The counts of packing.json. One list, for writing and for reading.
+constexpr std::array counts = {
+    std::pair{"files", &DatasetStatistics::num_files},
+    std::pair{"documents", &DatasetStatistics::num_documents},
+    std::pair{"bad_lines", &DatasetStatistics::num_bad_lines},
+    std::pair{"entries", &DatasetStatistics::num_entries},
+    std::pair{"truncated", &DatasetStatistics::num_truncated},
+    std::pair{"too_long", &DatasetStatistics::num_too_long},
+    std::pair{"without_target", &DatasetStatistics::num_without_target},
+    std::pair{"sequences", &DatasetStatistics::num_sequences},
+    std::pair{"tokens", &DatasetStatistics::num_tokens},
+    std::pair{"counted", &DatasetStatistics::num_counted},
+};
+
+std::string below(const fs::path& folder, const char* name) {
+  return is_remote(folder.string()) ? uri_below(folder.string(), name) : (folder / name).string();
+}
+
+template <class T>
+std::string array_value(const formats::MdsColumn& column, const char* dtype, std::span<const T> values) {
+  const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  return formats::mds_array_value(column.encoding, {dtype, {std::ssize(values)}, bytes});
+}
+
+const std::vector<formats::MdsColumn>& columns() {
+  static const std::vector<formats::MdsColumn> all = {{"counted", formats::parse_mds_encoding("ndarray:uint8")},
+                                                      {"documents", formats::parse_mds_encoding("ndarray:int64")},
+                                                      {"offsets", formats::parse_mds_encoding("ndarray:int32")},
+                                                      {"tokens", formats::parse_mds_encoding("ndarray:int32")}};
+  return all;
+}
+
+Json parse_packing(const fs::path& folder) {
+  const std::string path = below(folder, packing_file), name = shown(path);
+  constexpr uint64_t most = 1 << 20;
+  Json packing;
+  try {
+    packing = parse_json_object(is_remote(path) ? fetch_text(path, most) : read_file(path, most));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::corrupt) throw;
+    throw_error(ErrorKind::corrupt, "{}: {}", name, error.message());
+  }
+  const auto is_count = [&](const char* key) {
+    const auto found = packing.find(key);
+    return found != packing.end() && found->is_number_unsigned() && std::in_range<int64_t>(found->get<uint64_t>());
+  };
+  std::vector<const char*> keys = {"version", "sequence_length", "vocabulary", "longest"};
+  for (const auto& [key, member] : counts) keys.push_back(key);
+  for (const char* key : keys) {
+    if (!is_count(key)) throw_error(ErrorKind::corrupt, "{}: \"{}\" is no whole number", name, key);
+  }
+  if (packing["version"] != version) {
+    throw_error(ErrorKind::unsupported, "{}: version {}; version {} is read", name, packing["version"].dump(), version);
+  }
+  if (!packing["squared_lengths"].is_number() || !packing["content_hash"].is_string()) {
+    throw_error(ErrorKind::corrupt, "{}: lacks \"squared_lengths\" or \"content_hash\"", name);
+  }
+  return packing;
+}
+
+// The values of a column of a sample. Errors: corrupt, without saying where.
+std::vector<int64_t> numbers(size_t column, std::string_view value) {
+  const formats::MdsArray array = formats::read_mds_array(columns()[column].encoding, value);
+  if (array.shape.size() != 1)
+    throw_error(ErrorKind::corrupt, "{} has {} dimensions", columns()[column].name, array.shape.size());
+  return formats::npy_integers(array.dtype, array.bytes);
+}
+
+PackedSequence parse_sequence(const std::vector<std::string_view>& values, int64_t length, int64_t vocabulary) {
+  const std::vector<int64_t> counted = numbers(0, values[0]), documents = numbers(1, values[1]),
+                             offsets = numbers(2, values[2]), tokens = numbers(3, values[3]);
+  if (std::ssize(tokens) != length || counted.size() != tokens.size() || offsets.size() != documents.size() + 1 ||
+      offsets.front() != 0 || offsets.back() != length ||
+      std::adjacent_find(offsets.begin(), offsets.end(), std::greater_equal<>()) != offsets.end()) {
+    throw_error(ErrorKind::corrupt, "it is no packed sequence of {} tokens", length);
+  }
+  PackedSequence sequence;
+  for (const int64_t token : tokens) {
+    if (token < 0 || token >= vocabulary) {
+      throw_hint(ErrorKind::corrupt, "pack the data with the model's tokenizer",
+                 "token {} is not in the vocabulary of {}", token, vocabulary);
+    }
+    sequence.ids.push_back(static_cast<int32_t>(token));
+  }
+  sequence.offsets.assign(offsets.begin(), offsets.end());
+  sequence.sample_ids = documents;
+  sequence.targets.assign(tokens.size(), -1);
+  for (size_t j = 0; j + 1 < sequence.offsets.size(); ++j) {
+    for (auto i = static_cast<size_t>(offsets[j]); i < static_cast<size_t>(offsets[j + 1]); ++i) {
+      if (counted[i] == 0) continue;
+      if (i + 1 == static_cast<size_t>(offsets[j + 1])) {
+        throw_error(ErrorKind::corrupt, "the last token of a document counts, but predicts none");
+      }
+      sequence.targets[i] = sequence.ids[i + 1];
+      ++sequence.counted;
+    }
+  }
+  return sequence;
+}
+
+}  // namespace
+
+void write_packed(const Dataset& dataset, int64_t vocabulary, const fs::path& folder,
+                  const formats::MdsWriterSettings& settings, const std::function<bool(int64_t)>& go_on) {
+  formats::MdsWriter writer(folder, columns(), settings);
+  std::vector<uint8_t> counted;
+  for (int64_t i = 0; i < dataset.num_sequences(); ++i) {
+    const PackedSequence sequence = dataset.get(i);
+    counted.clear();
+    for (const int32_t target : sequence.targets) counted.push_back(target >= 0 ? 1 : 0);
+    const std::array<std::string, 4> values = {array_value<uint8_t>(columns()[0], "u1", counted),
+                                               array_value<int64_t>(columns()[1], "i8", sequence.sample_ids),
+                                               array_value<int32_t>(columns()[2], "i4", sequence.offsets),
+                                               array_value<int32_t>(columns()[3], "i4", sequence.ids)};
+    writer.write(std::array<std::string_view, 4>{values[0], values[1], values[2], values[3]});
+    if (!go_on(i + 1))
+      throw_hint(ErrorKind::unavailable, "remove the folder and begin again", "{}: stopped", folder.string());
+  }
+  const DatasetStatistics& s = dataset.statistics();
+  Json packing = {{"version", version}, {"sequence_length", dataset.sequence_length()}, {"vocabulary", vocabulary}};
+  for (const auto& [key, member] : counts) packing[key] = s.*member;
+  packing["longest"] = s.longest;
+  packing["squared_lengths"] = s.squared_lengths;
+  packing["content_hash"] = dataset.content_hash();
+  write_file(folder / packing_file, packing.dump(1) + "\n");  // the index comes last: without it this is no data set
+  writer.finish();
+}
+
+bool is_packed(const fs::path& path) { return is_mds_folder(path) && input_exists(below(path, packing_file)); }
+
+// Fetches remote shards into the cache, and keeps those open that were used last.
+struct PackedDataset::Shards {
+  using Key = std::pair<size_t, size_t>;  // folder, shard
+  struct Opened {
+    std::deque<std::pair<Key, std::shared_ptr<const formats::MdsShard>>> shards;  // used last: at the end
+  };
+  struct Wanted {
+    std::deque<Key> waiting;
+    std::set<Key> seen;  // waiting or fetched
+    bool stop = false;
+  };
+
+  explicit Shards(const std::vector<formats::MdsFolder>& its_folders) : folders(its_folders) {
+    const bool remote = std::any_of(folders.begin(), folders.end(), [](const auto& folder) { return folder.remote(); });
+    for (int i = 0; remote && i < num_fetchers; ++i) threads.emplace_back([this] { fetch_all(); });
+  }
+  Shards(const Shards&) = delete;
+  Shards& operator=(const Shards&) = delete;
+  ~Shards() {
+    stopping = true;
+    wanted.lock()->stop = true;
+    wanted.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::shared_ptr<const formats::MdsShard> get(const Key& key) {
+    {
+      auto held = opened.lock();
+      const auto found =
+          std::find_if(held->shards.begin(), held->shards.end(), [&](const auto& each) { return each.first == key; });
+      if (found != held->shards.end()) {
+        std::rotate(found, found + 1, held->shards.end());
+        return held->shards.back().second;
+      }
+    }
+    auto shard = std::make_shared<const formats::MdsShard>(folders[key.first].open(key.second));
+    auto held = opened.lock();
+    held->shards.emplace_back(key, shard);
+    if (held->shards.size() > most_open) held->shards.pop_front();
+    return shard;
+  }
+
+  void expect(const Key& key) {
+    auto held = wanted.lock();
+    if (threads.empty() || held->waiting.size() >= most_wanted || !held->seen.insert(key).second) return;
+    held->waiting.push_back(key);
+    wanted.notify_one();
+  }
+
+  void fetch_all() {
+    FileCache cache(FileCache::from_environment());
+    cache.go_on_while([this] { return !stopping; });
+    for (;;) {
+      Key key;
+      {
+        auto held = wanted.lock();
+        held.wait([](const Wanted& w) { return w.stop || !w.waiting.empty(); });
+        if (held->stop) return;
+        key = held->waiting.front();
+        held->waiting.pop_front();
+      }
+      try {
+        if (folders[key.first].remote()) cache.get(folders[key.first].remote_file(key.second));
+      } catch (const Error&) {
+        // It is told when the shard is asked for, which tries again.
+      }
+      // It may be wanted again when it has had to go.
+      auto held = wanted.lock();
+      if (held->seen.size() > 4 * most_wanted) held->seen.clear();
+    }
+  }
+
+  const std::vector<formats::MdsFolder>& folders;
+  Guarded<Opened> opened;
+  Guarded<Wanted> wanted;
+  std::atomic<bool> stopping = false;
+  std::vector<std::thread> threads;
+};
+
+PackedDataset::PackedDataset(std::span<const Source> sources, int64_t sequence_length, int64_t vocabulary)
+    : sequence_length_(sequence_length), vocabulary_(vocabulary) {
+  if (sources.empty()) throw_error(ErrorKind::usage, "no data file is given");
+  Sha256 digest;
+  for (const Source& source : sources) {
+    const std::string name = shown(source.path.string());
+    if (!(source.weight >= 1) || source.weight != std::floor(source.weight) || source.weight > 1e6) {
+      throw_hint(ErrorKind::usage, "give a whole number, or weigh the documents before they are packed",
+                 "{}: is packed, and its weight is {}", name, source.weight);
+    }
+    const Json packing = parse_packing(source.path);
+    if (packing["sequence_length"] != sequence_length) {
+      throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length: {}", packing["sequence_length"].dump()),
+                 "{}: is packed in sequences of {} tokens, not of {}", name, packing["sequence_length"].dump(),
+                 sequence_length);
+    }
+    if (packing["vocabulary"].get<int64_t>() > vocabulary) {
+      throw_hint(ErrorKind::corrupt, "pack the data with the model's tokenizer",
+                 "{}: is packed with a vocabulary of {}, the model's has {}", name, packing["vocabulary"].dump(),
+                 vocabulary);
+    }
+    formats::MdsFolder folder(source.path);
+    const bool same =
+        std::equal(folder.columns().begin(), folder.columns().end(), columns().begin(), columns().end(),
+                   [](const auto& a, const auto& b) { return a.name == b.name && a.encoding.name == b.encoding.name; });
+    if (!same || packing["sequences"] != folder.num_samples()) {
+      throw_hint(ErrorKind::corrupt, "pack the data again", "{}: its {} does not belong to its index.json", name,
+                 packing_file);
+    }
+    const auto repeats = static_cast<int64_t>(source.weight);
+    for (const auto& [key, member] : counts) statistics_.*member += packing[key].get<int64_t>() * repeats;
+    statistics_.longest = std::max(statistics_.longest, packing["longest"].get<int64_t>());
+    statistics_.squared_lengths += packing["squared_lengths"].get<double>() * static_cast<double>(repeats);
+    digest.update(std::as_bytes(std::span(packing["content_hash"].get_ref<const std::string&>())));
+    digest.update(std::as_bytes(std::span(&repeats, 1)));
+    std::vector<int64_t> firsts;
+    int64_t first = 0;
+    for (const formats::MdsShardInfo& shard : folder.shards()) {
+      firsts.push_back(first);
+      first += shard.samples;
+    }
+    firsts_.push_back(std::move(firsts));
+    folders_.push_back(std::move(folder));
+    repeats_.push_back(repeats);
+    // One folder is the set that it was packed from: a run over either can go on with the other.
+    if (sources.size() == 1 && repeats == 1) content_hash_ = packing["content_hash"];
+  }
+  const double places = static_cast<double>(statistics_.num_sequences) * static_cast<double>(sequence_length);
+  statistics_.packing_efficiency = static_cast<double>(statistics_.num_tokens) / places;
+  if (content_hash_.empty()) content_hash_ = digest.hex();
+  open_ = std::make_unique<Shards>(folders_);
+}
+
+PackedDataset::~PackedDataset() = default;
+
+PackedDataset::Place PackedDataset::place(int64_t index) const {
+  if (index < 0 || index >= num_sequences()) {
+    throw_error(ErrorKind::usage, "sequence {} was asked for; there are {}", index, num_sequences());
+  }
+  Place place;
+  while (index >= folders_[place.folder].num_samples() * repeats_[place.folder]) {
+    index -= folders_[place.folder].num_samples() * repeats_[place.folder];
+    ++place.folder;
+  }
+  index %= folders_[place.folder].num_samples();
+  const std::vector<int64_t>& firsts = firsts_[place.folder];
+  // The last shard that begins there or before; empty ones lie before it.
+  place.shard = static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), index) - firsts.begin()) - 1;
+  place.sample = index - firsts[place.shard];
+  return place;
+}
+
+PackedSequence PackedDataset::get(int64_t index) const {
+  const Place where = place(index);
+  const auto shard = open_->get({where.folder, where.shard});
+  try {
+    return parse_sequence(shard->sample(where.sample), sequence_length_, vocabulary_);
+  } catch (const Error& error) {
+    const formats::MdsFolder& folder = folders_[where.folder];
+    throw Error(error.kind(),
+                fmt::format("{} {} sample {}: {}", shown(folder.path().string()),
+                            folder.shards()[where.shard].raw.basename, where.sample, error.message()),
+                error.hint());
+  }
+}
+
+void PackedDataset::expect(std::span<const int64_t> indices) const {
+  for (const int64_t index : indices) {
+    const Place where = place(index);
+    open_->expect({where.folder, where.shard});
+  }
+}
+
+}  // namespace ingot::data
