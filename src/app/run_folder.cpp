@@ -22,9 +22,9 @@ RunFolder::RunFolder(std::filesystem::path path, bool resume) : path_(std::move(
 
 void RunFolder::require_held() const {
   if (lock_->held()) return;
-  throw_hint(ErrorKind::unavailable, "let only one of them go on; this process has written nothing since",
-             "{}: the lock is another process's now: this one was taken for dead, or its lock was removed",
-             path_.string());
+  throw_hint(
+      ErrorKind::unavailable, "only one may go on: look which it is in log.txt, and give the other run another name",
+      "{}: the lock is another process's now: this one was taken for dead, or its lock was removed", path_.string());
 }
 
 void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }

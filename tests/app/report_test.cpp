@@ -242,5 +242,19 @@ TEST(Chart, EscapeReplacesWhatXmlForbids) {
   EXPECT_EQ(escape("\xC3\xA9"), "\xC3\xA9");
 }
 
+// What the next batch was waited for is drawn as a share of the step, where the run tells it.
+TEST(RunLog, KnowsTheShareOfWaitingForData) {
+  const RunFolder without(two_steps);
+  EXPECT_TRUE(std::isnan(read_run(without.path()).data_share.at(0).y));
+  const RunFolder with(R"({"type":"step","step":1,"loss":2.5,"step_s":2,"data_s":0.5})"
+                       "\n");
+  const RunLog run = read_run(with.path());
+  ASSERT_EQ(run.data_share.size(), 1U);
+  EXPECT_EQ(run.data_share[0].y, 0.25);
+  const std::vector<Chart> charts = other_charts({&run, 1});
+  EXPECT_EQ(charts.back().title, "Waiting for data");
+  EXPECT_EQ(charts.back().lines.at(0).points.at(0).y, 25);
+}
+
 }  // namespace
 }  // namespace ingot::app::report

@@ -47,7 +47,7 @@ Chart loss_chart(std::span<const RunLog> runs) {
     const std::string prefix = one ? std::string() : labels[r] + ", ";
     // With several runs the pale lines of all would hide each other.
     if (runs.size() <= 2) chart.lines.push_back({one ? "each step" : "", runs[r].loss, r, LineKind::faint});
-    const double window = std::clamp(static_cast<double>(runs[r].loss.size()) / 20, 10.0, 500.0);
+    const double window = std::clamp(static_cast<double>(runs[r].loss.size()) / 20, 4.0, 500.0);
     chart.lines.push_back({prefix + "training, smoothed", smooth(runs[r].loss, window), r, LineKind::solid});
     if (!runs[r].eval_loss.empty()) {
       // A single run has colours to spare.
@@ -88,6 +88,7 @@ std::vector<Chart> other_charts(std::span<const RunLog> runs) {
   charts.push_back(plain_chart(runs, "Speed", "tokens/s", true, &RunLog::tokens_per_s));
   charts.push_back(plain_chart(runs, "Memory", gigabytes ? "GiB" : "MiB", true, &RunLog::memory, memory_unit));
   charts.push_back(plain_chart(runs, "Model FLOP utilisation", "% of the peak", true, &RunLog::mfu, 100));
+  charts.push_back(plain_chart(runs, "Waiting for data", "% of the step", true, &RunLog::data_share, 100));
   std::erase_if(charts, [](const Chart& chart) { return !has_numbers(chart); });
   return charts;
 }

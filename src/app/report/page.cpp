@@ -28,6 +28,7 @@ constexpr const char* page_style =
     ".narrow{display:none}@media(max-width:640px){.narrow{display:block}.wide{display:none}}"
     ".key{display:inline-block;width:14px;height:4px;border-radius:2px;background:var(--c);margin-right:7px;"
     "vertical-align:middle}.keys span{margin-right:18px;white-space:nowrap}"
+    ".keys{position:sticky;top:0;z-index:1;padding:6px 0;background:var(--paper)}"  // also of the charts further down
     ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}"
     "th,td{text-align:left;padding:6px 14px 6px 0;border-bottom:1px solid var(--rule);vertical-align:top}"
     "thead th{white-space:nowrap}tbody th{font-weight:400;color:var(--muted)}"

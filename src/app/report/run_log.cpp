@@ -42,6 +42,7 @@ void add_step(RunLog& run, const Json& event) {
   run.memory.push_back({x, number(event, "memory_bytes")});
   run.mfu.push_back({x, number(event, "mfu")});
   run.step_s.push_back({x, number(event, "step_s")});
+  run.data_share.push_back({x, number(event, "data_s") / number(event, "step_s")});
   const auto skipped = event.find("skipped");
   if (skipped != event.end() && skipped->is_boolean() && skipped->get<bool>()) ++run.num_skipped;
   if (run.memory.back().y > run.peak_memory) run.peak_memory = run.memory.back().y;
