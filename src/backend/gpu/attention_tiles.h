@@ -141,9 +141,12 @@ GPU_FN void put_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const Mma
       const int m = mma_lane_row(i);
       const int column = n * 16 + mma_column(i);
       const bool there = at[m] >= 0 && column < d;
-      if constexpr (mma_neighbours == 1) {
-        if (there) to[at[m] + column] = from_float<T>(sums[n].at[i] * factors[m]);
-      } else {
+      if constexpr (mma_neighbours < 4) {
+        Pack<T, mma_neighbours> pack;
+        GPU_UNROLL
+        for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = from_float<T>(sums[n].at[i + j] * factors[m]);
+        if (there) store_pack(to + at[m] + column, pack);
+      } else {  // in pairs, which clang does not take apart
         Pack<uint32_t, mma_neighbours / 2> pairs;
         GPU_UNROLL
         for (int j = 0; j < mma_neighbours; j += 2) {

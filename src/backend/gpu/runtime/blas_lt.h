@@ -190,8 +190,10 @@ class BlasLt : public MatmulLibrary {
 
   // As the library sees them: its a is our b.
   void set_scales(LtDescriptor product, const float* a, const float* b) const {
-    check(lt_.MatmulDescSetAttribute(product, Vendor::a_scales, &a, sizeof a), "the scales of fp8");
-    check(lt_.MatmulDescSetAttribute(product, Vendor::b_scales, &b, sizeof b), "the scales of fp8");
+    check(lt_.MatmulDescSetAttribute(product, Vendor::a_scales, static_cast<const void*>(&a), sizeof a),
+          "the scales of fp8");
+    check(lt_.MatmulDescSetAttribute(product, Vendor::b_scales, static_cast<const void*>(&b), sizeof b),
+          "the scales of fp8");
   }
 
   // The descriptors as the library sees them: its a is our b.
