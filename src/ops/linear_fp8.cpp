@@ -66,6 +66,13 @@ void dequantize_fp8(Context& context, const Tensor& x, const Weight& q, const We
   if (x.elements() != 0) dispatch<DequantizeFp8>(context, x, q, by);
 }
 
+void fp8_scales(Context& context, const Tensor& scales, const Weight& q) {
+  check_place("fp8_scales", "q", context, q);
+  check("fp8_scales", "scales", context, scales, Shape{q.out}, {DType::f32});
+  if (!is_fp8(q.storage)) throw_error(ErrorKind::internal, "fp8_scales: q is {}, it should be fp8", q.text());
+  if (scales.elements() != 0) dispatch<Fp8Scales>(context, scales, q);
+}
+
 void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes) {
   check_linear("linear_fp8", context, y, "y", weight.out, x, "x", weight.in, weight);
   if (y.elements() == 0) return;

@@ -2,8 +2,9 @@
 //
 // Numerics, the same on every device up to the order of sums: x is rounded to e4m3 row by row, each row (token) with
 // its own scale; the weight to e4m3 row by row; dy, of which column o has been multiplied by the scale of the weight's
-// row o, to e4m3 or e5m2 row by row. Products are exact and summed in fp32, and scaled at the end. The gradient of the
-// weight is not computed here: it is the product of what was not rounded (ops::matmul).
+// row o, to e4m3 or e5m2 row by row. Products are exact and summed in fp32, and scaled at the end; for results in bf16
+// a vendor's library may keep sums of 128 products to about 14 bits on Hopper (backend/gpu/runtime/cublaslt.cpp). The
+// gradient of the weight is not computed here: it is the product of what was not rounded (ops::matmul).
 #pragma once
 
 #include "ops/matmul.h"
@@ -37,6 +38,14 @@ void dequantize_fp8(Context& context, const Tensor& x, const Weight& q, const We
 struct DequantizeFp8 {
   static constexpr const char* name = "dequantize_fp8";
   using Signature = void(Context&, const Tensor&, const Weight&, const Weight&);
+};
+
+// scales [R] f32 = those of q's rows, side by side.
+void fp8_scales(Context& context, const Tensor& scales, const Weight& q);
+
+struct Fp8Scales {
+  static constexpr const char* name = "fp8_scales";
+  using Signature = void(Context&, const Tensor&, const Weight&);
 };
 
 // y [T, out] (+)= x [T, in] W^T, and dx [T, in] (+)= dy [T, out] W with dy as quantize_fp8(.., by = W) left it: its

@@ -178,6 +178,21 @@ OpCase quantize_case(DType dtype, Storage storage, int64_t rows, int64_t width, 
   return c;
 }
 
+OpCase scales_case(Storage storage, int64_t rows, int64_t width) {
+  OpCase c{.op = "fp8_scales", .name = fmt::format("{} [{}, {}]", name(storage), rows, width)};
+  c.operands = {{"scales", DType::f32, {rows}, Role::output},
+                {"q", DType::u8, {rows, width}, Role::input, spread(width), storage}};
+  c.run = [](ops::Context& context, const Arguments& a) { ops::fp8_scales(context, a[0], a.weights[1]); };
+  c.reference = [=](Values& v, std::vector<double>& scale) {
+    std::vector<double> scales;
+    in_fp8(format_of(storage), v[1], width, &scales);
+    v[0] = scales;
+    scale[0] = 1e-30;  // nothing but the very value
+  };
+  c.bytes = static_cast<double>(rows) * 36;  // 32 are read together
+  return c;
+}
+
 OpCase dequantize_case(DType dtype, Storage storage, int64_t rows, int64_t width) {
   OpCase c{.op = "dequantize_fp8", .name = fmt::format("{} to {} [{}, {}]", name(storage), name(dtype), rows, width)};
   c.operands = {{"x", dtype, {rows, width}, Role::output},
@@ -216,6 +231,9 @@ std::vector<OpCase> linear_fp8_cases() {
   }
   cases.push_back(
       linear_case(true, DType::bf16, DType::bf16, Storage::fp8_e4m3, {150, 144, 160}, true, Storage::fp8_e5m2));
+  cases.push_back(scales_case(Storage::fp8_e4m3, 300, 33));
+  cases.push_back(scales_case(Storage::fp8_e5m2, 7, 16));
+  cases.push_back(timing(scales_case(Storage::fp8_e4m3, 28672, 8192)));
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Storage storage : {Storage::fp8_e4m3, Storage::bf16}) {
       cases.push_back(gradient_case(dtype, storage, {3, 11, 17}));

@@ -67,11 +67,17 @@ void dequantize(Context& context, const Tensor& x, const Weight& q, const Weight
   });
 }
 
+void copy_scales(Context&, const Tensor& scales, const Weight& q) {
+  const std::vector<float> of_rows = scales_of(q, false);
+  std::copy(of_rows.begin(), of_rows.end(), scales.as<float>());
+}
+
 }  // namespace
 
 void register_linear_fp8(ops::Registry& registry) {
   registry.add<ops::QuantizeFp8>(DeviceKind::cpu, "plain", quantize);
   registry.add<ops::DequantizeFp8>(DeviceKind::cpu, "plain", dequantize);
+  registry.add<ops::Fp8Scales>(DeviceKind::cpu, "plain", copy_scales);
   registry.add<ops::ProductFp8>(DeviceKind::cpu, "decoded", ops::linear_fp8_decoded);
   registry.add<ops::InputProductFp8>(DeviceKind::cpu, "decoded", ops::linear_fp8_backward_input_decoded);
 }

@@ -140,10 +140,20 @@ GPU_FN void put_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const Mma
     for (int i = 0; i < MmaSums::count; i += mma_neighbours) {
       const int m = mma_lane_row(i);
       const int column = n * 16 + mma_column(i);
-      Pack<T, mma_neighbours> pack;
-      GPU_UNROLL
-      for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = from_float<T>(sums[n].at[i + j] * factors[m]);
-      if (at[m] >= 0 && column < d) store_pack(to + at[m] + column, pack);
+      const bool there = at[m] >= 0 && column < d;
+      if constexpr (mma_neighbours < 4) {
+        Pack<T, mma_neighbours> pack;
+        GPU_UNROLL
+        for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = from_float<T>(sums[n].at[i + j] * factors[m]);
+        if (there) store_pack(to + at[m] + column, pack);
+      } else {  // in pairs, which clang does not take apart
+        Pack<uint32_t, mma_neighbours / 2> pairs;
+        GPU_UNROLL
+        for (int j = 0; j < mma_neighbours; j += 2) {
+          pairs.at[j / 2] = pack_rounded<T>(sums[n].at[i + j] * factors[m], sums[n].at[i + j + 1] * factors[m]);
+        }
+        if (there) store_pack(reinterpret_cast<uint32_t*>(to + at[m] + column), pairs);
+      }
     }
   }
 }

@@ -22,8 +22,9 @@ void register_kv_store(ops::Registry& registry, DeviceKind kind);
 void register_layer_norm(ops::Registry& registry, DeviceKind kind);
 void register_linear_few(ops::Registry& registry, DeviceKind kind);
 void register_matmul(ops::Registry& registry, DeviceKind kind);
-void register_vendor_attention(ops::Registry& registry, DeviceKind kind);  // nothing but for cuda
-void register_vendor_matmul(ops::Registry& registry, DeviceKind kind);     // nothing for a simulated device
+void register_vendor_attention(ops::Registry& registry, DeviceKind kind);   // nothing but for cuda
+void register_vendor_matmul(ops::Registry& registry, DeviceKind kind);      // nothing for a simulated device
+void register_vendor_linear_fp8(ops::Registry& registry, DeviceKind kind);  // nothing for a simulated device
 void register_moe(ops::Registry& registry, DeviceKind kind);
 void register_linear_fp8(ops::Registry& registry, DeviceKind kind);
 void register_quantize_fp8(ops::Registry& registry, DeviceKind kind);

@@ -12,10 +12,17 @@ struct Fp8RowsArgs {
   bool e5m2;  // else e4m3
 };
 
+struct Fp8ScalesArgs {
+  float* scales;      // [rows]
+  const void* codes;  // [rows, n], fp8
+  int64_t rows, n;
+};
+
 }  // namespace ingot::gpu
 
 GPU_KERNEL_PACKS(quantize_fp8, Fp8RowsArgs, 256)
 GPU_KERNEL_FORWARD_PACKS(dequantize_fp8, Fp8RowsArgs, 256)
+GPU_KERNEL(fp8_scales, Fp8ScalesArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -100,6 +107,10 @@ GPU_FN void dequantize(const Fp8RowsArgs& a) {
 
 GPU_KERNEL_BODY_PACKS(quantize_fp8, Fp8RowsArgs, quantize)
 GPU_KERNEL_BODY_FORWARD_PACKS(dequantize_fp8, Fp8RowsArgs, dequantize)
+GPU_KERNEL_BODY(fp8_scales, Fp8ScalesArgs) {
+  const int64_t row = static_cast<int64_t>(block_index()) * threads + thread_index();
+  if (row < a.rows) a.scales[row] = fp8_row_scale(a.codes, a.n, row);
+}
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -128,6 +139,10 @@ void dequantize(Context& context, const Tensor& x, const Weight& q, const Weight
   launch_rows(context, dequantize_fp8, q, x, by);
 }
 
+void copy_scales(Context& context, const Tensor& scales, const Weight& q) {
+  launch(context, fp8_scales, {blocks_of(q.out, 256)}, {scales.as<float>(), q.data, q.out, q.in});
+}
+
 void decode(Context& context, const Tensor& out, const Weight& weight) {
   launch_rows(context, dequantize_fp8, weight, out, {});
 }
@@ -142,6 +157,7 @@ void register_quantize_fp8(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::QuantizeFp8>(kind, "simt", quantize);
   registry.add<ops::DequantizeFp8>(kind, "simt", dequantize);
   registry.add<ops::Dequantize>(kind, "fp8", decode, only_fp8);
+  registry.add<ops::Fp8Scales>(kind, "simt", copy_scales);
 }
 
 }  // namespace ingot::gpu

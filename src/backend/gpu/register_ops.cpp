@@ -20,6 +20,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_glu(registry, kind);
   register_kv_store(registry, kind);
   register_layer_norm(registry, kind);
+  register_vendor_linear_fp8(registry, kind);
   register_linear_fp8(registry, kind);
   register_linear_few(registry, kind);  // few tokens read the weight as it is stored; before what decodes it first
   register_vendor_matmul(registry, kind);

@@ -4,11 +4,15 @@
 #include "backend/gpu/products.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
+#include "ops/linear_fp8.h"
+#include "tensor/fp8.h"
 
 namespace ingot::gpu {
 namespace {
 
 using ops::Context;
+
+const char* library_name(DeviceKind kind) { return kind == DeviceKind::cuda ? "cublaslt" : "hipblaslt"; }
 
 void multiply(Context& context, const MatrixProduct& product) {
   GpuDevice& device = device_of(context);
@@ -57,6 +61,44 @@ std::string decline_linear_backward_input(const Context& context, const Tensor& 
   });
 }
 
+// y (+)= x W^T of codes, without scales.
+MatrixProduct fp8_product(const Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+                          ops::LinearAttributes attributes) {
+  const auto row = static_cast<int64_t>(fp8_row_bytes(x.in));
+  return {.c = y.data,
+          .a = x.data,
+          .b = weight.data,
+          .m = x.out,
+          .n = weight.out,
+          .k = x.in,
+          .lda = row,
+          .ldb = row,
+          .ldc = weight.out,
+          .transpose_b = true,
+          .accumulate = attributes.accumulate,
+          .in = DType::u8,
+          .out = y.dtype,
+          .fnuz = context.device.arch() == "gfx942"};
+}
+
+void run_linear_fp8(Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+                    ops::LinearAttributes attributes) {
+  const Arena::Scope scope(context.scratch);
+  const Tensor x_scales = context.scratch.take(DType::f32, {x.out});
+  const Tensor weight_scales = context.scratch.take(DType::f32, {weight.out});
+  ops::fp8_scales(context, x_scales, x);
+  ops::fp8_scales(context, weight_scales, weight);
+  MatrixProduct product = fp8_product(context, y, x, weight, attributes);
+  product.a_scales = x_scales.as<float>();
+  product.b_scales = weight_scales.as<float>();
+  multiply(context, product);
+}
+
+std::string decline_linear_fp8(const Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+                               ops::LinearAttributes attributes) {
+  return decline(context, fp8_product(context, y, x, weight, attributes));
+}
+
 }  // namespace
 
 void GpuDevice::call_library(const char*, FunctionRef<void(void*)> call) { call(native_stream(Stream::compute)); }
@@ -67,11 +109,17 @@ MatmulLibrary& GpuDevice::matmul_library() {
 
 void register_vendor_matmul(ops::Registry& registry, DeviceKind kind) {
   if (kind == DeviceKind::sim) return;
-  const char* name = kind == DeviceKind::cuda ? "cublaslt" : "hipblaslt";
+  const char* name = library_name(kind);
   registry.add<ops::Matmul>(kind, name, run_matmul<multiply>, decline_matmul);
   registry.add<ops::Linear>(kind, name, run_linear<multiply>, decline_linear);
   registry.add<ops::LinearBackwardInput>(kind, name, run_linear_backward_input<multiply>,
                                          decline_linear_backward_input);
+}
+
+void register_vendor_linear_fp8(ops::Registry& registry, DeviceKind kind) {
+  if (kind == DeviceKind::sim) return;
+  // The gradient of the input stays ours: along k, which are rows of the weight, the libraries take no codes (TN only).
+  registry.add<ops::ProductFp8>(kind, library_name(kind), run_linear_fp8, decline_linear_fp8);
 }
 
 }  // namespace ingot::gpu

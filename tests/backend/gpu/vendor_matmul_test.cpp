@@ -42,7 +42,7 @@ class VendorMatmul : public testing::TestWithParam<Vendor> {
 
 TEST_P(VendorMatmul, AgreesWithTheDoubleReference) {
   PretendDevice device(GetParam().kind, open(), nullptr);
-  for (const char* op : {"matmul", "linear", "linear_backward_input"}) {
+  for (const char* op : {"matmul", "linear", "linear_backward_input", "linear_fp8"}) {
     ops::Registry registry;
     register_ops(registry, GetParam().kind);
     registry.restrict_to(op, GetParam().name);
@@ -55,7 +55,7 @@ TEST_P(VendorMatmul, AgreesWithTheDoubleReference) {
       EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
       accepted += verdict.outcome == bench::Outcome::passed ? 1 : 0;
     }
-    EXPECT_GE(accepted, 12) << op;
+    EXPECT_GE(accepted, op == std::string("linear_fp8") ? 4 : 12) << op;
   }
 }
 
@@ -88,6 +88,29 @@ TEST_P(VendorMatmul, SaysWhyItDeclines) {
   p = fine;
   p.k = 56;
   EXPECT_NE(library->decline(p).find("no algorithm for k = 56"), std::string::npos) << library->decline(p);
+}
+
+TEST_P(VendorMatmul, TakesProductsOfCodesAndSaysWhichNot) {
+  const auto library = open();
+  std::vector<float> memory;
+  MatrixProduct p = product(memory);
+  p.in = DType::u8;
+  p.out = DType::bf16;
+  p.transpose_b = true;
+  p.ldb = 48;
+  p.fnuz = GetParam().kind == DeviceKind::hip;
+  EXPECT_EQ(library->decline(p), "");
+  MatrixProduct other = p;
+  other.k = 24;
+  EXPECT_NE(library->decline(other).find("a multiple of 16"), std::string::npos);
+  other = p;
+  other.transpose_b = false;
+  EXPECT_NE(library->decline(other).find("no algorithm"), std::string::npos);
+  other = p;
+  other.out = DType::f32;
+  const bool takes_f32 = GetParam().kind == DeviceKind::hip;
+  EXPECT_EQ(library->decline(other),
+            takes_f32 ? "" : "sums of fp8 products have fewer bits than fp32; takes results in bf16 only");
 }
 
 TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns) {

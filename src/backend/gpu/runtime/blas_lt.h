@@ -84,9 +84,10 @@ struct LtPreference {
   uint32_t value;
 };
 
-// `Vendor` has: Algorithm; name, prefix, names(); f32, bf16, f16, compute_f32, transposed, not_transposed, transpose_a,
-// transpose_b (attributes of a product), max_workspace (of a preference) and the vendor's own `preferences`; a
-// constructor from SharedLibrary with
+// `Vendor` has: Algorithm; name, prefix, names(); f32, bf16, f16, e4m3, e4m3_fnuz, compute_f32, transposed,
+// not_transposed, transpose_a, transpose_b, a_scales, b_scales (attributes of a product), max_workspace (of a
+// preference) and the vendor's own `preferences`; a constructor from SharedLibrary with
+//   std::string decline_codes(product): why it takes no such product of codes of fp8, though it may offer algorithms;
 //   bool whole_sums(algorithm): whether it adds every sum in one piece;
 //   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes);
 //   std::string version(LtFunctions): empty when it takes a device to tell.
@@ -115,13 +116,18 @@ class BlasLt : public MatmulLibrary {
     for (const int64_t bytes : {p.lda * size(p.in), p.ldb * size(p.in), p.ldc * size(p.out)}) {
       if (bytes % aligned_bytes != 0) return "rows that are not a multiple of 16 bytes apart";
     }
+    if (p.in == DType::u8) {
+      if (p.k % aligned_bytes != 0) return "sums of fp8 that are not over a multiple of 16";
+      if (std::string reason = vendor_.decline_codes(p); !reason.empty()) return reason;
+    }
     return plan(p).reason;
   }
 
   void multiply(const MatrixProduct& p, void* stream) override {
     const Plan& with = plan(p);
     if (!with.reason.empty()) throw_error(ErrorKind::internal, "{}: {}: {}", Vendor::name, text(p), with.reason);
-    const float alpha = 1;
+    const float alpha = p.fnuz ? 4 : 1;
+    if (p.in == DType::u8) set_scales(with.shape.product.get(), p.b_scales, p.a_scales);
     const float beta = p.accumulate ? 1 : 0;
     const LtStatus status =
         lt_.Matmul(handle_, with.shape.product.get(), &alpha, p.b, with.shape.a.get(), p.a, with.shape.b.get(), &beta,
@@ -134,6 +140,8 @@ class BlasLt : public MatmulLibrary {
   static constexpr int64_t large = 8192;      // rows and columns of the result that algorithms are chosen for
   static constexpr int candidates = 32;       // of the vendor's list
   static constexpr size_t most_plans = 4096;  // kept; prompts have many lengths
+  // An address that is not null, for descriptors that nothing is started with.
+  static inline const float* const some_scales = reinterpret_cast<const float*>(aligned_bytes);
 
   struct Shape {
     LtOwned product, a, b, c;
@@ -146,7 +154,7 @@ class BlasLt : public MatmulLibrary {
   // All that an order of sums may depend on.
   struct Form {
     DType in, out;
-    bool transpose_a, transpose_b;
+    bool transpose_a, transpose_b, fnuz;
     int64_t k;
     auto operator<=>(const Form&) const = default;
   };
@@ -160,18 +168,32 @@ class BlasLt : public MatmulLibrary {
   };
 
   static int64_t size(DType dtype) { return static_cast<int64_t>(size_of(dtype)); }
-  static int type(DType dtype) {
-    return dtype == DType::f32 ? Vendor::f32 : dtype == DType::bf16 ? Vendor::bf16 : Vendor::f16;
+  static int type(DType dtype, bool fnuz) {
+    switch (dtype) {
+      case DType::f32: return Vendor::f32;
+      case DType::bf16: return Vendor::bf16;
+      case DType::u8: return fnuz ? Vendor::e4m3_fnuz : Vendor::e4m3;
+      default: return Vendor::f16;
+    }
   }
-  static Form form(const MatrixProduct& p) { return {p.in, p.out, p.transpose_a, p.transpose_b, p.k}; }
+  static Form form(const MatrixProduct& p) { return {p.in, p.out, p.transpose_a, p.transpose_b, p.fnuz, p.k}; }
   static std::string text(const MatrixProduct& p) {
-    return fmt::format("the product of {} [{}, {}] and [{}, {}]{}{}", name(p.in), p.m, p.k, p.k, p.n,
-                       p.transpose_a ? ", the first transposed" : "", p.transpose_b ? ", the second transposed" : "");
+    return fmt::format("the product of {} [{}, {}] and [{}, {}]{}{}", p.in == DType::u8 ? "fp8" : name(p.in), p.m, p.k,
+                       p.k, p.n, p.transpose_a ? ", the first transposed" : "",
+                       p.transpose_b ? ", the second transposed" : "");
   }
   void check(LtStatus status, std::string_view what) const {
     if (status != 0) {
       throw_error(ErrorKind::unavailable, "{} ({}): {}: status {}", Vendor::name, library_->path(), what, status);
     }
+  }
+
+  // As the library sees them: its a is our b.
+  void set_scales(LtDescriptor product, const float* a, const float* b) const {
+    check(lt_.MatmulDescSetAttribute(product, Vendor::a_scales, static_cast<const void*>(&a), sizeof a),
+          "the scales of fp8");
+    check(lt_.MatmulDescSetAttribute(product, Vendor::b_scales, static_cast<const void*>(&b), sizeof b),
+          "the scales of fp8");
   }
 
   // The descriptors as the library sees them: its a is our b.
@@ -186,12 +208,20 @@ class BlasLt : public MatmulLibrary {
     };
     transpose(Vendor::transpose_a, p.transpose_b);
     transpose(Vendor::transpose_b, p.transpose_a);
+    if (p.in == DType::u8) {
+      constexpr int32_t outer_vectors = 3;  // ..MATMUL_MATRIX_SCALE_OUTER_VEC_32F of both
+      for (const int mode : {31, 32}) {     // ..MATMUL_DESC_A_SCALE_MODE and _B_SCALE_MODE of both
+        check(lt_.MatmulDescSetAttribute(product, mode, &outer_vectors, sizeof outer_vectors), "a product of fp8");
+      }
+      // Which of them a call has is set when it starts; algorithms are chosen as if there were some.
+      set_scales(product, some_scales, some_scales);
+    }
     // A matrix of ours is stored as `rows` rows of `columns`: columns x rows to the library.
     const auto matrix = [&](DType dtype, int64_t rows, int64_t columns, int64_t ld) {
       LtDescriptor layout = nullptr;
-      check(
-          lt_.MatrixLayoutCreate(&layout, type(dtype), static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), ld),
-          "a matrix");
+      check(lt_.MatrixLayoutCreate(&layout, type(dtype, p.fnuz), static_cast<uint64_t>(columns),
+                                   static_cast<uint64_t>(rows), ld),
+            "a matrix");
       return LtOwned(layout, LtDestroyer{lt_.MatrixLayoutDestroy});
     };
     made.a = p.transpose_b ? matrix(p.in, p.n, p.k, p.ldb) : matrix(p.in, p.k, p.n, p.ldb);
@@ -214,7 +244,8 @@ class BlasLt : public MatmulLibrary {
             .transpose_a = form.transpose_a,
             .transpose_b = form.transpose_b,
             .in = form.in,
-            .out = form.out};
+            .out = form.out,
+            .fnuz = form.fnuz};
   }
 
   bool takes(const Shape& shape, const Algorithm& algorithm) {

@@ -12,11 +12,15 @@ struct CublasLt {
   static constexpr int f32 = 0;           // cudaDataType
   static constexpr int bf16 = 14;         // cudaDataType
   static constexpr int f16 = 2;           // cudaDataType
+  static constexpr int e4m3 = 28;         // cudaDataType
+  static constexpr int e4m3_fnuz = -1;    // there is none
   static constexpr int compute_f32 = 68;  // cublasComputeType_t: no TF32
   static constexpr int not_transposed = 0;
   static constexpr int transposed = 1;
   static constexpr int transpose_a = 3;    // cublasLtMatmulDescAttributes_t
   static constexpr int transpose_b = 4;    // cublasLtMatmulDescAttributes_t
+  static constexpr int a_scales = 17;      // cublasLtMatmulDescAttributes_t
+  static constexpr int b_scales = 18;      // cublasLtMatmulDescAttributes_t
   static constexpr int max_workspace = 1;  // cublasLtMatmulPreferenceAttributes_t
 
   // cublasLtMatmulPreferenceAttributes_t: no reduction scheme; the least alignment of a, b, c and d in bytes.
@@ -36,6 +40,12 @@ struct CublasLt {
   std::string version(const LtFunctions<Algorithm>&) const {
     const size_t version = get_version();
     return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  }
+
+  // Hopper's fp8 instructions keep about 14 bits of a sum until it is added up in fp32, every 128 elements at the
+  // latest as long as fast accumulation is not asked for (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2).
+  std::string decline_codes(const MatrixProduct& p) const {
+    return p.out == DType::bf16 ? "" : "sums of fp8 products have fewer bits than fp32; takes results in bf16 only";
   }
 
   bool whole_sums(const Algorithm& algorithm) const {

@@ -10,14 +10,18 @@ struct HipblasLt {
   using Algorithm = LtAlgorithm<24>;  // hipblasLtMatmulAlgo_t
   static constexpr const char* name = "hipBLASLt";
   static constexpr const char* prefix = "hipblasLt";
-  static constexpr int f32 = 0;          // hipDataType
-  static constexpr int bf16 = 14;        // hipDataType
-  static constexpr int f16 = 2;          // hipDataType
-  static constexpr int compute_f32 = 2;  // hipblasComputeType_t: no xf32
+  static constexpr int f32 = 0;           // hipDataType
+  static constexpr int bf16 = 14;         // hipDataType
+  static constexpr int f16 = 2;           // hipDataType
+  static constexpr int e4m3 = 28;         // hipDataType
+  static constexpr int e4m3_fnuz = 1000;  // hipDataType
+  static constexpr int compute_f32 = 2;   // hipblasComputeType_t: no xf32
   static constexpr int not_transposed = 111;
   static constexpr int transposed = 112;
   static constexpr int transpose_a = 0;    // hipblasLtMatmulDescAttributes_t
   static constexpr int transpose_b = 1;    // hipblasLtMatmulDescAttributes_t
+  static constexpr int a_scales = 5;       // hipblasLtMatmulDescAttributes_t
+  static constexpr int b_scales = 6;       // hipblasLtMatmulDescAttributes_t
   static constexpr int max_workspace = 1;  // hipblasLtMatmulPreferenceAttributes_t
 
   // hipblaslt_ext::matmulIsAlgoSupported, which there is for C++ alone.
@@ -46,6 +50,8 @@ struct HipblasLt {
     if (status != 0) return {};
     return fmt::format("{}.{}.{}", version / 100000, version / 100 % 1000, version % 100);
   }
+
+  std::string decline_codes(const MatrixProduct&) const { return {}; }
 
   // The library does not say; without a workspace its kernels have nowhere to put pieces of sums.
   bool whole_sums(const Algorithm&) const { return true; }

@@ -2,6 +2,7 @@
 // their matmul functions has it. Written from the documentation, not from our binding.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,10 @@ namespace fake {
 constexpr int f32 = 0;
 constexpr int bf16 = 14;
 constexpr int f16 = 2;
+constexpr int e4m3 = 28;
+constexpr int e4m3_fnuz = 1000;  // AMD's alone
+constexpr bool is_fp8(int type) { return type == e4m3 || type == e4m3_fnuz; }
+constexpr uint64_t bytes_of(int type) { return type == f32 ? 4 : is_fp8(type) ? 1 : 2; }
 
 struct Matrix {
   int type;
@@ -24,7 +29,21 @@ struct Matrix {
 struct Product {
   int compute_type, scale_type;
   std::map<int, int32_t> attributes;
+  std::map<int, const float*> scales;
 };
+
+// Of 4 bytes, but for the pointers `a_scales` and `b_scales`.
+inline bool set_attribute(Product& product, int attribute, const void* value, size_t bytes, int a_scales,
+                          int b_scales) {
+  const bool pointer = attribute == a_scales || attribute == b_scales;
+  if (bytes != (pointer ? sizeof(void*) : sizeof(int32_t))) return false;
+  if (pointer) {
+    std::memcpy(&product.scales[attribute], value, bytes);
+  } else {
+    std::memcpy(&product.attributes[attribute], value, bytes);
+  }
+  return true;
+}
 
 struct Preference {
   std::map<int, uint64_t> attributes;
@@ -33,6 +52,15 @@ struct Preference {
 inline float element(const Matrix& matrix, const void* data, uint64_t row, uint64_t column) {
   const uint64_t at = row + column * static_cast<uint64_t>(matrix.ld);
   if (matrix.type == f32) return static_cast<const float*>(data)[at];
+  if (is_fp8(matrix.type)) {
+    // Sign, 4 bits of exponent with a bias of 7, or 8 for FNUZ, 3 of mantissa.
+    const int code = static_cast<const uint8_t*>(data)[at];
+    const int exponent = code >> 3 & 15;
+    const int bias = matrix.type == e4m3 ? 7 : 8;
+    const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(code & 7), 1 - bias - 3)
+                                          : std::ldexp(static_cast<float>((code & 7) + 8), exponent - bias - 3);
+    return (code & 128) != 0 ? -magnitude : magnitude;
+  }
   const uint16_t bits = static_cast<const uint16_t*>(data)[at];
   return matrix.type == f16 ? ingot::f16_to_float(bits) : ingot::bf16_to_float(bits);
 }
@@ -56,12 +84,14 @@ inline bool fits(const Matrix& a, bool transpose_a, const Matrix& b, bool transp
   const uint64_t k = transpose_a ? a.rows : a.columns;
   const uint64_t other_k = transpose_b ? b.columns : b.rows;
   const uint64_t n = transpose_b ? b.rows : b.columns;
+  if (is_fp8(a.type) && (!transpose_a || transpose_b || k % 16 != 0)) return false;  // "TN" alone
   return k == other_k && m == d.rows && n == d.columns && m == c.rows && n == c.columns && c.type == d.type;
 }
 
+// Element (i, j) of the product counts a_scales[i] b_scales[j] times (scales of codes as outer vectors), unless null.
 inline void multiply(float alpha, const Matrix& a, const void* a_data, bool transpose_a, const Matrix& b,
                      const void* b_data, bool transpose_b, float beta, const Matrix& c, const void* c_data,
-                     const Matrix& d, void* d_data) {
+                     const Matrix& d, void* d_data, const float* a_scales = nullptr, const float* b_scales = nullptr) {
   const uint64_t k = transpose_a ? a.rows : a.columns;
   for (uint64_t column = 0; column < d.columns; ++column) {
     for (uint64_t row = 0; row < d.rows; ++row) {
@@ -71,6 +101,8 @@ inline void multiply(float alpha, const Matrix& a, const void* a_data, bool tran
         const float right = transpose_b ? element(b, b_data, column, i) : element(b, b_data, i, column);
         sum += left * right;
       }
+      if (a_scales != nullptr) sum *= a_scales[row];
+      if (b_scales != nullptr) sum *= b_scales[column];
       const float before = beta != 0 ? beta * element(c, c_data, row, column) : 0;
       set(d, d_data, row, column, alpha * sum + before);
     }
@@ -78,7 +110,7 @@ inline void multiply(float alpha, const Matrix& a, const void* a_data, bool tran
 }
 
 // Whether every leading dimension and pointer is a multiple of 16 bytes.
-inline bool aligned(const Matrix& matrix) { return matrix.ld * (matrix.type == f32 ? 4 : 2) % 16 == 0; }
+inline bool aligned(const Matrix& matrix) { return static_cast<uint64_t>(matrix.ld) * bytes_of(matrix.type) % 16 == 0; }
 inline bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 }  // namespace fake

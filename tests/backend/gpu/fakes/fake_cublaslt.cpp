@@ -24,6 +24,15 @@ bool transposes(const fake::Product& product, int attribute) {
   return at != product.attributes.end() && at->second == 1;
 }
 
+// Codes have scales by rows and columns, others have none.
+bool scales_fit(const fake::Product& product, const fake::Matrix& a, const fake::Matrix& b, const fake::Matrix& d) {
+  if (a.type != fake::e4m3) return product.scales.empty() && b.type == a.type;
+  constexpr int outer_vectors = 3;
+  return b.type == fake::e4m3 && d.type == fake::bf16 && product.attributes.at(31) == outer_vectors &&
+         product.attributes.at(32) == outer_vectors && product.scales.at(17) != nullptr &&
+         product.scales.at(18) != nullptr;
+}
+
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -38,7 +47,7 @@ EXPORT int cublasLtDestroy(void* handle) {
   return success;
 }
 EXPORT int cublasLtMatmulDescCreate(fake::Product** product, int compute_type, int scale_type) {
-  *product = new fake::Product{compute_type, scale_type, {}};
+  *product = new fake::Product{compute_type, scale_type, {}, {}};
   return compute_type == 68 && scale_type == fake::f32 ? success : invalid_value;
 }
 EXPORT int cublasLtMatmulDescDestroy(fake::Product* product) {
@@ -46,9 +55,7 @@ EXPORT int cublasLtMatmulDescDestroy(fake::Product* product) {
   return success;
 }
 EXPORT int cublasLtMatmulDescSetAttribute(fake::Product* product, int attribute, const void* value, size_t bytes) {
-  if (bytes != sizeof(int32_t)) return invalid_value;
-  std::memcpy(&product->attributes[attribute], value, bytes);
-  return success;
+  return fake::set_attribute(*product, attribute, value, bytes, 17, 18) ? success : invalid_value;
 }
 EXPORT int cublasLtMatrixLayoutCreate(fake::Matrix** matrix, int type, uint64_t rows, uint64_t columns, int64_t ld) {
   *matrix = new fake::Matrix{type, rows, columns, ld};
@@ -84,7 +91,7 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, fake::Product* product, fake::M
   for (const int attribute : {5, 6, 7, 8}) {
     if (preference->attributes.at(attribute) != 16) return not_supported;
   }
-  if ((transpose_a ? a->rows : a->columns) == 56) return not_supported;
+  if ((transpose_a ? a->rows : a->columns) == 56 || !scales_fit(*product, *a, *b, *d)) return not_supported;
   for (uint64_t id = 1; id <= 4 && *returned < asked; ++id) {
     Result& result = results[(*returned)++];
     result = {};
@@ -127,6 +134,9 @@ EXPORT int cublasLtMatmul(void*, fake::Product* product, const float* alpha, con
   for (const void* data : {a_data, b_data, c_data, static_cast<const void*>(d_data)}) {
     if (!fake::aligned(data)) return invalid_value;
   }
-  fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data);
+  if (!scales_fit(*product, *a, *b, *d)) return invalid_value;
+  const bool codes = a->type == fake::e4m3;
+  fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data,
+                 codes ? product->scales.at(17) : nullptr, codes ? product->scales.at(18) : nullptr);
   return success;
 }

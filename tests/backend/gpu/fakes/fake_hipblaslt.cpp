@@ -13,6 +13,15 @@ bool transposes(const fake::Product& product, int attribute) {
   return at != product.attributes.end() && at->second == 112;
 }
 
+// Codes, gfx942's, have scales by rows and columns, others have none.
+bool scales_fit(const fake::Product& product, const fake::Matrix& a, const fake::Matrix& b) {
+  if (!fake::is_fp8(a.type)) return product.scales.empty() && b.type == a.type;
+  constexpr int outer_vectors = 3;
+  return a.type == fake::e4m3_fnuz && b.type == a.type && product.attributes.at(31) == outer_vectors &&
+         product.attributes.at(32) == outer_vectors && product.scales.at(5) != nullptr &&
+         product.scales.at(6) != nullptr;
+}
+
 }  // namespace
 
 // The library's own names: one of its functions is C++'s, and is found by them.
@@ -49,7 +58,7 @@ EXPORT int hipblasLtDestroy(void* handle) {
   return success;
 }
 EXPORT int hipblasLtMatmulDescCreate(Product** product, int compute_type, int scale_type) {
-  *product = new Product{{compute_type, scale_type, {}}};
+  *product = new Product{{compute_type, scale_type, {}, {}}};
   return compute_type == 2 && scale_type == fake::f32 ? success : invalid_value;
 }
 EXPORT int hipblasLtMatmulDescDestroy(Product* product) {
@@ -57,9 +66,7 @@ EXPORT int hipblasLtMatmulDescDestroy(Product* product) {
   return success;
 }
 EXPORT int hipblasLtMatmulDescSetAttribute(Product* product, int attribute, const void* value, size_t bytes) {
-  if (bytes != sizeof(int32_t)) return invalid_value;
-  std::memcpy(&product->attributes[attribute], value, bytes);
-  return success;
+  return fake::set_attribute(*product, attribute, value, bytes, 5, 6) ? success : invalid_value;
 }
 EXPORT int hipblasLtMatrixLayoutCreate(Matrix** matrix, int type, uint64_t rows, uint64_t columns, int64_t ld) {
   *matrix = new Matrix{{type, rows, columns, ld}};
@@ -90,6 +97,7 @@ EXPORT int hipblasLtMatmulAlgoGetHeuristic(void*, Product* product, Matrix* a, M
   const bool transpose_a = transposes(*product, 0);
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 1), *c, *d)) return invalid_value;
   if (preference->attributes.at(1) != 0 || (transpose_a ? a->rows : a->columns) == 56) return not_supported;
+  if (!scales_fit(*product, *a, *b)) return not_supported;
   for (uint8_t id = 1; id <= 3 && *returned < asked; ++id) {
     Result& result = results[(*returned)++];
     result = {};
@@ -106,7 +114,10 @@ EXPORT int hipblasLtMatmul(void*, Product* product, const float* alpha, const vo
   const bool transpose_b = transposes(*product, 1);
   if (!fake::fits(*a, transpose_a, *b, transpose_b, *c, *d)) return invalid_value;
   if (algorithm->data[0] != 3 || workspace != nullptr || workspace_bytes != 0) return not_supported;
-  fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data);
+  if (!scales_fit(*product, *a, *b)) return invalid_value;
+  const bool codes = fake::is_fp8(a->type);
+  fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data,
+                 codes ? product->scales.at(5) : nullptr, codes ? product->scales.at(6) : nullptr);
   return success;
 }
 
