@@ -153,7 +153,8 @@ TEST_P(Elastic, KilledAndContinuedByOtherRanksItIsTheRunOfOne) {
 }
 
 TEST_P(Elastic, ASignalStopsAllRanks) {
-  Process process(command("stopped", {"steps=2000", "checkpoint.every=0", "parallel.dp=2", "parallel.zero=1", "threads=2"}));
+  Process process(
+      command("stopped", {"steps=2000", "checkpoint.every=0", "parallel.dp=2", "parallel.zero=1", "threads=2"}));
   while (!fs::exists(run("stopped") / "events.jsonl") || curve("stopped").size() < 4) {
     ASSERT_FALSE(process.wait(std::chrono::milliseconds(20))) << process.result().error;
   }
@@ -178,7 +179,8 @@ TEST_P(Elastic, AFullDiskEndsAllRanksAndKeepsTheLastCheckpoint) {
 }
 
 TEST_P(Elastic, ADryRunTellsWhatEachRankTakes) {
-  const Result result = ingot(command("dry", {"batch.global=6", "parallel.dp=2", "parallel.zero=2", "threads=2", "--dry-run"}));
+  const Result result =
+      ingot(command("dry", {"batch.global=6", "parallel.dp=2", "parallel.zero=2", "threads=2", "--dry-run"}));
   EXPECT_EQ(result.code, 0) << result.error;
   for (const char* words : {"rank 0\n", "rank 1\n", "optimizer moments", "zero: 2"}) {
     EXPECT_NE(result.output.find(words), std::string::npos) << result.output;

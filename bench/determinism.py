@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""The proof of `determinism: bitwise`: the tiny model trained in every layout, its loss curve and weights compared.
+
+  determinism.py [--steps N] [--kills N] [--seed N] [--quick] [--report FILE]
+
+Trains recipes/models/tiny from random weights on the speeches of data/sotu, 24 sequences of 64 tokens a step,
+  (a) with 1, 2, 3, 4 and 6 ranks x micro-batches of 1, 2, 3 and 8 x 1 and 2 threads a rank
+  (b) with parallel.zero 0, 1 and 2 x 2, 3 and 4 ranks
+  (c) killed at random and resumed with another number of ranks, stage and micro-batch every time
+  (d) with recompute none, selective and full
+and compares loss, gradient norm and held-out loss of every step and the model's hash with those of one rank. Then it
+times steps against `determinism: fast`. The table goes to standard output, or to FILE. Exit code 1: something differs.
+--quick takes a corner of each part. Build first: ./run build --gpu none.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INGOT = ROOT / "build/release/ingot"
+SETTINGS = ["init=random", "device=cpu", "data.sequence_length=64", "batch.global=24", "eval.every=0", "eval.prompts=[]",
+            "optimizer.clip_grad_norm=0.5", "schedule.warmup_steps=0"]
+
+
+class Runs:
+    def __init__(self, folder, steps):
+        self.folder = folder
+        self.steps = steps
+        self.count = 0
+        # A piece of a speech is enough to be held out: every run reads it twice.
+        speech = json.loads((ROOT / "data/sotu/heldout.jsonl").read_text().splitlines()[0])
+        self.heldout = folder / "heldout.jsonl"
+        self.heldout.write_text(json.dumps({"text": speech["text"][:4000]}) + "\n")
+
+    def command(self, folder, settings):
+        return [str(INGOT), "pretrain", str(ROOT / "recipes/tiny.yaml"), "--quiet", f"run_dir={folder}", "name=run",
+                f"steps={self.steps}", f"data.eval={self.heldout}", *SETTINGS, *settings]
+
+    def new_folder(self):
+        self.count += 1
+        return self.folder / str(self.count)
+
+    def result(self, folder):
+        """The loss curve, and the hash of the model."""
+        curve = []
+        for line in (folder / "run/events.jsonl").read_text().splitlines():
+            event = json.loads(line)
+            if event["type"] == "step":
+                curve.append((event["step"], event["loss"], event["grad_norm"]))
+            elif event["type"] == "eval":
+                curve.append(("eval", event["step"], event["loss"]))
+        told = subprocess.run([str(INGOT), "model", "inspect", "--json", "--hash", str(folder / "run/model")],
+                              check=True, capture_output=True, text=True)
+        return curve, json.loads(told.stdout)["sha256"]
+
+    def run(self, settings):
+        """Trains, and gives curve and hash, and the median seconds of a step."""
+        folder = self.new_folder()
+        done = subprocess.run(self.command(folder, settings), cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(settings)}: exit code {done.returncode}: {done.stderr}")
+        events = [json.loads(line) for line in (folder / "run/events.jsonl").read_text().splitlines()]
+        seconds = [event["step_s"] for event in events if event["type"] == "step"][1:]
+        result = self.result(folder)
+        shutil.rmtree(folder)
+        return result, statistics.median(seconds)
+
+    def saved_activations(self, settings):
+        """Of rank 0, as --dry-run tells it."""
+        done = subprocess.run(self.command(self.new_folder(), [*settings, "--dry-run"]), cwd=ROOT, check=True,
+                              capture_output=True, text=True)
+        found = re.search(r"saved activations +(.+)", done.stdout)
+        return found.group(1).strip() if found else "?"
+
+    def killed(self, kills, draw, most_ranks):
+        """Trains, killed `kills` times, in another layout after each. Returns the result and the layouts."""
+        folder = self.new_folder()
+        layouts = []
+        while True:
+            ranks = draw.randint(1, most_ranks)
+            layout = (ranks, draw.randint(0, 2), draw.choice([1, 2, 3, 8]))
+            layouts.append(layout)
+            settings = ["determinism=bitwise", f"parallel.dp={ranks}", f"threads={ranks}", f"parallel.zero={layout[1]}",
+                        f"batch.micro={layout[2]}", "checkpoint.every=1", "checkpoint.keep=2"]
+            if (folder / "run/events.jsonl").exists():
+                settings.append("--resume")
+            process = subprocess.Popen(self.command(folder, settings), cwd=ROOT, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE)
+            try:
+                error = process.communicate(timeout=draw.uniform(0.3, 6) if len(layouts) <= kills else None)[1]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                continue
+            if process.returncode != 0:
+                sys.exit(f"killed and resumed, {layouts}: exit code {process.returncode}: {error.decode()}")
+            break
+        return self.result(folder), layouts
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--report", type=pathlib.Path)
+    options = parser.parse_args()
+    if options.quick:
+        options.kills = min(options.kills, 4)
+    began = time.monotonic()
+    lines = []
+    differ = []
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = Runs(pathlib.Path(scratch), options.steps)
+        bitwise = ["determinism=bitwise"]
+        expected, _ = runs.run([*bitwise, "batch.micro=1", "threads=1"])
+
+        def compare(what, settings):
+            result, seconds = runs.run([*bitwise, *settings])
+            if result != expected:
+                differ.append(what)
+            return "same" if result == expected else "**differs**", seconds
+
+        lines += ["## (a) Ranks, micro-batch, threads", "",
+                  "| ranks | micro-batch | saved activations a rank | 1 thread a rank | 2 threads a rank |",
+                  "|---|---|---|---|---|"]
+        for ranks in [1, 3] if options.quick else [1, 2, 3, 4, 6]:
+            for micro in [1, 8] if options.quick else [1, 2, 3, 8]:
+                cells = []
+                for threads in (1, 2):
+                    settings = [f"parallel.dp={ranks}", f"batch.micro={micro}", f"threads={threads * ranks}"]
+                    cells.append(compare(f"{ranks} ranks, micro-batch {micro}, {threads} threads", settings)[0])
+                saved = runs.saved_activations([*bitwise, f"parallel.dp={ranks}", f"batch.micro={micro}",
+                                                f"threads={ranks}"])
+                lines.append(f"| {ranks} | {micro} | {saved} | {cells[0]} | {cells[1]} |")
+        lines += ["", "A rank's share bounds its micro-batch: of 24 sequences, six ranks have 4 each.", "",
+                  "## (b) What ranks share", "", "| ranks | zero 0 | zero 1 | zero 2 |", "|---|---|---|---|"]
+        for ranks in [2] if options.quick else [2, 3, 4]:
+            cells = [compare(f"{ranks} ranks, zero {zero}", [f"parallel.dp={ranks}", f"parallel.zero={zero}",
+                                                             "batch.micro=2", f"threads={ranks}"])[0]
+                     for zero in (0, 1, 2)]
+            lines.append(f"| {ranks} | {' | '.join(cells)} |")
+        draw = random.Random(options.seed)
+        result, layouts = runs.killed(options.kills, draw, 4)
+        if result != expected:
+            differ.append("killed and resumed")
+        lines += ["", "## (c) Killed and resumed", "",
+                  f"{len(layouts) - 1} kills; ranks, zero and micro-batch of each leg: "
+                  + ", ".join("/".join(map(str, layout)) for layout in layouts)
+                  + f". Result: {'same' if result == expected else '**differs**'}.", "",
+                  "## (d) Recompute", "", "| none | selective | full |", "|---|---|---|"]
+        cells = [compare(f"recompute {kind}", [f"recompute={kind}", "parallel.dp=2", "threads=2", "batch.micro=2"])[0]
+                 for kind in ("none", "selective", "full")]
+        lines.append(f"| {' | '.join(cells)} |")
+        lines += ["", "## Cost", "", "Median seconds of a step of 24 x 64 tokens, one rank, micro-batch 8:", "",
+                  "| threads | fast | bitwise | cost |", "|---|---|---|---|"]
+        for threads in (1, 2):
+            settings = ["batch.micro=8", f"threads={threads}"]
+            fast = min(runs.run(["determinism=fast", *settings])[1] for _ in range(1 if options.quick else 3))
+            slow = min(runs.run([*bitwise, *settings])[1] for _ in range(1 if options.quick else 3))
+            lines.append(f"| {threads} | {fast:.4f} | {slow:.4f} | {100 * (slow / fast - 1):+.1f} % |")
+    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    head = [f"# Bitwise determinism ({time.strftime('%Y-%m-%d')})", "",
+            f"`bench/determinism.py --steps {options.steps} --kills {options.kills} --seed {options.seed}"
+            f"{' --quick' if options.quick else ''}`, commit {commit.stdout.strip() or 'unknown'}, {os.cpu_count()} CPUs, "
+            f"{time.monotonic() - began:.0f} s. 'same': the loss, gradient norm and held-out loss of every step and the "
+            "SHA-256 over all weights (`ingot model inspect --hash`) are those of one rank with one thread.", ""]
+    text = "\n".join(head + lines) + "\n"
+    if options.report:
+        options.report.write_text(text)
+    else:
+        sys.stdout.write(text)
+    if differ:
+        sys.exit("differs: " + "; ".join(differ))
+
+
+if __name__ == "__main__":
+    main()
