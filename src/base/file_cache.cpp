@@ -184,7 +184,7 @@ FileCache::File FileCache::get(const RemoteFile& file) const {
   const fs::path entry = entry_of(file);
   for (;;) {
     if (std::optional<File> found = open(entry)) return std::move(*found);
-    const PathLock lock(fs::path(entry) += ".lock", settings_.attempts);
+    const PathLock lock(entry.string() + ".lock", settings_.attempts);
     if (std::optional<File> found = open(entry)) return std::move(*found);
     make_room(file);
     fetch(file.uri, entry, settings_.attempts);
@@ -231,7 +231,7 @@ void FileCache::make_room(const RemoteFile& file) const {
     }
     total += entry.bytes;
     // Fetched just now, and not in use yet.
-    if (fs::exists(fs::path(entry.path) += ".lock", gone)) continue;
+    if (fs::exists(entry.path.string() + ".lock", gone)) continue;
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });

@@ -76,19 +76,20 @@ std::vector<std::string> s3_signed_headers(const S3Request& request, const S3Cre
   headers.emplace_back("x-amz-content-sha256", request.payload_sha256);
   if (!credentials.session_token.empty()) headers.emplace_back("x-amz-security-token", credentials.session_token);
   std::vector<std::string> lines;
-  for (const auto& [name, value] : headers) lines.push_back(name + ": " + value);
+  for (const auto& [name, value] : headers) lines.push_back(fmt::format("{}: {}", name, value));
 
   headers.emplace_back("host", request.host);
   std::sort(headers.begin(), headers.end());
   std::string canonical_headers, names;
   for (const auto& [name, value] : headers) {
-    canonical_headers += name + ":" + value + "\n";
-    names += (names.empty() ? "" : ";") + name;
+    canonical_headers += fmt::format("{}:{}\n", name, value);
+    if (!names.empty()) names += ';';
+    names += name;
   }
-  const std::string canonical = request.method + "\n" + request.path + "\n" + request.query + "\n" + canonical_headers +
-                                "\n" + names + "\n" + request.payload_sha256;
-  const std::string scope = day + "/" + region + "/s3/aws4_request";
-  const std::string to_sign = "AWS4-HMAC-SHA256\n" + stamp + "\n" + scope + "\n" + sha256_of(canonical);
+  const std::string canonical = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method, request.path, request.query,
+                                            canonical_headers, names, request.payload_sha256);
+  const std::string scope = fmt::format("{}/{}/s3/aws4_request", day, region);
+  const std::string to_sign = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", stamp, scope, sha256_of(canonical));
   std::string key = "AWS4" + credentials.secret_key;
   for (const std::string& part : {day, region, std::string("s3"), std::string("aws4_request")}) key = hmac(key, part);
   lines.push_back(fmt::format("Authorization: AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={}, Signature={}",

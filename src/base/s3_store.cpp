@@ -117,7 +117,7 @@ void S3Bucket::address(HttpRequest& request, const std::string& key, const S3Que
       request.headers.push_back(std::move(line));
     }
   } else {
-    for (const auto& [name, value] : amz_headers) request.headers.push_back(name + ": " + value);
+    for (const auto& [name, value] : amz_headers) request.headers.push_back(fmt::format("{}: {}", name, value));
   }
 }
 

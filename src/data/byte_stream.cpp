@@ -230,8 +230,8 @@ class ByteStream::Zstd final : public Decoder {
   bool holds_output_ = false;  // the last call filled all of its output
 };
 
-ByteStream::ByteStream(fs::path path) {
-  auto raw = std::make_unique<Raw>(std::move(path));
+ByteStream::ByteStream(const fs::path& path) {
+  auto raw = std::make_unique<Raw>(path);
   while (raw->left().size() < magic_bytes && raw->fill()) {
   }
   const std::string_view start(raw->left().data(), std::min(magic_bytes, raw->left().size()));

@@ -16,7 +16,7 @@ class ByteStream {
   // `path`: also of a remote file (http(s)://, s3://). Errors: not_found when there is no such file, usage for a
   // folder, unsupported for Parquet and other kinds that are known but not read (with what to do), corrupt for a name
   // ending in .gz or .zst whose bytes are of another kind.
-  explicit ByteStream(std::filesystem::path path);
+  explicit ByteStream(const std::filesystem::path& path);
   ByteStream(ByteStream&&) noexcept;
   ByteStream& operator=(ByteStream&&) noexcept;
   ~ByteStream();

@@ -224,9 +224,10 @@ struct PackedDataset::Shards {
       try {
         if (folders[key.first].remote()) cache.get(folders[key.first].remote_file(key.second));
       } catch (const Error&) {
-        // It is told when the shard is asked for, which tries again.
+        // Told when the shard is asked for, which tries again; it may also be expected again.
+        wanted.lock()->seen.erase(key);
       }
-      // It may be wanted again when it has had to go.
+      // What was fetched long ago may have had to go, and is expected again.
       auto held = wanted.lock();
       if (held->seen.size() > 4 * most_wanted) held->seen.clear();
     }
