@@ -96,7 +96,8 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
   constexpr int64_t rows = 96;
   constexpr int64_t columns = 160;
   for (const Form& form : {Form{"NT", false, true}, Form{"NN", false, false}, Form{"TN", true, false}}) {
-    for (const int64_t k : {64, 577}) {
+    for (const int64_t k : {64, 577, 4100}) {
+      if (k > 1000 && std::string_view(std::get<0>(GetParam())) != "onednn") continue;  // ours add in one order
       Buffer buffer_a;
       Buffer buffer_b;
       const Tensor a = random(buffer_a, form.transpose_a ? Shape{k, rows} : Shape{rows, k}, in, 1);

@@ -14,8 +14,14 @@ namespace {
 
 using dnnl::memory;
 
+// oneDNN uses no AMX: there it cuts a sum of bf16 products by how many rows and columns there are (measured with 2.6,
+// for sums of 768 terms and more), so that a row's bits would depend on its company and on the threads. By AVX-512 they
+// do not.
 dnnl::engine& engine() {
-  static dnnl::engine instance(dnnl::engine::kind::cpu, 0);
+  static dnnl::engine instance = [] {
+    dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return instance;
 }
 
@@ -102,19 +108,14 @@ struct Extent {
 // oneDNN computes matrices with gaps by another algorithm, whose order of sums is another one.
 class Dense {
  public:
-  // `padded` is `own` or larger; what is beyond `own` is anything.
-  void* of(const void* data, Extent own, Extent padded, int64_t ld, size_t element, bool read) {
-    const size_t row = static_cast<size_t>(padded.columns) * element;
-    const bool gaps = ld != own.columns && own.rows != 1;
-    if (!gaps && padded.rows == own.rows && padded.columns == own.columns) return const_cast<void*>(data);
-    memory_.resize(static_cast<size_t>(padded.rows) * row + alignment);
+  void* of(const void* data, Extent own, int64_t ld, size_t element, bool read) {
+    if (ld == own.columns || own.rows == 1) return const_cast<void*>(data);
+    const size_t row = static_cast<size_t>(own.columns) * element;
+    memory_.resize(static_cast<size_t>(own.rows) * row + alignment);
     void* copy = memory_.data();
     size_t space = memory_.size();
     std::align(alignment, memory_.size() - alignment, copy, space);
-    if (read) {
-      copy_rows(copy, row, data, static_cast<size_t>(ld) * element, own.rows,
-                static_cast<size_t>(own.columns) * element);
-    }
+    if (read) copy_rows(copy, row, data, static_cast<size_t>(ld) * element, own.rows, row);
     return copy;
   }
 
@@ -123,34 +124,11 @@ class Dense {
   std::vector<std::byte> memory_;
 };
 
-// Whether oneDNN multiplies bf16 in AMX tiles.
-bool has_tiles() {
-  static const bool has = [] {
-    const auto tiles = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & tiles) == tiles;
-  }();
-  return has;
-}
-
-// On machines with AMX oneDNN computes small bf16 products another way, by AVX-512, whose sums differ. So that a row
-// does not depend on the others, those are computed with as many rows as take the usual way (found by trying: more than
-// 256 results).
-int64_t padded_rows(const Gemm& gemm) {
-  constexpr int64_t most_small_results = 256;
-  const bool may_be_small = gemm.in == DType::bf16 && has_tiles();
-  return may_be_small ? std::max(gemm.m, most_small_results / gemm.n + 1) : gemm.m;
-}
-
-// In AMX tiles a sum of 32,992 terms is cut by how many columns there are (measured, oneDNN 2.6); shorter ones, up to
-// what the models of today need, are not.
-constexpr int64_t most_terms_in_tiles = 16384;
-
 }  // namespace
 
 std::string onednn_declines(DType in, DType out, int64_t k) {
   if (k == 0) return "an empty sum";
   if (in == DType::f16) return "takes no f16: the distribution's version multiplies none on CPUs";
-  if (in == DType::bf16 && k > most_terms_in_tiles && has_tiles()) return "sums this long depend on the columns";
   if (in == DType::f32 && out != DType::f32) return "f32 products into bf16";
   if (in == DType::bf16 && machine_isa() < Isa::avx512) return "bf16 products need a machine with avx512_bf16";
   return {};
@@ -160,9 +138,9 @@ void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   one_openmp_thread();
   thread_local dnnl::stream stream(engine());
   try {
-    Gemm padded = gemm;
-    padded.m = padded_rows(gemm);
-    Product& product = product_of(padded);
+    Gemm form = gemm;
+    if (form.m == 1) form.transpose_a = false;  // the same elements, which oneDNN would else add in another order
+    Product& product = product_of(form);
     thread_local Dense dense_a;
     thread_local Dense dense_b;
     thread_local Dense dense_c;
@@ -171,11 +149,9 @@ void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
     const auto stored = [](bool transposed, int64_t rows, int64_t columns) {
       return transposed ? Extent{columns, rows} : Extent{rows, columns};
     };
-    const Extent b_extent = stored(gemm.transpose_b, gemm.k, gemm.n);
-    void* own_a = dense_a.of(a, stored(gemm.transpose_a, gemm.m, gemm.k), stored(gemm.transpose_a, padded.m, gemm.k),
-                             gemm.lda, in, true);
-    void* own_b = dense_b.of(b, b_extent, b_extent, gemm.ldb, in, true);
-    void* own_c = dense_c.of(c, {gemm.m, gemm.n}, {padded.m, gemm.n}, gemm.ldc, out, gemm.accumulate);
+    void* own_a = dense_a.of(a, stored(gemm.transpose_a, gemm.m, gemm.k), gemm.lda, in, true);
+    void* own_b = dense_b.of(b, stored(gemm.transpose_b, gemm.k, gemm.n), gemm.ldb, in, true);
+    void* own_c = dense_c.of(c, {gemm.m, gemm.n}, gemm.ldc, out, gemm.accumulate);
     product.primitive.execute(stream, {{DNNL_ARG_SRC, memory(product.a, engine(), own_a)},
                                        {DNNL_ARG_WEIGHTS, memory(product.b, engine(), own_b)},
                                        {DNNL_ARG_DST, memory(product.c, engine(), own_c)},
