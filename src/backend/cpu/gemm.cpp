@@ -6,14 +6,17 @@ namespace ingot::cpu {
 namespace {
 
 // Columns or rows a piece: about as many pieces as threads, whole panels of the engines' kernels, and none so large
-// that the pieces of c and b fall out of the caches.
+// that the pieces of c and b fall out of the caches. No piece is one column or row, which oneDNN may add in an order of
+// its own.
 int64_t piece_of(int64_t size, int64_t threads) {
   constexpr int64_t most = 4096;
   const int64_t rounds = (size + threads * most - 1) / (threads * most);
   const int64_t pieces = rounds * threads;
   const int64_t piece = (size + pieces - 1) / pieces;
   const int64_t panel = piece >= 256 ? 64 : 16;
-  return (piece + panel - 1) / panel * panel;
+  int64_t whole = (piece + panel - 1) / panel * panel;
+  while (size > 1 && size % whole == 1) whole += panel;
+  return whole;
 }
 
 }  // namespace

@@ -138,9 +138,7 @@ void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   one_openmp_thread();
   thread_local dnnl::stream stream(engine());
   try {
-    Gemm form = gemm;
-    if (form.m == 1) form.transpose_a = false;  // the same elements, which oneDNN would else add in another order
-    Product& product = product_of(form);
+    Product& product = product_of(gemm);
     thread_local Dense dense_a;
     thread_local Dense dense_b;
     thread_local Dense dense_c;
