@@ -283,7 +283,7 @@ struct State {
   bool opened = false;
   std::optional<Error> refused;  // why it could not be
   int ended = 0;                 // other ranks that have left after a failure
-  enum class Wish { work, finalize, tell_end, abort } wish = Wish::work;
+  enum class Wish { work, finalize, tell_end, end_all } wish = Wish::work;
   bool over = false;  // MPI's thread has ended
 };
 
@@ -357,12 +357,11 @@ class World {
     if (!own) std::this_thread::sleep_for(std::chrono::seconds(1));
   }
 
-  // Ends all processes, this one too.
-  [[noreturn]] void abort() {
-    wish(State::Wish::abort);
+  // Has MPI end all processes, this one too.
+  void end_all() {
+    wish(State::Wish::end_all);
     auto held = state_.lock();
     held.wait([](const State& state) { return state.over; });
-    std::abort();  // MPI_Abort does not return
   }
 
  private:
@@ -442,7 +441,7 @@ class World {
     }
     bool moved = take_notice();
     if (failure_ && !told_) tell(false);
-    if (wish == State::Wish::abort) mpi_->abort(exit_code(failure_ ? failure_->error.kind() : ErrorKind::internal));
+    if (wish == State::Wish::end_all) mpi_->abort(exit_code(failure_ ? failure_->error.kind() : ErrorKind::internal));
     if (wish == State::Wish::tell_end && !told_end_) tell(true);
     if (!failure_) moved |= advance();
     if (wish == State::Wish::finalize && !failure_ && finalized()) return false;
@@ -703,7 +702,7 @@ void run_mpi(const Mpi& settings, FunctionRef<void(const Place&)> body) {
     world->fail(error_of_exception());
     world->leave();
     deserted = world;
-    std::atexit([] { deserted->abort(); });
+    std::atexit([] { deserted->end_all(); });
     throw;
   }
 }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "backend/gpu/runtime/driver.h"
-#include "base/shared_library.h"
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace ingot::gpu {
 

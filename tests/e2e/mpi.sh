@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# mpi.sh INGOT SOURCE MPIRUN PLUGIN: a run of three processes that MPIRUN starts has the weights and losses of a run of one
+# process, is continued by two, and refuses what it cannot do.
+set -euo pipefail
+ingot=$1 source=$2 mpirun=$3 plugin=$4
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+for i in $(seq 40); do
+  printf '{"text": "Document %s speaks of the number %s and of nothing else at all."}\n' "$i" "$((i * i))"
+done >"$folder/train.jsonl"
+cat >"$folder/recipe.yaml" <<END
+name: run
+model: $source/recipes/models/tiny
+init: random
+data: {train: $folder/train.jsonl, eval: $folder/train.jsonl, sequence_length: 64}
+optimizer: {lr: 1e-3, weight_decay: 0.1, clip_grad_norm: 0.5}
+steps: 8
+batch: {global: 6}
+determinism: bitwise
+eval: {every: 4}
+checkpoint: {every: 4, keep: 4}
+END
+
+fail() {
+  printf '%s\n' "$*" >&2
+  cat "$folder/log" >&2
+  exit 1
+}
+run() { # NAME [SETTING...], started by the words in $launch
+  "${launch[@]}" "$ingot" pretrain "$folder/recipe.yaml" "run_dir=$folder/$1" "${@:2}" >"$folder/log" 2>&1
+}
+ranks() { launch=(env "INGOT_MPI=$plugin" "$mpirun" -n "$1"); }
+curve() { grep -hE '"type":"(step|eval)"' "$folder/$1/run/events.jsonl" | grep -oE '"(step|loss|grad_norm)":[^,}]*'; }
+same_as_one() {
+  cmp "$folder/one/run/model/model.safetensors" "$folder/$1/run/model/model.safetensors" || fail "$1: other weights"
+  [ "$(curve one)" = "$(curve "$1")" ] || fail "$1: another curve"
+}
+
+launch=(env)
+run one threads=1 || fail "one process failed"
+[ "$(curve one | wc -l)" -gt 20 ] || fail "the curve has too few lines"
+
+ranks 3
+run three threads=3 parallel.zero=2 batch.micro=1 || fail "three processes failed"
+same_as_one three
+
+# Continued from the checkpoint before the last by two processes that keep everything.
+rm -rf "$folder/three/run/checkpoints/step-8"
+ranks 2
+run three --resume threads=2 parallel.zero=0 || fail "two processes did not continue"
+same_as_one three
+
+status=0
+run other threads=2 parallel.dp=3 || status=$?
+[ "$status" = 2 ] || fail "parallel.dp=3 in two processes ended with $status"
+grep -q 'parallel.dp is 3 and mpirun has started 2 processes' "$folder/log" || fail "no word of the number of processes"
+
+status=0
+launch=(env "INGOT_MPI=$folder/nowhere.so" "$mpirun" -n 2)
+run other threads=2 || status=$?
+[ "$status" = 5 ] || fail "without a plug-in it ended with $status"
+grep -q './run mpi' "$folder/log" || fail "no word of how to build the plug-in"
