@@ -1,6 +1,7 @@
 // `ingot pretrain` and `ingot finetune`: a recipe is read, resolved and run.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -26,6 +27,7 @@
 #include "checkpoint/export.h"
 #include "checkpoint/load.h"
 #include "checkpoint/text_assets.h"
+#include "comm/failure.h"
 #include "infer/engine.h"
 #include "train/event_log.h"
 #include "train/initialise.h"
@@ -41,13 +43,16 @@ train::DataCounts counts(const data::SequenceSet& set) {
   return {s.num_documents, s.num_sequences, s.num_bad_lines, s.first_bad_line};
 }
 
-// Checkpoints on the way are written beside the steps behind them where the host has room for a copy of the state.
-void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, const Log& log) {
+// Checkpoints on the way are written beside the steps behind them where every rank's host has room for a copy of its
+// state.
+void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, const Rank& rank, const Log& log) {
   if (plan.recipe.checkpoint.every == 0) return;
   const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
-  const size_t room = own_memory ? available_memory() : available - plan.memory.total();
+  const size_t room =
+      own_memory ? available_memory() / static_cast<size_t>(rank.locals) : available - plan.memory.total();
   const size_t state = plan.memory.trained.state;
-  if (state <= room) {
+  plan.background_checkpoints = rank.world.all_max<int32_t>(state <= room ? 0 : 1) == 0;
+  if (plan.background_checkpoints) {
     plan.memory.copy = state;
   } else {
     log.info("checkpoints are written between steps: a copy of the state takes {} and {} of memory are left",
@@ -190,6 +195,16 @@ size_t memory_of(const Device& device, const Rank& rank) {
   return static_cast<size_t>(-rank.world.all_max(-available));
 }
 
+// Ranks that keep everything update it each by itself, so what they round must be rounded alike.
+void require_like_devices(const Device& device, const train::Recipe& r, const comm::Group& world) {
+  const std::vector<std::string> kinds = world.gather(fmt::format("{} {}", name(device.kind()), device.arch()));
+  const auto other = std::ranges::find_if(kinds, [&](const std::string& kind) { return kind != kinds.front(); });
+  if (r.parallel.zero > 0 || other == kinds.end()) return;
+  throw_hint(ErrorKind::usage, "use devices of one kind, or set parallel.zero to 1 or 2",
+             "rank 0 has {} and rank {} has {}: with parallel.zero 0 their weights would drift apart", kinds.front(),
+             other - kinds.begin(), *other);
+}
+
 // Of one rank; of several, each with its own.
 std::string memory_table(const RunPlan& plan, const comm::Group& world) {
   if (world.size() == 1) return plan.memory.table();
@@ -277,17 +292,20 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
   train::require_training_data(recipe);
   sources.text = recipe.tokenizer ? checkpoint::open_model(*recipe.tokenizer) : sources.model;
   const checkpoint::TextAssets text = checkpoint::load_text(sources.text);
-  if (!first) world.barrier();  // then what rank 0 has made of the data is there
   const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
-  if (first) world.barrier();
 
   const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
   const size_t available = memory_of(*runtime.device, rank);
   RunPlan plan = plan_run(recipe, model, data.train->statistics(), first ? longest_prompt(recipe, text) : 0, weights,
                           available, runtime.threads->threads(), share_of(recipe, world));
+  const int64_t micro = -world.all_max(-plan.step.micro);  // ranks take equal micro-batches
+  if (micro != plan.step.micro) {
+    set_micro(plan, micro);
+    plan.micro_reason = "the most that every rank has room for";
+  }
   // Written as what all ranks have together.
   plan.recipe.threads.value = recipe.threads.value.value_or(runtime.threads->threads() * world.size());
-  plan_checkpoints(plan, *runtime.device, available, log);
+  plan_checkpoints(plan, *runtime.device, available, rank, log);
   if (dry_run_) {
     print_plan(output, plan, available, world);
     return 0;
@@ -346,6 +364,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   }
   world.barrier();
 
+  require_like_devices(*runtime.device, r, world);
+
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   const train::DeviceRates gpu_rates =
       on_cpu ? train::DeviceRates{} : gpu_training_rates(runtime, plan.step.activation);
@@ -363,7 +383,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.eval_every = r.eval.every;
   settings.checkpoint_every = r.checkpoint.every;
   settings.checkpoints_kept = r.checkpoint.keep;
-  settings.background_checkpoints = plan.memory.copy > 0;
+  settings.background_checkpoints = plan.background_checkpoints;
   settings.run_dir = run_dir;
   settings.identity = run_identity(plan, data.train->content_hash(), made.base);
   const double ranks = world.size();  // on as many devices of a kind, or with as many shares of the threads
@@ -402,12 +422,17 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   Sampler sampler(runtime, *made.model, text, plan, trained.adapter());
   std::optional<StopSignal> stop;  // one a process
   if (rank.leads_process) stop.emplace(&exit_interrupted);
-  const train::Trainer::End end = trainer.run(
-      [&] {
-        if (folder) folder->require_held();
-        return stop && stop->requested();
-      },
-      [&](int64_t at) { sampler.run(at, observers); });
+  const auto stops = [&] {
+    if (folder) folder->require_held();
+    return stop && stop->requested();
+  };
+  train::Trainer::End end = train::Trainer::End::done;
+  try {
+    end = trainer.run(stops, [&](int64_t at) { sampler.run(at, observers); });
+  } catch (...) {
+    world.fail(comm::error_of_exception());  // before what is under way here has ended
+    throw;
+  }
   if (end == train::Trainer::End::stopped) {
     log.info("stopped after step {}; continue with --resume", console.memory().end.step);
     return 130;

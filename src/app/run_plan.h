@@ -39,6 +39,7 @@ struct RunPlan {
   bool micro_auto = false;                       // batch.micro was to be found
   std::string micro_reason;                      // why it is what it is
   bool fits = true;                              // memory.total() is what may be taken or less
+  bool background_checkpoints = false;           // written beside the steps behind them
 };
 
 // What to do about a run that does not fit.

@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/strings.h"
 #include "checkpoint/native.h"
+#include "comm/launcher.h"
 
 namespace ingot::app {
 
@@ -33,11 +34,15 @@ constexpr double longest_wait_s = 600;
 // A handler has no argument of ours.
 std::atomic<pid_t> child = 0;
 std::atomic<bool> stopping = false;
+std::atomic<bool> ranks = false;  // the child is a launcher
+
+// What the child is told to stop by. mpirun passes SIGUSR1 on to its ranks; told to end, it kills them.
+int stop_signal(int number) { return ranks ? SIGUSR1 : number; }
 
 extern "C" void ingot_pass_on(int number) {
   const int before = errno;
   stopping = true;
-  if (const pid_t to = child.load(); to > 0) ::kill(to, number);
+  if (const pid_t to = child.load(); to > 0) ::kill(to, stop_signal(number));
   errno = before;
 }
 
@@ -77,7 +82,7 @@ pid_t start(std::vector<std::string> words) {
   if (made == 0) {
     ::setpgid(0, 0);
     for (const int number : PassedOn::signals) ::signal(number, SIG_DFL);
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    ::prctl(PR_SET_PDEATHSIG, stop_signal(SIGTERM));
     if (::getppid() != parent) ::_exit(130);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     ::execvp(pointers[0], pointers.data());
@@ -147,15 +152,19 @@ void add_warning(const fs::path& events, int64_t step, const std::string& messag
   file << (torn ? "\n" : "") << json_line(event) << "\n";
 }
 
-// Of the variables in which launchers tell a process the number of ranks.
 void refuse_ranks() {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    const char* ranks = std::getenv(variable);
-    if (ranks == nullptr || std::strcmp(ranks, "1") == 0) continue;
-    throw_hint(ErrorKind::usage,
-               "let the supervisor start the ranks: ingot pretrain ... --restarts N --launcher \"mpirun -n R\"",
-               "--restarts in one of {} ranks ({}): a rank cannot be begun again alone", ranks, variable);
-  }
+  const std::optional<comm::Launch> launch = comm::find_launch([](const char* name) { return std::getenv(name); });
+  if (!launch) return;
+  throw_hint(ErrorKind::usage,
+             "let the supervisor start the ranks: ingot pretrain ... --restarts N --launcher \"mpirun -n R\"",
+             "--restarts in one of {} ranks ({}): a rank cannot be begun again alone", launch->size, launch->launcher);
+}
+
+// Said before the first attempt: later ones continue what they find.
+void refuse_another_run(const Supervised& what) {
+  if (what.resume || !fs::exists(what.run / "events.jsonl")) return;
+  throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
+             "{}: there is a run already", what.run.string());
 }
 
 // Returns false when a stop was asked for meanwhile.
@@ -169,6 +178,8 @@ bool wait(double seconds) {
 
 int supervise(const Supervised& what, Log& log) {
   refuse_ranks();
+  refuse_another_run(what);
+  ranks = !what.launcher.empty();
   std::vector<std::string> words;
   std::istringstream launcher(what.launcher);
   for (std::string word; launcher >> word;) words.push_back(word);

@@ -191,15 +191,15 @@ struct FolderLock::State {
     if (h.place == self.place && h.place != "?") {
       const bool there = start_of(h.pid) == h.started;
       if (there && !h.started.empty()) {
-        throw_hint(ErrorKind::usage, "wait for it, or give this run another name", "{}: another process runs here: {}",
-                   folder.string(), who);
+        throw_hint(ErrorKind::unavailable, "wait for it, or give this run another name",
+                   "{}: another process runs here: {}", folder.string(), who);
       }
       return who + ", which is gone";
     }
     const double silent = now - found.changed;
     if (silent < times.stale_s) {
       throw_hint(
-          ErrorKind::usage,
+          ErrorKind::unavailable,
           fmt::format("end it there; if it is gone already, start again in {:.0f} s: a lock without a sign of life "
                       "for {:.0f} s is taken over",
                       times.stale_s - std::max(silent, 0.0) + 1, times.stale_s),

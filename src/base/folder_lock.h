@@ -19,7 +19,7 @@ struct FolderLockTimes {
 
 class FolderLock {
  public:
-  // The folder exists. Errors: usage, with who holds it and what to do, when somebody does; unavailable when the folder
+  // The folder exists. Errors: unavailable, with who holds it and what to do, when somebody does, or when the folder
   // cannot be written.
   explicit FolderLock(const std::filesystem::path& folder, FolderLockTimes times = {});
   FolderLock(const FolderLock&) = delete;

@@ -276,7 +276,12 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
   std::vector<int64_t> steps = list_checkpoints(folder);
   std::erase_if(steps, [&](int64_t other) { return other >= step; });
   const auto stay = static_cast<size_t>(options.keep - 1);
-  for (size_t i = 0; i + stay < steps.size(); ++i) retire(step_folder(folder, steps[i]));
+  for (size_t i = 0; i + stay < steps.size(); ++i) {
+    try {
+      retire(step_folder(folder, steps[i]));
+    } catch (const Error&) {  // somebody reads it; the new one is there, and the next checkpoint tries again
+    }
+  }
   return bytes;
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 // What a collective operation is; equal on all ranks.
 struct Call {
-  enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast, barrier, split };
+  enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
   Kind kind;
   std::vector<size_t> sections;  // by rank, of reduce_scatter in elements, of all_gather in bytes; else one of all
   Number number = Number::i32;
@@ -30,7 +30,7 @@ struct Call {
 
   friend bool operator==(const Call&, const Call&) = default;
   const char* name() const {
-    constexpr std::array names{"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "split"};
+    constexpr std::array names{"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"};
     return names[static_cast<size_t>(kind)];
   }
   size_t total() const {
@@ -150,8 +150,7 @@ bool work(const Collective& c, size_t share) {
     case Call::Kind::reduce_scatter: return reduce(c, lo, hi);
     case Call::Kind::all_gather:
     case Call::Kind::broadcast: copy(c, lo, hi); return true;
-    case Call::Kind::barrier:
-    case Call::Kind::split: return true;
+    case Call::Kind::barrier: return true;
   }
   return true;
 }
@@ -349,10 +348,11 @@ class InProcessChannel : public Channel {
   }
   Begun send(const void* data, size_t bytes, int to) override {
     const auto* begin = static_cast<const std::byte*>(data);
+    Message message(begin, begin + bytes);
     {
       auto held = member_.world->state.lock();
       if (held->failure) throw_failure(*held->failure);
-      member_.team->messages[{member_.rank, peer(to)}].emplace_back(begin, begin + bytes);
+      member_.team->messages[{member_.rank, peer(to)}].push_back(std::move(message));
     }
     member_.world->state.notify_all();
     return std::make_unique<SentOperation>();

@@ -360,14 +360,23 @@ class World {
   // Has MPI end all processes, this one too.
   void end_all() {
     wish(State::Wish::end_all);
-    auto held = state_.lock();
-    held.wait([](const State& state) { return state.over; });
+    std::optional<Failure> failure;
+    {
+      auto held = state_.lock();
+      held.wait([](const State& state) { return state.over; });
+      failure = held->failure;
+    }
+    end_all(failure);  // the thread that should have is gone, after an error of MPI's own
   }
 
  private:
   [[noreturn]] void throw_it(const Failure& failure) const {
     if (failure.rank == mpi_->rank) throw Error(failure.error);
     throw_failure(failure);
+  }
+
+  void end_all(const std::optional<Failure>& failure) {
+    mpi_->abort(exit_code(failure ? failure->error.kind() : ErrorKind::internal));
   }
 
   void wish(State::Wish wish) {
@@ -441,7 +450,7 @@ class World {
     }
     bool moved = take_notice();
     if (failure_ && !told_) tell(false);
-    if (wish == State::Wish::end_all) mpi_->abort(exit_code(failure_ ? failure_->error.kind() : ErrorKind::internal));
+    if (wish == State::Wish::end_all) end_all(failure_);
     if (wish == State::Wish::tell_end && !told_end_) tell(true);
     if (!failure_) moved |= advance();
     if (wish == State::Wish::finalize && !failure_ && finalized()) return false;
@@ -502,8 +511,17 @@ class World {
     } else {
       auto held = state_.lock();
       held.wait_for(0.02, [&](const State& state) {
-        return !state.begun.empty() || (state.wish != State::Wish::work && state.wish != State::Wish::tell_end) ||
-               (state.wish == State::Wish::tell_end && !told_end_) || (state.failure && !told_);
+        switch (state.wish) {
+          case State::Wish::work: break;
+          case State::Wish::finalize:
+            if (!last_.pending()) return true;
+            break;
+          case State::Wish::tell_end:
+            if (!told_end_) return true;
+            break;
+          case State::Wish::end_all: return true;
+        }
+        return !state.begun.empty() || (state.failure && !told_);
       });
     }
   }

@@ -21,9 +21,9 @@ std::vector<Range> rows_of(const ModelSpec& model, const ParamSpec& p, const Par
           share(queries + keys, keys, part.tp_rank, part.tp)};
 }
 
-bool is_held(const ModelSpec& model, const ParamSpec& p, const Part& part, const Range& blocks) {
+bool is_held(const ParamSpec& p, const Part& part, const Range& blocks) {
   switch (p.role) {
-    case Role::embedding: return part.first() || (part.last() && model.tied_head);
+    case Role::embedding:
     case Role::position_embedding: return part.first();
     case Role::final_norm:
     case Role::head: return part.last();
@@ -80,7 +80,7 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const Part& p
   std::vector<HeldParameter> list;
   for (size_t i = 0; i < table.size(); ++i) {
     const ParamSpec& p = table[i];
-    if (!is_held(model, p, part, blocks)) continue;
+    if (!is_held(p, part, blocks)) continue;
     HeldParameter held{i, p, {{0, p.shape[0]}}, {0, p.shape.size() > 1 ? p.shape[1] : 1}};
     const bool in_block = p.layer >= 0;
     if (in_block && p.split == Split::rows) held.rows = rows_of(model, p, part);

@@ -143,10 +143,16 @@ RunProgress read_found(const checkpoint::NativeCheckpoint& found, const std::str
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
                                                Trained& trained, Device& device, const comm::Group& ranks) {
   if (ranks.rank() == 0) checkpoint::remove_leftovers(folder);
-  ranks.barrier();
-  if (checkpoint::list_checkpoints(folder).empty()) return std::nullopt;
-  return read_found(checkpoint::open_checkpoint(folder, std::nullopt, {}, {ranks.rank(), ranks.size()}), identity,
-                    trained, device, ranks);
+  // Which one is rank 0's word: others' views of a shared folder may be older.
+  int64_t newest = -1;
+  if (ranks.rank() == 0) {
+    const std::vector<int64_t> steps = checkpoint::list_checkpoints(folder);
+    if (!steps.empty()) newest = steps.back();
+  }
+  newest = ranks.all_max(newest);
+  if (newest < 0) return std::nullopt;
+  return read_found(checkpoint::open_checkpoint(folder, newest, {}, {ranks.rank(), ranks.size()}), identity, trained,
+                    device, ranks);
 }
 
 RunProgress read_run_checkpoint(const std::filesystem::path& folder, int64_t step, const std::string& identity,

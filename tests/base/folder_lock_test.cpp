@@ -35,7 +35,7 @@ class FolderLockTest : public testing::Test {
     try {
       const FolderLock second(scratch_.folder());
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+      EXPECT_EQ(error.kind(), ErrorKind::unavailable) << error.what();
       return error.message() + "; " + error.hint();
     }
     ADD_FAILURE() << "the lock was given twice";

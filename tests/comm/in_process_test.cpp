@@ -67,9 +67,12 @@ TEST(InProcess, OneRanksErrorEndsAllWithItsReason) {
   std::atomic<int> told = 0;
   const Error error = error_of({.ranks = 4, .timeout_s = 60}, [&](const Group& group) {
     std::vector<int64_t> values(100000, 1);
-    group.all_reduce(std::span(values), Combine::sum);
-    if (group.rank() == 2) throw_hint(ErrorKind::resource, "make room", "the disk is full");
+    if (group.rank() == 2) {
+      group.all_reduce(std::span(values), Combine::sum);
+      throw_hint(ErrorKind::resource, "make room", "the disk is full");
+    }
     try {
+      group.all_reduce(std::span(values), Combine::sum);
       while (true) {
         Operation begun = group.begin_all_reduce(std::span(values), Combine::max);
         group.barrier();

@@ -180,7 +180,7 @@ TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
   Process process(long_run("shared", {"steps=100000"}));
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "shared", R"("step":2,)"));
   const Result second = program_.run(long_run("shared", {"steps=100000", "--resume"}));
-  EXPECT_EQ(second.code, 2) << second.error;
+  EXPECT_EQ(second.code, 5) << second.error;
   EXPECT_NE(second.error.find("another process runs here: process " + std::to_string(holder(run("shared")))),
             std::string::npos)
       << second.error;
