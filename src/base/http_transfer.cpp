@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/uri.h"
 
 namespace ingot {
 namespace {
@@ -249,7 +250,9 @@ HttpResult http_perform(const HttpRequest& request) {
   CURL* handle = easy.get();
   curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https") ? "https" : "http,https");
+  curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR,
+                   parse_uri(request.url).scheme == UriScheme::https ? "https" : "http,https");
+  curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, request.path_as_is ? 1L : 0L);
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, request.redirects ? 1L : 0L);
   if (request.method == "HEAD") {
     curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);

@@ -110,6 +110,7 @@ void S3Bucket::address(HttpRequest& request, const std::string& key, const S3Que
   signing.query = s3_query_text(query);
   request.url = scheme + signing.host + signing.path + (signing.query.empty() ? "" : "?" + signing.query);
   request.redirects = false;  // a signature is for one host
+  request.path_as_is = true;
   if (config_.credentials) {
     signing.amz_headers = std::move(amz_headers);
     signing.payload_sha256 = sha256_hex(request.body);

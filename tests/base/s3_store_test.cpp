@@ -157,7 +157,7 @@ class S3StoreTest : public testing::Test {
 // Names with everything that must be encoded, in paths and queries.
 TEST_F(S3StoreTest, WhatWasPutIsThere) {
   const auto store = this->store();
-  const std::vector<std::string> keys = {"plain", "a b+c/%41&=?#.mds", "\xC3\xA9~(1)'!*", "a//b"};
+  const std::vector<std::string> keys = {"plain", "a b+c/%41&=?#.mds", "\xC3\xA9~(1)'!*", "a//b", "a/../c/./d"};
   for (const std::string& key : keys) {
     store->put(key, bytes_of("bytes of " + key));
     EXPECT_EQ(server_.object("bucket/runs/" + key), "bytes of " + key) << server_.problem();
