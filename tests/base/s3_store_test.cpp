@@ -301,6 +301,9 @@ TEST(Uri, OfS3AreAsTheyAre) {
   EXPECT_EQ(uri.file_name, "c?d#e%41");
   EXPECT_EQ(uri_below("s3://bucket/x/", "a/b"), "s3://bucket/x/a/b");
   EXPECT_EQ(uri_below("https://host/x?token=1", "index.json"), "https://host/x/index.json?token=1");
+  EXPECT_EQ(uri_below("https://host/x/?token=1", "a b/c#%.mds"), "https://host/x/a%20b/c%23%25.mds?token=1");
+  EXPECT_EQ(parse_uri(uri_below("https://host/x", "c#?%41.mds")).file_name, "c#?%41.mds");
+  EXPECT_EQ(uri_below("s3://bucket/x", "a b#"), "s3://bucket/x/a b#");
   EXPECT_THROW(parse_uri("s3:///key"), Error);
   EXPECT_THROW(parse_uri("s3://key:secret@bucket/x"), Error);
   EXPECT_TRUE(is_remote("https://host/x"));
