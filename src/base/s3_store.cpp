@@ -210,7 +210,7 @@ std::string S3Store::get(const std::string& key, uint64_t first, uint64_t bytes)
   if (bytes == 0) return {};
   const Call range{.method = "GET", .key = key, .first = first, .bytes = bytes};
   Answer answer = call(range);
-  if (answer.result().outcome == HttpOutcome::stale_range) return {};  // 416: behind the end
+  if (answer.result().status == 416) return {};  // behind the end
   if (!answer.done()) bucket_.fail(uri(key), answer.attempts);
   if (answer.result().status == 200 && first > 0) {
     throw_error(ErrorKind::unavailable, "{}: the server does not give ranges of objects", uri(key));

@@ -13,6 +13,7 @@
 #include "base/s3_signature.h"
 #include "base/store.h"
 #include "base/uri.h"
+#include "tests/base/loopback_server.h"
 #include "tests/base/s3_server.h"
 #include "tests/base/scratch.h"
 
@@ -260,6 +261,31 @@ TEST_F(S3StoreTest, FaultsThatDoNotPassSayWhatToDo) {
   EXPECT_EQ(server_.unfinished_uploads(), 0U);
   EXPECT_FALSE(store()->find("large").has_value());
   EXPECT_EQ(server_.problem(), "");
+}
+
+// What was begun is taken back, also by a program that is told to stop.
+TEST_F(S3StoreTest, AnUploadThatIsStoppedLeavesNothing) {
+  write_file(scratch_ / "in", noise(4567));
+  options_.attempts.progress = [this](uint64_t, uint64_t) {
+    const auto requests = server_.requests();
+    return std::none_of(requests.begin(), requests.end(), [](const S3Server::Request& request) {
+      return request.args.contains("partNumber") && request.args.at("partNumber") == "3";
+    });
+  };
+  const Error error = error_of([&] { store()->put_file("large", scratch_ / "in"); });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_NE(error.message().find("large: stopped"), std::string::npos) << error.message();
+  EXPECT_EQ(server_.unfinished_uploads(), 0U);
+  EXPECT_EQ(server_.requests().back().method, "DELETE");
+}
+
+TEST_F(S3StoreTest, AnotherRangeIsNotTheEnd) {
+  LoopbackServer server([](const std::string&, int) {
+    return std::string("HTTP/1.1 206 X\r\nContent-Range: bytes 5-9/300\r\nContent-Length: 5\r\n\r\nabcde");
+  });
+  ::setenv("AWS_ENDPOINT_URL", server.url("").c_str(), 1);
+  EXPECT_EQ(error_of([&] { store()->get("a", 7, 5); }).kind(), ErrorKind::unavailable);
+  EXPECT_EQ(store()->get("a", 5, 5), "abcde");
 }
 
 TEST_F(S3StoreTest, WrongKeysAreRefused) {
