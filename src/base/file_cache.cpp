@@ -42,11 +42,17 @@ class PathLock {
                    path_.string(), system_words(errno));
       }
       struct stat opened{}, named{};
-      if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && ::fstat(descriptor_, &opened) == 0 &&
-          ::stat(path_.c_str(), &named) == 0 && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+      const bool locked = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+      const int code = locked ? 0 : errno;
+      if (locked && ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
         return;
       }
       ::close(descriptor_);
+      if (!locked && code != EWOULDBLOCK && code != EINTR) {
+        throw_hint(ErrorKind::unavailable, "give a folder of a local disk with INGOT_CACHE", "{}: cannot be locked: {}",
+                   path_.string(), system_words(code));
+      }
       if (options.progress && !options.progress(0, 0)) throw_stopped(path_.string());
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
