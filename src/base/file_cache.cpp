@@ -108,7 +108,20 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
     }
     return http_perform(request);
   };
-  const AttemptsResult found = attempt(uri.shown, options, attempts);
+  return attempt(uri.shown, options, attempts);
+}
+
+[[noreturn]] void fail(const Uri& uri, const std::optional<S3Bucket>& bucket, const AttemptsResult& failed) {
+  if (bucket) bucket->fail(uri.shown, failed);
+  throw_http(uri.shown, failed);
+}
+
+}  // namespace
+
+std::optional<RemoteFile> find_remote(const std::string& text, const FetchOptions& options) {
+  const Uri uri = parse_uri(text);
+  const std::optional<S3Bucket> bucket = bucket_of(uri);
+  const AttemptsResult found = ask(uri, bucket, options);
   const HttpResult& result = found.result;
   if (result.outcome == HttpOutcome::missing) return std::nullopt;
   if (result.outcome == HttpOutcome::done && !result.etag.empty()) return RemoteFile{text, result.etag, result.length};
@@ -118,8 +131,7 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
     return RemoteFile{text, fmt::format("{}-{}", ::getpid(), now),
                       result.outcome == HttpOutcome::done ? result.length : 0};
   }
-  if (bucket) bucket->fail(uri.shown, found);
-  throw_http(uri.shown, found);
+  fail(uri, bucket, found);
 }
 
 FileCache::Settings FileCache::from_environment() {
@@ -223,11 +235,12 @@ void FileCache::make_room(const RemoteFile& file) const {
   };
   std::vector<Entry> entries;
   uint64_t total = file.bytes;
+  const std::string own = entry_of(file).filename().string() + ".partial";  // its bytes are among those of the file
   for (const fs::directory_entry& found : fs::directory_iterator(settings_.folder)) {
     std::error_code gone;
     Entry entry{found.path(), found.file_size(gone), found.last_write_time(gone)};
     const std::string name = entry.path.filename().string();
-    if (gone || name.ends_with(".lock") || name.ends_with(".origin")) continue;
+    if (gone || name.ends_with(".lock") || name.ends_with(".origin") || name == own) continue;
     const auto age = fs::file_time_type::clock::now() - entry.used;
     // Another process may be fetching into it, or may go on with it.
     const bool partial = name.ends_with(".partial");
