@@ -256,7 +256,7 @@ void FileCache::make_room(const RemoteFile& file) const {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
   for (const Entry& entry : entries) {
     if (total <= settings_.limit) break;
-    const int descriptor = ::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int descriptor = ::open(entry.path.c_str(), O_RDWR | O_CLOEXEC);  // to write: else NFS gives no such lock
     if (descriptor < 0) continue;
     if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && ::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
     ::close(descriptor);
