@@ -173,6 +173,20 @@ FileCache::File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+uint64_t FileCache::File::bytes() const {
+  struct stat opened{};
+  if (::fstat(descriptor_, &opened) != 0) {
+    throw_error(ErrorKind::unavailable, "{}: {}", path_.string(), system_words(errno));
+  }
+  return static_cast<uint64_t>(opened.st_size);
+}
+
+FileCache::File FileCache::File::shared() const {
+  const int descriptor = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0) throw_error(ErrorKind::resource, "{}: {}", path_.string(), system_words(errno));
+  return {path_, descriptor};
+}
+
 fs::path FileCache::entry_of(const RemoteFile& file) const {
   std::string name = parse_uri(file.uri).file_name;
   for (char& c : name) {
@@ -208,9 +222,9 @@ FileCache::File FileCache::get(const RemoteFile& file) const {
     fetch(file.uri, entry, settings_.attempts);
     std::optional<File> fetched = open(entry);
     if (!fetched) continue;  // somebody has tidied up
-    const uint64_t bytes = fs::file_size(fetched->path());
+    const uint64_t bytes = fetched->bytes();
     if (file.bytes == 0 || bytes == file.bytes) return std::move(*fetched);
-    fs::remove(entry);
+    drop(*fetched);
     throw_hint(ErrorKind::corrupt, "if it was changed just now, try again; else put the right one there",
                "{}: came with {} bytes instead of {}", parse_uri(file.uri).shown, bytes, file.bytes);
   }
@@ -220,9 +234,12 @@ void FileCache::go_on_while(std::function<bool()> wanted) {
   settings_.attempts.progress = [wanted = std::move(wanted)](uint64_t, uint64_t) { return wanted(); };
 }
 
-void FileCache::drop(const RemoteFile& file) const {
-  std::error_code ignored;
-  fs::remove(entry_of(file), ignored);
+void FileCache::drop(const File& file) {
+  struct stat opened{}, named{};
+  if (::fstat(file.descriptor_, &opened) == 0 && ::stat(file.path_.c_str(), &named) == 0 &&
+      opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+    ::unlink(file.path_.c_str());
+  }
 }
 
 // Removes what was used longest ago and is not used now, until the file has room.

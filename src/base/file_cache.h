@@ -48,8 +48,11 @@ class FileCache {
     File& operator=(File&& other) noexcept;
     ~File();
     const std::filesystem::path& path() const { return path_; }
+    uint64_t bytes() const;
+    File shared() const;  // the same once more
 
    private:
+    friend class FileCache;
     std::filesystem::path path_;
     int descriptor_ = -1;
   };
@@ -59,8 +62,8 @@ class FileCache {
   File get(const RemoteFile& file) const;
   // Asked now and then by `get`, which ends (unavailable) when it says no.
   void go_on_while(std::function<bool()> wanted);
-  // Forgets what is there: it was damaged.
-  void drop(const RemoteFile& file) const;
+  // Forgets it: it is damaged. What another process has put in its place meanwhile stays.
+  static void drop(const File& file);
 
  private:
   std::filesystem::path entry_of(const RemoteFile& file) const;

@@ -49,7 +49,17 @@ TEST_F(FileCacheTest, WhatWasFetchedIsKept) {
   EXPECT_EQ(asked(), 1U);
   cache().get(file(0, "2"));  // another version
   EXPECT_EQ(asked(), 2U);
-  cache().drop(file(0));
+  {
+    const FileCache::File held = cache().get(file(0));
+    const fs::path path = held.path();
+    FileCache::drop(held);
+    EXPECT_FALSE(fs::exists(path));
+    const FileCache::File again = cache().get(file(0));
+    EXPECT_EQ(asked(), 3U);
+    FileCache::drop(held);  // not what has come in its place
+    EXPECT_TRUE(fs::exists(path));
+    EXPECT_EQ(again.shared().bytes(), 1000U);
+  }
   cache().get(file(0));
   EXPECT_EQ(asked(), 3U);
   EXPECT_EQ(files(), 2U);  // no locks are left
