@@ -19,6 +19,7 @@
 #include "base/http_attempts.h"
 #include "base/mutex.h"
 #include "base/s3_store.h"
+#include "base/signals.h"
 #include "base/uri.h"
 
 namespace ingot {
@@ -407,6 +408,7 @@ FilePrefetch::FilePrefetch(const FileCache& cache, std::vector<RemoteFile> files
   state_->files = std::move(files);
   state_->ahead = static_cast<size_t>(ahead);
   state_->queue.lock()->slots.resize(state_->files.size());
+  const BlockedSignals blocked;
   for (int i = 0; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->work(); });
 }
 
