@@ -32,7 +32,7 @@ void tell(const Log& log, const char* what, const data::SequenceSet& set) {
 
 // Whether held-out data are Megatron data sets. Errors: usage where only some of them are.
 bool held_out_by_megatron(const Sources& list) {
-  const auto is_megatron = [](const train::SourceRecipe& source) { return formats::is_megatron(source.path); };
+  const auto is_megatron = [](const train::SourceRecipe& source) { return data::is_megatron(source.path); };
   const int64_t number = std::count_if(list.values.begin(), list.values.end(), is_megatron);
   if (number == 0 || number == std::ssize(list.values)) return number > 0;
   const auto found = std::find_if(list.values.begin(), list.values.end(), is_megatron);
@@ -50,7 +50,7 @@ data::Dataset read_documents(const train::Recipe& r, const Sources& list, bool w
   if (text.chat_template) chat.emplace(*text.chat_template, r.model);
   std::vector<data::Source> sources;
   for (const train::SourceRecipe& source : list.values) {
-    if (formats::is_megatron(source.path)) {
+    if (data::is_megatron(source.path)) {
       throw_hint(ErrorKind::unsupported, "set data.order: megatron",
                  "{}: is a Megatron data set, which is read in Megatron's order only", source.path);
     }
@@ -86,7 +86,7 @@ std::unique_ptr<data::PackedDataset> read_packed(const train::Recipe& r, const S
 std::vector<data::MegatronSource> megatron_sources(const Sources& list) {
   std::vector<data::MegatronSource> sources;
   for (const train::SourceRecipe& source : list.values) {
-    if (!formats::is_megatron(source.path)) {
+    if (!data::is_megatron(source.path)) {
       throw_hint(ErrorKind::usage, "give the path of a .idx and a .bin without these endings",
                  "{}: is no Megatron data set, which data.order: megatron reads", source.path);
     }

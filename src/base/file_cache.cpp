@@ -88,15 +88,16 @@ uint64_t bytes_of(const char* text) {
   return uint64_t{number} << shift;
 }
 
-}  // namespace
+std::optional<S3Bucket> bucket_of(const Uri& uri) {
+  if (uri.scheme != UriScheme::s3) return std::nullopt;
+  return S3Bucket(read_s3_config(), uri.bucket);
+}
 
-std::optional<RemoteFile> find_remote(const std::string& text, const FetchOptions& options) {
-  const Uri uri = parse_uri(text);
+// What the server says when it is asked for the head of a file.
+AttemptsResult ask(const Uri& uri, const std::optional<S3Bucket>& bucket, const FetchOptions& options) {
   Attempts attempts;
   attempts.size = [] { return uint64_t{0}; };
   attempts.total = attempts.size;
-  std::optional<S3Bucket> bucket;
-  if (uri.scheme == UriScheme::s3) bucket.emplace(read_s3_config(), uri.bucket);
   attempts.once = [&] {
     HttpRequest request{
         .method = "HEAD", .connect_timeout_s = options.connect_timeout_s, .stall_timeout_s = options.stall_timeout_s};
@@ -104,7 +105,7 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
     if (bucket) {
       bucket->address(request, uri.key);
     } else {
-      request.url = text;
+      request.url = uri.text;
       request.headers = options.headers;
     }
     return http_perform(request);
@@ -302,7 +303,13 @@ InputFile input_file(const fs::path& path) {
 bool input_exists(const fs::path& path) {
   std::error_code ignored;
   if (!is_remote(path.string())) return fs::is_regular_file(path, ignored);
-  return find_remote(path.string()).has_value();
+  const Uri uri = parse_uri(path.string());
+  const std::optional<S3Bucket> bucket = bucket_of(uri);
+  const AttemptsResult found = ask(uri, bucket, {});
+  if (found.result.outcome == HttpOutcome::done) return true;
+  const long status = found.result.status;
+  if (found.result.outcome == HttpOutcome::missing || status == 401 || status == 403 || status == 405) return false;
+  fail(uri, bucket, found);
 }
 
 struct FilePrefetch::State {

@@ -83,7 +83,8 @@ struct InputFile {
 // remote one, as find_remote and FileCache::get, and not_found; of a path, none: whether it can be read is not looked
 // at.
 InputFile input_file(const std::filesystem::path& path);
-// Whether there is such a file. Errors: of a remote one, as find_remote.
+// Whether there is such a file. A server that refuses to say so (S3 answers 403 to those who may not list the bucket)
+// says that there is none. Errors: of a remote one, as find_remote.
 bool input_exists(const std::filesystem::path& path);
 
 // Gives files in a fixed order, those behind fetched by threads of its own while the one before is worked on.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/uri.h"
+#include "data/source.h"
 #include "formats/npy_dtype.h"
 
 namespace ingot::data {
@@ -56,7 +57,7 @@ std::vector<int64_t> numbers(const formats::MdsEncoding& encoding, std::string_v
 bool is_mds_folder(const fs::path& path) {
   std::error_code ignored;
   if (!is_remote(path.string())) return fs::is_directory(path, ignored) && fs::exists(path / "index.json", ignored);
-  return input_exists(uri_below(path.string(), "index.json"));
+  return !is_remote_file(path) && input_exists(uri_below(path.string(), "index.json"));
 }
 
 MdsRows::MdsRows(const fs::path& folder, Format format) : folder_(folder) {

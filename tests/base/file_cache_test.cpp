@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/base/loopback_server.h"
 #include "tests/base/s3_server.h"
 #include "tests/base/scratch.h"
 
@@ -142,6 +143,21 @@ TEST_F(FileCacheTest, WhatTheServerSaysOfAFile) {
   EXPECT_EQ(found->bytes, 1000U);
   EXPECT_NE(found->version, find_remote("s3://" + key(1))->version);
   EXPECT_FALSE(find_remote("s3://bucket/gone").has_value());
+}
+
+TEST_F(FileCacheTest, AServerThatRefusesToSayHasNoSuchFile) {
+  EXPECT_TRUE(input_exists("s3://" + key(0)));
+  EXPECT_FALSE(input_exists("s3://bucket/gone"));
+  ::setenv("AWS_SECRET_ACCESS_KEY", "another", 1);  // 403
+  EXPECT_FALSE(input_exists("s3://" + key(0)));
+  EXPECT_THROW(find_remote("s3://" + key(0)), Error);
+  for (const int status : {401, 403, 405, 404}) {
+    LoopbackServer web([status](const std::string&, int) {
+      return "HTTP/1.1 " + std::to_string(status) + " X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    });
+    EXPECT_FALSE(input_exists(web.url("/a"))) << status;
+    EXPECT_EQ(find_remote(web.url("/a")).has_value(), status != 404) << status;
+  }
 }
 
 TEST_F(FileCacheTest, Sizes) {
