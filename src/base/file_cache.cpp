@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <system_error>
 #include <thread>
 
@@ -32,7 +34,8 @@ constexpr double hours_of_partials = 24;  // what an interrupted transfer left i
 
 std::string system_words(int code) { return std::generic_category().message(code); }
 
-// An exclusive lock of a path among threads and processes. Its file is there while the lock is held or waited for.
+// An exclusive lock of a path among threads and processes. Its file is there while the lock is held or waited for, and
+// says how many bytes what is fetched under it will have.
 class PathLock {
  public:
   PathLock(fs::path path, const FetchOptions& options) : path_(std::move(path)) {
@@ -46,7 +49,7 @@ class PathLock {
       const bool locked = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
       const int code = locked ? 0 : errno;
       if (locked && ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev && ::ftruncate(descriptor_, 0) == 0) {
         return;
       }
       ::close(descriptor_);
@@ -63,6 +66,25 @@ class PathLock {
   ~PathLock() {
     ::unlink(path_.c_str());
     ::close(descriptor_);
+  }
+
+  void reserve(uint64_t bytes) const {
+    const std::string text = fmt::format("{}\n", bytes);
+    if (::pwrite(descriptor_, text.data(), text.size(), 0) != std::ssize(text)) {
+      throw_hint(ErrorKind::resource, "give another folder with INGOT_CACHE", "{}: cannot be written", path_.string());
+    }
+  }
+
+  // What somebody has reserved who has the lock.
+  static std::optional<uint64_t> reserved(const fs::path& path) {
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) return std::nullopt;
+    std::array<char, 32> text{};
+    const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;
+    const ssize_t read = held ? ::pread(descriptor, text.data(), text.size() - 1, 0) : 0;
+    ::close(descriptor);
+    if (read <= 0) return std::nullopt;
+    return std::strtoull(text.data(), nullptr, 10);
   }
 
  private:
@@ -220,7 +242,10 @@ FileCache::File FileCache::get(const RemoteFile& file) const {
     if (std::optional<File> found = open(entry)) return std::move(*found);
     const PathLock lock(entry.string() + ".lock", settings_.attempts);
     if (std::optional<File> found = open(entry)) return std::move(*found);
-    make_room(file);
+    while (!make_room(file, [&] { lock.reserve(file.bytes); })) {
+      if (settings_.attempts.progress && !settings_.attempts.progress(0, 0)) throw_stopped(parse_uri(file.uri).shown);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     fetch(file.uri, entry, settings_.attempts);
     std::optional<File> fetched = open(entry);
     if (!fetched) continue;  // somebody has tidied up
@@ -244,41 +269,55 @@ void FileCache::drop(const File& file) {
   }
 }
 
-// Removes what was used longest ago and is not used now, until the file has room.
-void FileCache::make_room(const RemoteFile& file) const {
+// Removes what was used longest ago and is not used now, until the file has room, and then calls `reserve`. False when
+// it has none before others have fetched what they are fetching.
+bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& reserve) const {
   const PathLock lock(settings_.folder / "room.lock", settings_.attempts);
   struct Entry {
     fs::path path;
     uint64_t bytes = 0;
     fs::file_time_type used;
   };
+  const fs::path own = entry_of(file);
+  // What others are fetching, with all the bytes that it will have.
+  std::map<std::string, uint64_t> reserved;
+  for (const fs::directory_entry& found : fs::directory_iterator(settings_.folder)) {
+    const fs::path& path = found.path();
+    if (path.extension() != ".lock" || path.stem() == "room" || path.stem() == own.filename()) continue;
+    if (const std::optional<uint64_t> bytes = PathLock::reserved(path)) reserved[path.stem().string()] = *bytes;
+  }
   std::vector<Entry> entries;
-  uint64_t total = file.bytes;
-  const std::string own = entry_of(file).filename().string() + ".partial";  // its bytes are among those of the file
+  uint64_t others = 0, total = file.bytes;
+  for (const auto& [name, bytes] : reserved) others += bytes;
   for (const fs::directory_entry& found : fs::directory_iterator(settings_.folder)) {
     std::error_code gone;
     Entry entry{found.path(), found.file_size(gone), found.last_write_time(gone)};
-    const std::string name = entry.path.filename().string();
-    if (gone || name.ends_with(".lock") || name.ends_with(".origin") || name == own) continue;
-    const auto age = fs::file_time_type::clock::now() - entry.used;
-    // Another process may be fetching into it, or may go on with it.
-    const bool partial = name.ends_with(".partial");
-    if (partial && std::chrono::duration<double, std::ratio<3600>>(age).count() < hours_of_partials) {
-      total += entry.bytes;
+    const std::string extension = entry.path.extension().string();
+    if (gone || extension == ".lock" || extension == ".origin") continue;
+    const bool partial = extension == ".partial";
+    const fs::path name = partial ? entry.path.stem() : entry.path.filename();
+    if (name == own.filename()) continue;
+    if (const auto fetching = reserved.find(name.string()); fetching != reserved.end()) {
+      others += entry.bytes > fetching->second ? entry.bytes - fetching->second : 0;
       continue;
     }
     total += entry.bytes;
-    // Fetched just now, and not in use yet.
-    if (fs::exists(entry.path.string() + ".lock", gone)) continue;
+    // Another process may go on with it.
+    const auto age = fs::file_time_type::clock::now() - entry.used;
+    if (partial && std::chrono::duration<double, std::ratio<3600>>(age).count() < hours_of_partials) continue;
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
   for (const Entry& entry : entries) {
-    if (total <= settings_.limit) break;
+    if (total + others <= settings_.limit) break;
     const int descriptor = ::open(entry.path.c_str(), O_RDWR | O_CLOEXEC);  // to write: else NFS gives no such lock
     if (descriptor < 0) continue;
     if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && ::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
     ::close(descriptor);
+  }
+  if (total + others <= settings_.limit) {
+    reserve();
+    return true;
   }
   if (total > settings_.limit) {
     throw_hint(
@@ -288,6 +327,7 @@ void FileCache::make_room(const RemoteFile& file) const {
         "{}: the cache {} has no room for its {} bytes beside {} bytes that are in use", parse_uri(file.uri).shown,
         settings_.folder.string(), file.bytes, total - file.bytes);
   }
+  return false;
 }
 
 InputFile input_file(const fs::path& path) {

@@ -57,8 +57,9 @@ class FileCache {
     int descriptor_ = -1;
   };
 
-  // Fetches it where it is not there yet; waits where another process is at it. Errors: as fetch; resource, naming the
-  // limit, for a file for which there is no room, all that is there being used or too little.
+  // Fetches it where it is not there yet; waits where another process is at it, and where others fetch so much now that
+  // it has no room before they are done. Errors: as fetch; resource, naming the limit, for a file for which there is no
+  // room, all that is there being used or too little.
   File get(const RemoteFile& file) const;
   // Asked now and then by `get`, which ends (unavailable) when it says no.
   void go_on_while(std::function<bool()> wanted);
@@ -68,7 +69,7 @@ class FileCache {
  private:
   std::filesystem::path entry_of(const RemoteFile& file) const;
   std::optional<File> open(const std::filesystem::path& entry) const;
-  void make_room(const RemoteFile& file) const;
+  bool make_room(const RemoteFile& file, const std::function<void()>& reserve) const;
 
   Settings settings_;
 };

@@ -111,6 +111,33 @@ TEST_F(FileCacheTest, AnInterruptedFetchFindsRoom) {
   EXPECT_EQ(server_.requests().back().headers.at("range"), "bytes=500-");
 }
 
+// What is being fetched counts with all its bytes from the beginning.
+TEST_F(FileCacheTest, WhatIsBeingFetchedHasItsRoom) {
+  settings_.limit = 1500;
+  std::atomic<bool> go = false;
+  server_.fault = [&](const S3Server::Request&, size_t) {
+    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Fault::none;
+  };
+  std::thread first([&] { EXPECT_EQ(read_file(cache().get(file(0)).path())[0], 'a'); });
+  while (asked() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  FileCache waiting = cache();
+  waiting.go_on_while([calls = 0]() mutable { return ++calls < 20; });
+  try {
+    waiting.get(file(1));
+    ADD_FAILURE() << "there was no room";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  }
+  EXPECT_EQ(asked(), 1U);
+  // What a process left that was killed is no lock, and reserves nothing.
+  write_file(settings_.folder / "0123-killed.lock", "1000\n");
+  go = true;
+  first.join();
+  EXPECT_EQ(read_file(cache().get(file(1)).path())[0], 'b');
+  EXPECT_EQ(files(), 2U);  // also what was killed
+}
+
 TEST_F(FileCacheTest, ManyAtOnceFetchItOnce) {
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;
