@@ -58,7 +58,7 @@ class DataInspect : public Command {
       throw_hint(ErrorKind::not_found, "put tokenizer.json beside config.json", "the model {} has no tokenizer",
                  *model_);
     }
-    const Json result = formats::is_megatron(data_) ? megatron(assets) : documents(assets);
+    const Json result = data::is_megatron(data_) ? megatron(assets) : documents(assets);
     for (const auto& [key, value] : result.items()) {
       if (key != "first")
         output.print(fmt::format("{:<14} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump()));

@@ -14,6 +14,7 @@
 #include "base/progress.h"
 #include "base/strings.h"
 #include "base/thread_pool.h"
+#include "base/uri.h"
 #include "checkpoint/model_source.h"
 #include "checkpoint/text_assets.h"
 #include "data/source.h"
@@ -196,7 +197,7 @@ int DataMds::run(const Output& output) {
   int64_t documents = 0;
   for (const std::string& input : inputs_) {
     data::DocumentReader reader(input, format, on_error);
-    Progress progress(input, 0, {.style = progress_style(quiet_ || output.json()), .unit = "documents"});
+    Progress progress(shown(input), 0, {.style = progress_style(quiet_ || output.json()), .unit = "documents"});
     documents += write(reader, assets ? assets->tokenizer.get() : nullptr, threads, progress);
     progress.finish();
     skipped_ += reader.num_skipped();

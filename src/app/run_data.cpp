@@ -7,6 +7,7 @@
 
 #include "app/run_plan.h"
 #include "base/error.h"
+#include "base/uri.h"
 #include "data/dataset.h"
 #include "data/packed_dataset.h"
 #include "data/sampler.h"
@@ -32,12 +33,12 @@ void tell(const Log& log, const char* what, const data::SequenceSet& set) {
 
 // Whether held-out data are Megatron data sets. Errors: usage where only some of them are.
 bool held_out_by_megatron(const Sources& list) {
-  const auto is_megatron = [](const train::SourceRecipe& source) { return formats::is_megatron(source.path); };
+  const auto is_megatron = [](const train::SourceRecipe& source) { return data::is_megatron(source.path); };
   const int64_t number = std::count_if(list.values.begin(), list.values.end(), is_megatron);
   if (number == 0 || number == std::ssize(list.values)) return number > 0;
   const auto found = std::find_if(list.values.begin(), list.values.end(), is_megatron);
   throw_hint(ErrorKind::usage, "name Megatron data sets only, or none",
-             "{}: is a Megatron data set, but data.eval names other files, too", found->path);
+             "{}: is a Megatron data set, but data.eval names other files, too", shown(found->path));
 }
 
 // `weighted`: a source comes as often as its weight says; else once.
@@ -50,9 +51,9 @@ data::Dataset read_documents(const train::Recipe& r, const Sources& list, bool w
   if (text.chat_template) chat.emplace(*text.chat_template, r.model);
   std::vector<data::Source> sources;
   for (const train::SourceRecipe& source : list.values) {
-    if (formats::is_megatron(source.path)) {
+    if (data::is_megatron(source.path)) {
       throw_hint(ErrorKind::unsupported, "set data.order: megatron",
-                 "{}: is a Megatron data set, which is read in Megatron's order only", source.path);
+                 "{}: is a Megatron data set, which is read in Megatron's order only", shown(source.path));
     }
     sources.push_back({source.path, weighted ? source.weight.value_or(1) : 1});
   }
@@ -71,7 +72,7 @@ bool were_packed(const Sources& list) {
   if (number == 0 || number == std::ssize(list.values)) return number > 0;
   const auto found = std::find_if(list.values.begin(), list.values.end(), is_packed);
   throw_hint(ErrorKind::usage, "name packed data only, or none",
-             "{}: is packed, but beside it data is named that is not", found->path);
+             "{}: is packed, but beside it data is named that is not", shown(found->path));
 }
 
 std::unique_ptr<data::PackedDataset> read_packed(const train::Recipe& r, const Sources& list, bool weighted,
@@ -86,9 +87,9 @@ std::unique_ptr<data::PackedDataset> read_packed(const train::Recipe& r, const S
 std::vector<data::MegatronSource> megatron_sources(const Sources& list) {
   std::vector<data::MegatronSource> sources;
   for (const train::SourceRecipe& source : list.values) {
-    if (!formats::is_megatron(source.path)) {
+    if (!data::is_megatron(source.path)) {
       throw_hint(ErrorKind::usage, "give the path of a .idx and a .bin without these endings",
-                 "{}: is no Megatron data set, which data.order: megatron reads", source.path);
+                 "{}: is no Megatron data set, which data.order: megatron reads", shown(source.path));
     }
     sources.push_back({source.path, source.weight});
   }
@@ -120,7 +121,7 @@ std::unique_ptr<data::SequenceSet> read_megatron_split(const train::Recipe& r, i
     }
     log.warning(
         "{}: what data.split {} holds out of it is less than a sequence of {} and one token more; it is left out",
-        source.path.string(), r.data.split, r.data.sequence_length);
+        shown(source.path.string()), r.data.split, r.data.sequence_length);
   }
   if (sources.empty()) {
     log.warning("there is no held-out data: the run is not evaluated");
@@ -154,7 +155,7 @@ data::StreamingOrder read_streaming_order(const train::Recipe& r) {
   for (const train::SourceRecipe& source : r.data.train.values) {
     if (!data::is_mds_folder(source.path)) {
       throw_hint(ErrorKind::usage, "give a folder with an index.json, or set data.order: ingot",
-                 "{}: is no folder of MDS shards, which data.order: streaming reads", source.path);
+                 "{}: is no folder of MDS shards, which data.order: streaming reads", shown(source.path));
     }
     data::StreamingStream& stream = streams.emplace_back();
     const formats::MdsFolder folder(source.path);

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,7 @@ std::optional<uint64_t> read_number(const fs::path& path) {
 
 PackageEnergy::PackageEnergy(const fs::path& root) {
   std::error_code none;
+  std::map<std::string, Package> found;
   for (const auto& zone : fs::directory_iterator(root / "sys/class/powercap", none)) {
     std::ifstream file(zone.path() / "name");
     std::string name;
@@ -29,8 +31,11 @@ PackageEnergy::PackageEnergy(const fs::path& root) {
     if (!std::getline(file, name) || !name.starts_with("package-")) continue;
     const std::optional<uint64_t> now = read_number(zone.path() / "energy_uj");
     const std::optional<uint64_t> range = read_number(zone.path() / "max_energy_range_uj");
-    if (now && range) packages_.push_back({zone.path() / "energy_uj", *range, *now});
+    // A package may be there twice: also as intel-rapl-mmio:N, its counter read another way.
+    const bool usual = zone.path().filename().string().starts_with("intel-rapl:");
+    if (now && range && (usual || !found.contains(name))) found[name] = {zone.path() / "energy_uj", *range, *now};
   }
+  for (auto& [name, package] : found) packages_.push_back(std::move(package));
 }
 
 double PackageEnergy::joules() {

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <system_error>
 #include <thread>
 
@@ -19,6 +21,7 @@
 #include "base/http_attempts.h"
 #include "base/mutex.h"
 #include "base/s3_store.h"
+#include "base/signals.h"
 #include "base/uri.h"
 
 namespace ingot {
@@ -31,7 +34,8 @@ constexpr double hours_of_partials = 24;  // what an interrupted transfer left i
 
 std::string system_words(int code) { return std::generic_category().message(code); }
 
-// An exclusive lock of a path among threads and processes. Its file is there while the lock is held or waited for.
+// An exclusive lock of a path among threads and processes. Its file is there while the lock is held or waited for, and
+// says how many bytes what is fetched under it will have.
 class PathLock {
  public:
   PathLock(fs::path path, const FetchOptions& options) : path_(std::move(path)) {
@@ -42,11 +46,17 @@ class PathLock {
                    path_.string(), system_words(errno));
       }
       struct stat opened{}, named{};
-      if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && ::fstat(descriptor_, &opened) == 0 &&
-          ::stat(path_.c_str(), &named) == 0 && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+      const bool locked = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+      const int code = locked ? 0 : errno;
+      if (locked && ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev && ::ftruncate(descriptor_, 0) == 0) {
         return;
       }
       ::close(descriptor_);
+      if (!locked && code != EWOULDBLOCK && code != EINTR) {
+        throw_hint(ErrorKind::unavailable, "give a folder of a local disk with INGOT_CACHE", "{}: cannot be locked: {}",
+                   path_.string(), system_words(code));
+      }
       if (options.progress && !options.progress(0, 0)) throw_stopped(path_.string());
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -56,6 +66,25 @@ class PathLock {
   ~PathLock() {
     ::unlink(path_.c_str());
     ::close(descriptor_);
+  }
+
+  void reserve(uint64_t bytes) const {
+    const std::string text = fmt::format("{}\n", bytes);
+    if (::pwrite(descriptor_, text.data(), text.size(), 0) != std::ssize(text)) {
+      throw_hint(ErrorKind::resource, "give another folder with INGOT_CACHE", "{}: cannot be written", path_.string());
+    }
+  }
+
+  // What somebody has reserved who has the lock.
+  static std::optional<uint64_t> reserved(const fs::path& path) {
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) return std::nullopt;
+    std::array<char, 32> text{};
+    const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;
+    const ssize_t read = held ? ::pread(descriptor, text.data(), text.size() - 1, 0) : 0;
+    ::close(descriptor);
+    if (read <= 0) return std::nullopt;
+    return std::strtoull(text.data(), nullptr, 10);
   }
 
  private:
@@ -81,15 +110,16 @@ uint64_t bytes_of(const char* text) {
   return uint64_t{number} << shift;
 }
 
-}  // namespace
+std::optional<S3Bucket> bucket_of(const Uri& uri) {
+  if (uri.scheme != UriScheme::s3) return std::nullopt;
+  return S3Bucket(read_s3_config(), uri.bucket);
+}
 
-std::optional<RemoteFile> find_remote(const std::string& text, const FetchOptions& options) {
-  const Uri uri = parse_uri(text);
+// What the server says when it is asked for the head of a file.
+AttemptsResult ask(const Uri& uri, const std::optional<S3Bucket>& bucket, const FetchOptions& options) {
   Attempts attempts;
   attempts.size = [] { return uint64_t{0}; };
   attempts.total = attempts.size;
-  std::optional<S3Bucket> bucket;
-  if (uri.scheme == UriScheme::s3) bucket.emplace(read_s3_config(), uri.bucket);
   attempts.once = [&] {
     HttpRequest request{
         .method = "HEAD", .connect_timeout_s = options.connect_timeout_s, .stall_timeout_s = options.stall_timeout_s};
@@ -97,12 +127,25 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
     if (bucket) {
       bucket->address(request, uri.key);
     } else {
-      request.url = text;
+      request.url = uri.text;
       request.headers = options.headers;
     }
     return http_perform(request);
   };
-  const AttemptsResult found = attempt(uri.shown, options, attempts);
+  return attempt(uri.shown, options, attempts);
+}
+
+[[noreturn]] void fail(const Uri& uri, const std::optional<S3Bucket>& bucket, const AttemptsResult& failed) {
+  if (bucket) bucket->fail(uri.shown, failed);
+  throw_http(uri.shown, failed);
+}
+
+}  // namespace
+
+std::optional<RemoteFile> find_remote(const std::string& text, const FetchOptions& options) {
+  const Uri uri = parse_uri(text);
+  const std::optional<S3Bucket> bucket = bucket_of(uri);
+  const AttemptsResult found = ask(uri, bucket, options);
   const HttpResult& result = found.result;
   if (result.outcome == HttpOutcome::missing) return std::nullopt;
   if (result.outcome == HttpOutcome::done && !result.etag.empty()) return RemoteFile{text, result.etag, result.length};
@@ -112,8 +155,7 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
     return RemoteFile{text, fmt::format("{}-{}", ::getpid(), now),
                       result.outcome == HttpOutcome::done ? result.length : 0};
   }
-  if (bucket) bucket->fail(uri.shown, found);
-  throw_http(uri.shown, found);
+  fail(uri, bucket, found);
 }
 
 FileCache::Settings FileCache::from_environment() {
@@ -155,6 +197,20 @@ FileCache::File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+uint64_t FileCache::File::bytes() const {
+  struct stat opened{};
+  if (::fstat(descriptor_, &opened) != 0) {
+    throw_error(ErrorKind::unavailable, "{}: {}", path_.string(), system_words(errno));
+  }
+  return static_cast<uint64_t>(opened.st_size);
+}
+
+FileCache::File FileCache::File::shared() const {
+  const int descriptor = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0) throw_error(ErrorKind::resource, "{}: {}", path_.string(), system_words(errno));
+  return {path_, descriptor};
+}
+
 fs::path FileCache::entry_of(const RemoteFile& file) const {
   std::string name = parse_uri(file.uri).file_name;
   for (char& c : name) {
@@ -186,13 +242,16 @@ FileCache::File FileCache::get(const RemoteFile& file) const {
     if (std::optional<File> found = open(entry)) return std::move(*found);
     const PathLock lock(entry.string() + ".lock", settings_.attempts);
     if (std::optional<File> found = open(entry)) return std::move(*found);
-    make_room(file);
+    while (!make_room(file, [&] { lock.reserve(file.bytes); })) {
+      if (settings_.attempts.progress && !settings_.attempts.progress(0, 0)) throw_stopped(parse_uri(file.uri).shown);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     fetch(file.uri, entry, settings_.attempts);
     std::optional<File> fetched = open(entry);
     if (!fetched) continue;  // somebody has tidied up
-    const uint64_t bytes = fs::file_size(fetched->path());
+    const uint64_t bytes = fetched->bytes();
     if (file.bytes == 0 || bytes == file.bytes) return std::move(*fetched);
-    fs::remove(entry);
+    drop(*fetched);
     throw_hint(ErrorKind::corrupt, "if it was changed just now, try again; else put the right one there",
                "{}: came with {} bytes instead of {}", parse_uri(file.uri).shown, bytes, file.bytes);
   }
@@ -202,45 +261,63 @@ void FileCache::go_on_while(std::function<bool()> wanted) {
   settings_.attempts.progress = [wanted = std::move(wanted)](uint64_t, uint64_t) { return wanted(); };
 }
 
-void FileCache::drop(const RemoteFile& file) const {
-  std::error_code ignored;
-  fs::remove(entry_of(file), ignored);
+void FileCache::drop(const File& file) {
+  struct stat opened{}, named{};
+  if (::fstat(file.descriptor_, &opened) == 0 && ::stat(file.path_.c_str(), &named) == 0 &&
+      opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+    ::unlink(file.path_.c_str());
+  }
 }
 
-// Removes what was used longest ago and is not used now, until the file has room.
-void FileCache::make_room(const RemoteFile& file) const {
+// Removes what was used longest ago and is not used now, until the file has room, and then calls `reserve`. False when
+// it has none before others have fetched what they are fetching.
+bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& reserve) const {
   const PathLock lock(settings_.folder / "room.lock", settings_.attempts);
   struct Entry {
     fs::path path;
     uint64_t bytes = 0;
     fs::file_time_type used;
   };
+  const fs::path own = entry_of(file);
+  // What others are fetching, with all the bytes that it will have.
+  std::map<std::string, uint64_t> reserved;
+  for (const fs::directory_entry& found : fs::directory_iterator(settings_.folder)) {
+    const fs::path& path = found.path();
+    if (path.extension() != ".lock" || path.stem() == "room" || path.stem() == own.filename()) continue;
+    if (const std::optional<uint64_t> bytes = PathLock::reserved(path)) reserved[path.stem().string()] = *bytes;
+  }
   std::vector<Entry> entries;
-  uint64_t total = file.bytes;
+  uint64_t others = 0, total = file.bytes;
+  for (const auto& [name, bytes] : reserved) others += bytes;
   for (const fs::directory_entry& found : fs::directory_iterator(settings_.folder)) {
     std::error_code gone;
     Entry entry{found.path(), found.file_size(gone), found.last_write_time(gone)};
-    const std::string name = entry.path.filename().string();
-    if (gone || name.ends_with(".lock") || name.ends_with(".origin")) continue;
-    const auto age = fs::file_time_type::clock::now() - entry.used;
-    // Another process may be fetching into it, or may go on with it.
-    const bool partial = name.ends_with(".partial");
-    if (partial && std::chrono::duration<double, std::ratio<3600>>(age).count() < hours_of_partials) {
-      total += entry.bytes;
+    const std::string extension = entry.path.extension().string();
+    if (gone || extension == ".lock" || extension == ".origin") continue;
+    const bool partial = extension == ".partial";
+    const fs::path name = partial ? entry.path.stem() : entry.path.filename();
+    if (name == own.filename()) continue;
+    if (const auto fetching = reserved.find(name.string()); fetching != reserved.end()) {
+      others += entry.bytes > fetching->second ? entry.bytes - fetching->second : 0;
       continue;
     }
     total += entry.bytes;
-    // Fetched just now, and not in use yet.
-    if (fs::exists(entry.path.string() + ".lock", gone)) continue;
+    // Another process may go on with it.
+    const auto age = fs::file_time_type::clock::now() - entry.used;
+    if (partial && std::chrono::duration<double, std::ratio<3600>>(age).count() < hours_of_partials) continue;
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
   for (const Entry& entry : entries) {
-    if (total <= settings_.limit) break;
-    const int descriptor = ::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (total + others <= settings_.limit) break;
+    const int descriptor = ::open(entry.path.c_str(), O_RDWR | O_CLOEXEC);  // to write: else NFS gives no such lock
     if (descriptor < 0) continue;
     if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && ::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
     ::close(descriptor);
+  }
+  if (total + others <= settings_.limit) {
+    reserve();
+    return true;
   }
   if (total > settings_.limit) {
     throw_hint(
@@ -250,6 +327,7 @@ void FileCache::make_room(const RemoteFile& file) const {
         "{}: the cache {} has no room for its {} bytes beside {} bytes that are in use", parse_uri(file.uri).shown,
         settings_.folder.string(), file.bytes, total - file.bytes);
   }
+  return false;
 }
 
 InputFile input_file(const fs::path& path) {
@@ -265,7 +343,13 @@ InputFile input_file(const fs::path& path) {
 bool input_exists(const fs::path& path) {
   std::error_code ignored;
   if (!is_remote(path.string())) return fs::is_regular_file(path, ignored);
-  return find_remote(path.string()).has_value();
+  const Uri uri = parse_uri(path.string());
+  const std::optional<S3Bucket> bucket = bucket_of(uri);
+  const AttemptsResult found = ask(uri, bucket, {});
+  if (found.result.outcome == HttpOutcome::done) return true;
+  const long status = found.result.status;
+  if (found.result.outcome == HttpOutcome::missing || status == 401 || status == 403 || status == 405) return false;
+  fail(uri, bucket, found);
 }
 
 struct FilePrefetch::State {
@@ -371,6 +455,7 @@ FilePrefetch::FilePrefetch(const FileCache& cache, std::vector<RemoteFile> files
   state_->files = std::move(files);
   state_->ahead = static_cast<size_t>(ahead);
   state_->queue.lock()->slots.resize(state_->files.size());
+  const BlockedSignals blocked;
   for (int i = 0; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->work(); });
 }
 

@@ -48,24 +48,28 @@ class FileCache {
     File& operator=(File&& other) noexcept;
     ~File();
     const std::filesystem::path& path() const { return path_; }
+    uint64_t bytes() const;
+    File shared() const;  // the same once more
 
    private:
+    friend class FileCache;
     std::filesystem::path path_;
     int descriptor_ = -1;
   };
 
-  // Fetches it where it is not there yet; waits where another process is at it. Errors: as fetch; resource, naming the
-  // limit, for a file for which there is no room, all that is there being used or too little.
+  // Fetches it where it is not there yet; waits where another process is at it, and where others fetch so much now that
+  // it has no room before they are done. Errors: as fetch; resource, naming the limit, for a file for which there is no
+  // room, all that is there being used or too little.
   File get(const RemoteFile& file) const;
   // Asked now and then by `get`, which ends (unavailable) when it says no.
   void go_on_while(std::function<bool()> wanted);
-  // Forgets what is there: it was damaged.
-  void drop(const RemoteFile& file) const;
+  // Forgets it: it is damaged. What another process has put in its place meanwhile stays.
+  static void drop(const File& file);
 
  private:
   std::filesystem::path entry_of(const RemoteFile& file) const;
   std::optional<File> open(const std::filesystem::path& entry) const;
-  void make_room(const RemoteFile& file) const;
+  bool make_room(const RemoteFile& file, const std::function<void()>& reserve) const;
 
   Settings settings_;
 };
@@ -80,7 +84,8 @@ struct InputFile {
 // remote one, as find_remote and FileCache::get, and not_found; of a path, none: whether it can be read is not looked
 // at.
 InputFile input_file(const std::filesystem::path& path);
-// Whether there is such a file. Errors: of a remote one, as find_remote.
+// Whether there is such a file. A server that refuses to say so (S3 answers 403 to those who may not list the bucket)
+// says that there is none. Errors: of a remote one, as find_remote.
 bool input_exists(const std::filesystem::path& path);
 
 // Gives files in a fixed order, those behind fetched by threads of its own while the one before is worked on.

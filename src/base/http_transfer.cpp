@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/uri.h"
 
 namespace ingot {
 namespace {
@@ -75,6 +76,13 @@ struct Transfer {
     if (key == "x-amz-checksum-sha256") checksum = value;
   }
 
+  // Than that whose bytes before `offset` are there: of a server that does not heed If-Range.
+  bool is_another_version() const {
+    const std::string& before = request.validator;
+    const std::string& now = before.starts_with('"') ? etag : modified;
+    return !before.empty() && !now.empty() && before != etag && before != modified;
+  }
+
   // Returns whether the body is wanted.
   bool start() {
     curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
@@ -87,7 +95,7 @@ struct Transfer {
       first = bytes ? number_at(std::string_view(content_range).substr(6)) : 0;
       const size_t slash = content_range.find('/');
       total = slash == std::string::npos ? 0 : number_at(std::string_view(content_range).substr(slash + 1));
-      bad_range = !bytes || first != request.offset;
+      bad_range = !bytes || first != request.offset || is_another_version();
       if (bad_range) return false;
     }
     // If-Range takes strong validators only.
@@ -249,7 +257,9 @@ HttpResult http_perform(const HttpRequest& request) {
   CURL* handle = easy.get();
   curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https") ? "https" : "http,https");
+  curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR,
+                   parse_uri(request.url).scheme == UriScheme::https ? "https" : "http,https");
+  curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, request.path_as_is ? 1L : 0L);
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, request.redirects ? 1L : 0L);
   if (request.method == "HEAD") {
     curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);

@@ -16,6 +16,7 @@ struct HttpRequest {
   std::vector<std::string> headers;
   std::span<const std::byte> body;  // of PUT and POST
   bool redirects = true;            // are followed
+  bool path_as_is = false;          // '.' and '..' are names as others; else they are resolved
   uint64_t offset = 0;              // first byte wanted
   uint64_t length = 0;              // bytes wanted from there; 0: all
   std::string validator;            // ETag or Last-Modified that the bytes before `offset` came with

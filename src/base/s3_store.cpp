@@ -110,6 +110,7 @@ void S3Bucket::address(HttpRequest& request, const std::string& key, const S3Que
   signing.query = s3_query_text(query);
   request.url = scheme + signing.host + signing.path + (signing.query.empty() ? "" : "?" + signing.query);
   request.redirects = false;  // a signature is for one host
+  request.path_as_is = true;
   if (config_.credentials) {
     signing.amz_headers = std::move(amz_headers);
     signing.payload_sha256 = sha256_hex(request.body);
@@ -153,6 +154,8 @@ std::string S3Store::uri(const std::string& key) const { return fmt::format("s3:
 
 S3Store::Answer S3Store::call(const Call& call) const {
   Answer answer;
+  FetchOptions options = options_.attempts;
+  if (call.whatever) options.progress = nullptr;
   Attempts attempts;
   attempts.size = [] { return uint64_t{0}; };
   attempts.total = attempts.size;
@@ -162,8 +165,8 @@ S3Store::Answer S3Store::call(const Call& call) const {
     request.body = call.body;
     request.offset = call.first;
     request.length = call.bytes;
-    request.connect_timeout_s = options_.attempts.connect_timeout_s;
-    request.stall_timeout_s = options_.attempts.stall_timeout_s;
+    request.connect_timeout_s = options.connect_timeout_s;
+    request.stall_timeout_s = options.stall_timeout_s;
     const uint64_t most = call.bytes > 0 ? call.bytes + headers_of_answers : most_listed;
     answer.body.clear();
     request.on_bytes = [&](std::span<const std::byte> bytes) {
@@ -172,7 +175,7 @@ S3Store::Answer S3Store::call(const Call& call) const {
       }
       answer.body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     };
-    request.keep_going = [&] { return !options_.attempts.progress || options_.attempts.progress(0, 0); };
+    request.keep_going = [&] { return !options.progress || options.progress(0, 0); };
     // Of a bucket itself the prefix is in the query.
     bucket_.address(request, call.query.empty() || !call.key.empty() ? prefix_ + call.key : "", call.query,
                     call.amz_headers);
@@ -185,7 +188,7 @@ S3Store::Answer S3Store::call(const Call& call) const {
     }
     return result;
   };
-  answer.attempts = attempt(uri(call.key), options_.attempts, attempts);
+  answer.attempts = attempt(uri(call.key), options, attempts);
   return answer;
 }
 
@@ -207,7 +210,7 @@ std::string S3Store::get(const std::string& key, uint64_t first, uint64_t bytes)
   if (bytes == 0) return {};
   const Call range{.method = "GET", .key = key, .first = first, .bytes = bytes};
   Answer answer = call(range);
-  if (answer.result().outcome == HttpOutcome::stale_range) return {};  // 416: behind the end
+  if (answer.result().status == 416) return {};  // behind the end
   if (!answer.done()) bucket_.fail(uri(key), answer.attempts);
   if (answer.result().status == 200 && first > 0) {
     throw_error(ErrorKind::unavailable, "{}: the server does not give ranges of objects", uri(key));
@@ -269,7 +272,10 @@ void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes
     }
     if (!ended.done()) bucket_.fail(uri(key), ended.attempts);
   } catch (...) {
-    call({.method = "DELETE", .key = key, .query = {{"uploadId", upload}}});  // else its parts are kept and paid for
+    try {  // else its parts are kept and paid for
+      call({.method = "DELETE", .key = key, .query = {{"uploadId", upload}}, .whatever = true});
+    } catch (const std::exception&) {  // what went wrong first is what is told
+    }
     throw;
   }
 }

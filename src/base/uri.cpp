@@ -1,6 +1,7 @@
 #include "base/uri.h"
 
 #include "base/error.h"
+#include "base/s3_signature.h"
 #include "base/strings.h"
 
 namespace ingot {
@@ -60,7 +61,7 @@ std::string uri_below(std::string_view folder, std::string_view relative) {
   std::string_view path = http ? folder.substr(0, folder.find_first_of("?#")) : folder;
   const std::string_view behind = folder.substr(path.size());
   while (path.ends_with('/')) path.remove_suffix(1);
-  return fmt::format("{}/{}{}", path, relative, behind);
+  return fmt::format("{}/{}{}", path, http ? percent_encoded(relative, true) : std::string(relative), behind);
 }
 
 Uri parse_uri(std::string_view text) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/uri.h"
 #include "data/sampler.h"
 #include "data/tokenized.h"
 
@@ -21,7 +22,7 @@ void add_entries(std::vector<int64_t>& entries, int64_t first, int64_t number, c
   const double wanted = static_cast<double>(entries.size()) + source.weight * static_cast<double>(number);
   if (wanted > most_entries) {
     throw_hint(ErrorKind::usage, "lower it", "{}: with a weight of {} an epoch has more than {} documents",
-               source.path.string(), source.weight, most_entries);
+               shown(source.path.string()), source.weight, most_entries);
   }
   const double whole = std::floor(source.weight);
   for (double repeat = 0; repeat < whole; ++repeat) {
@@ -53,7 +54,7 @@ Dataset Dataset::build(std::span<const Source> sources, const text::Tokenizer& t
   for (size_t s = 0; s < sources.size(); ++s) {
     const Source& source = sources[s];
     if (!std::isfinite(source.weight) || source.weight <= 0) {
-      throw_error(ErrorKind::usage, "{}: its weight is {}; it must be a number above 0", source.path.string(),
+      throw_error(ErrorKind::usage, "{}: its weight is {}; it must be a number above 0", shown(source.path.string()),
                   source.weight);
     }
     DocumentReader reader(source.path, settings.format, settings.on_error);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/uri.h"
+#include "data/source.h"
 #include "formats/npy_dtype.h"
 
 namespace ingot::data {
@@ -56,13 +57,13 @@ std::vector<int64_t> numbers(const formats::MdsEncoding& encoding, std::string_v
 bool is_mds_folder(const fs::path& path) {
   std::error_code ignored;
   if (!is_remote(path.string())) return fs::is_directory(path, ignored) && fs::exists(path / "index.json", ignored);
-  return input_exists(uri_below(path.string(), "index.json"));
+  return !is_remote_file(path) && input_exists(uri_below(path.string(), "index.json"));
 }
 
 MdsRows::MdsRows(const fs::path& folder, Format format) : folder_(folder) {
   if (format != Format::automatic && format != Format::tokens && format != Format::text) {
     throw_hint(ErrorKind::usage, "give the format auto, tokens or text",
-               "{}: is a folder of MDS shards, but the format asked for is {}", folder.string(), name(format));
+               "{}: is a folder of MDS shards, but the format asked for is {}", shown(folder.string()), name(format));
   }
   const std::vector<formats::MdsColumn>& columns = folder_.columns();
   auto found = columns.end();
@@ -72,7 +73,7 @@ MdsRows::MdsRows(const fs::path& folder, Format format) : folder_(folder) {
   if (found == columns.end()) {
     throw_hint(ErrorKind::unsupported,
                "what is read is a column tokens (bytes, which are int64, or an ndarray of integers) or text (str)",
-               "{}: its columns are {}", folder.string(), list(columns));
+               "{}: its columns are {}", shown(folder.string()), list(columns));
   }
   column_ = static_cast<size_t>(found - columns.begin());
 }

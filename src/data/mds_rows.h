@@ -16,7 +16,7 @@
 
 namespace ingot::data {
 
-// Whether `path` is a folder with an index.json; also of a remote address. Errors: as find_remote.
+// Whether `path` is a folder with an index.json; also of a remote address. Errors: as input_exists.
 bool is_mds_folder(const std::filesystem::path& path);
 
 class MdsRows {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/uri.h"
 
 namespace ingot::data {
 
@@ -26,11 +27,11 @@ bool check_sources(std::span<const MegatronSource> sources) {
   for (const MegatronSource& source : sources) {
     if (source.weight.has_value() != weighted) {
       throw_hint(ErrorKind::usage, "give all of them weights, or none",
-                 "{} has {} weight, other sources of the blend have {}", source.path.string(), weighted ? "no" : "a",
-                 weighted ? "one" : "none");
+                 "{} has {} weight, other sources of the blend have {}", shown(source.path.string()),
+                 weighted ? "no" : "a", weighted ? "one" : "none");
     }
     if (weighted && (!std::isfinite(*source.weight) || *source.weight <= 0)) {
-      throw_error(ErrorKind::usage, "{}: its weight is {}; it must be a number above 0", source.path.string(),
+      throw_error(ErrorKind::usage, "{}: its weight is {}; it must be a number above 0", shown(source.path.string()),
                   *source.weight);
     }
   }

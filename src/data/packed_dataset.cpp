@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -13,6 +14,7 @@
 #include "base/fetch.h"
 #include "base/file.h"
 #include "base/mutex.h"
+#include "base/signals.h"
 #include "base/uri.h"
 #include "data/json.h"
 #include "formats/npy_dtype.h"
@@ -170,11 +172,21 @@ struct PackedDataset::Shards {
     std::deque<Key> waiting;
     std::set<Key> seen;  // waiting or fetched
     bool stop = false;
+    std::exception_ptr failure;  // what ended a thread
   };
 
   explicit Shards(const std::vector<formats::MdsFolder>& its_folders) : folders(its_folders) {
     const bool remote = std::any_of(folders.begin(), folders.end(), [](const auto& folder) { return folder.remote(); });
-    for (int i = 0; remote && i < num_fetchers; ++i) threads.emplace_back([this] { fetch_all(); });
+    const BlockedSignals blocked;
+    for (int i = 0; remote && i < num_fetchers; ++i) {
+      threads.emplace_back([this] {
+        try {
+          fetch_all();
+        } catch (...) {
+          wanted.lock()->failure = std::current_exception();
+        }
+      });
+    }
   }
   Shards(const Shards&) = delete;
   Shards& operator=(const Shards&) = delete;
@@ -185,7 +197,9 @@ struct PackedDataset::Shards {
     for (std::thread& thread : threads) thread.join();
   }
 
+  // Errors: as MdsFolder::open, and what ended a thread that fetches.
   std::shared_ptr<const formats::MdsShard> get(const Key& key) {
+    if (const std::exception_ptr failure = wanted.lock()->failure) std::rethrow_exception(failure);
     {
       auto held = opened.lock();
       const auto found =

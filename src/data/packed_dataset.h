@@ -28,7 +28,7 @@ namespace ingot::data {
 void write_packed(const Dataset& dataset, int64_t vocabulary, const std::filesystem::path& folder,
                   const formats::MdsWriterSettings& settings, const std::function<bool(int64_t)>& go_on);
 
-// Whether `path` is such a folder; also of a remote address. Errors: as find_remote.
+// Whether `path` is such a folder; also of a remote address. Errors: as input_exists.
 bool is_packed(const std::filesystem::path& path);
 
 // Shards are opened when a sequence of theirs is asked for, and the last few are kept open. A sequence of the set

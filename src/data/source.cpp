@@ -24,6 +24,10 @@ Kind kind_by_name(const fs::path& path) {
 
 }  // namespace
 
+bool is_remote_file(const fs::path& path) { return is_remote(path.string()) && kind_by_name(path) != Kind::unknown; }
+
+bool is_megatron(const fs::path& path) { return !is_remote_file(path) && formats::is_megatron(path); }
+
 OnError parse_on_error(std::string_view word) {
   if (word == "stop") return OnError::stop;
   if (word == "skip") return OnError::skip;
@@ -41,7 +45,7 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
     rows_.emplace(path);
     return;
   }
-  if ((kind == Kind::unknown || !is_remote(path.string())) && is_mds_folder(path)) {
+  if (is_mds_folder(path)) {
     mds_.emplace(path, format);
     return;
   }

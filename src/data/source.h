@@ -16,6 +16,12 @@
 
 namespace ingot::data {
 
+// Whether the name of a remote file says that it is JSON lines, text or .npy: then it is no folder and no data set of
+// several files, and the server is not asked whether it is one.
+bool is_remote_file(const std::filesystem::path& path);
+// formats::is_megatron, but for those.
+bool is_megatron(const std::filesystem::path& path);
+
 // A data file and how often each of its documents comes in an epoch: 1 once, 2 twice, 0.5 every other one.
 struct Source {
   std::filesystem::path path;

@@ -1,5 +1,7 @@
 #include "data/streaming_sampler.h"
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace ingot::data {
@@ -26,17 +28,17 @@ WorkerSamples StreamingSampler::work(int64_t epoch) const {
 
 std::vector<int64_t> StreamingSampler::step_samples(int64_t step) const {
   if (step < 0) throw_error(ErrorKind::usage, "step {} was asked for; steps count from 0", step);
-  auto epoch = epoch_.lock();
-  if (epoch->number != step / steps_per_epoch_) {
-    epoch->samples = work(step / steps_per_epoch_);
-    epoch->number = step / steps_per_epoch_;
-  }
+  const int64_t wanted = step / steps_per_epoch_;
+  auto epochs = epochs_.lock();
+  auto& [last, before] = *epochs;
+  if (last.number != wanted) std::swap(last, before);
+  if (last.number != wanted) last = {wanted, work(wanted)};
   std::vector<int64_t> samples(static_cast<size_t>(global_batch_));
   for (int64_t i = 0; i < global_batch_; ++i) {
     // In the order of consumption: the first sample of each node's first rank, of its second, ..., then their second
     // ones.
     const int64_t turn = i / cluster_.nodes, rank = i % cluster_.nodes * cluster_.ranks + turn % cluster_.ranks;
-    const int64_t sample = epoch->samples.at(rank, step % steps_per_epoch_, turn / cluster_.ranks);
+    const int64_t sample = last.samples.at(rank, step % steps_per_epoch_, turn / cluster_.ranks);
     if (sample >= num_sequences_) throw_error(ErrorKind::internal, "the order has more samples than the data");
     samples[static_cast<size_t>(i)] = sample;
   }

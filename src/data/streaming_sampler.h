@@ -1,6 +1,7 @@
 // StreamingDataset's order as the order of a run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -37,7 +38,8 @@ class StreamingSampler : public Order {
   StreamingWorld cluster_;
   int64_t num_sequences_, global_batch_;
   int64_t steps_per_epoch_ = 0;
-  mutable Guarded<Epoch> epoch_;  // the one asked for last
+  // The one asked for last, and the one before: what fetches ahead asks across the border of two.
+  mutable Guarded<std::array<Epoch, 2>> epochs_;
 };
 
 }  // namespace ingot::data

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/uri.h"
 #include "formats/npy_dtype.h"
 
 namespace ingot::data {
@@ -64,7 +65,7 @@ TokenRows::TokenRows(const std::filesystem::path& path) : file_(path) {
     num_rows_ = shape.size() == 1 ? (shape[0] > 0 ? 1 : 0) : shape[0];
   } else {
     throw_hint(ErrorKind::unsupported, "token ids are an array of integers, or of lists or dicts of them",
-               "{}: holds an array of {} dimensions and dtype {}", path.string(), shape.size(), file_.dtype());
+               "{}: holds an array of {} dimensions and dtype {}", shown(path.string()), shape.size(), file_.dtype());
   }
 }
 

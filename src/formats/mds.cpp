@@ -144,8 +144,14 @@ MdsShard MdsFolder::open(size_t shard, FileCache::File fetched) const {
   const MdsShardInfo& info = shards_[shard];
   const RemoteFile file = remote_file(shard);
   const auto read = [&](FileCache::File from) {
+    const FileCache::File held = from.shared();
     const std::filesystem::path path = from.path();
-    return MdsShard(InputFile{shown(file.uri), path, std::move(from)}, info.zip.has_value(), info);
+    try {
+      return MdsShard(InputFile{shown(file.uri), path, std::move(from)}, info.zip.has_value(), info);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::corrupt) FileCache::drop(held);
+      throw;
+    }
   };
   try {
     return read(std::move(fetched));
@@ -153,12 +159,10 @@ MdsShard MdsFolder::open(size_t shard, FileCache::File fetched) const {
     if (error.kind() != ErrorKind::corrupt) throw;
   }
   const FileCache cache(FileCache::from_environment());
-  cache.drop(file);
   try {
     return read(cache.get(file));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::corrupt) throw;
-    cache.drop(file);
     throw Error(
         error.kind(), error.message(),
         "it came so twice: the store's copy is damaged, or the index is of another data set; put the right shard "

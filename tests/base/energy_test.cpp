@@ -34,6 +34,22 @@ TEST_F(PackageEnergyTest, AddsPackagesAndNothingInsideThem) {
   EXPECT_EQ(energy.joules(), 4);
 }
 
+// Whichever of the two the folder lists first.
+TEST_F(PackageEnergyTest, TakesAPackageOnce) {
+  for (const char* package : {"0", "1", "2", "3"}) {
+    zone(std::string("intel-rapl-mmio:") + package, std::string("package-") + package, "100");
+    zone(std::string("intel-rapl:") + package, std::string("package-") + package, "5000000");
+  }
+  zone("intel-rapl-mmio:4", "package-4", "100");
+  PackageEnergy energy(scratch_.folder());
+  for (const char* package : {"0", "1", "2", "3"}) {
+    zone(std::string("intel-rapl-mmio:") + package, std::string("package-") + package, "100000100");
+    zone(std::string("intel-rapl:") + package, std::string("package-") + package, "6000000");
+  }
+  zone("intel-rapl-mmio:4", "package-4", "2000100");
+  EXPECT_EQ(energy.joules(), 4 + 2);
+}
+
 TEST_F(PackageEnergyTest, IsNotKnownWithoutCounters) {
   EXPECT_FALSE(PackageEnergy(scratch_.folder()).known());
   zone("intel-rapl:0", "package-0", "none");

@@ -165,6 +165,30 @@ TEST_F(Fetch, WrongRangeIsNotBelieved) {
   EXPECT_EQ(read_file(scratch_ / "out"), body_);
 }
 
+// A server that does not heed If-Range: the rest that it gives is another version's.
+TEST_F(Fetch, TheRestOfAnotherVersionIsNotTaken) {
+  const std::string newer = noise(200'000) + std::string(100'000, 'n');
+  for (const bool tagged : {true, false}) {
+    fs::remove(scratch_ / "out");
+    LoopbackServer server([&](const std::string& head, int number) {
+      const std::string& body = number == 0 ? body_ : newer;
+      const std::string version =
+          tagged ? "ETag: \"" + std::to_string(number > 0) + "\"\r\n"
+                 : "Last-Modified: Mon, 0" + std::to_string(1 + (number > 0)) + " Jan 2024 00:00:00 GMT\r\n";
+      const size_t first = range_of(head);
+      std::string reply = first > 0
+                              ? "HTTP/1.1 206 X\r\nContent-Range: bytes " + std::to_string(first) + "-299999/300000\r\n"
+                              : "HTTP/1.1 200 OK\r\n";
+      reply += version + "Content-Length: " + std::to_string(300'000 - first) + "\r\nConnection: close\r\n\r\n";
+      return reply + body.substr(first, number == 0 ? 100'000 : body.size());
+    });
+    fetch(server.url("/f"), scratch_ / "out", quick_);
+    EXPECT_EQ(read_file(scratch_ / "out"), newer);
+    EXPECT_EQ(range_of(server.heads().at(1)), 100'000U);
+    EXPECT_EQ(server.heads().size(), 3U);
+  }
+}
+
 TEST_F(Fetch, RangeBeyondTheEndStartsOver) {
   LoopbackServer server([&](const std::string& head, int number) {
     if (number == 0) return file_answer(body_, head, "\"1\"", 1000);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/base/loopback_server.h"
 #include "tests/base/s3_server.h"
 #include "tests/base/scratch.h"
 
@@ -49,7 +50,17 @@ TEST_F(FileCacheTest, WhatWasFetchedIsKept) {
   EXPECT_EQ(asked(), 1U);
   cache().get(file(0, "2"));  // another version
   EXPECT_EQ(asked(), 2U);
-  cache().drop(file(0));
+  {
+    const FileCache::File held = cache().get(file(0));
+    const fs::path path = held.path();
+    FileCache::drop(held);
+    EXPECT_FALSE(fs::exists(path));
+    const FileCache::File again = cache().get(file(0));
+    EXPECT_EQ(asked(), 3U);
+    FileCache::drop(held);  // not what has come in its place
+    EXPECT_TRUE(fs::exists(path));
+    EXPECT_EQ(again.shared().bytes(), 1000U);
+  }
   cache().get(file(0));
   EXPECT_EQ(asked(), 3U);
   EXPECT_EQ(files(), 2U);  // no locks are left
@@ -89,6 +100,44 @@ TEST_F(FileCacheTest, WhatIsInUseStays) {
   EXPECT_EQ(files(), 3U);
 }
 
+// What came of a file already is not counted beside all of it.
+TEST_F(FileCacheTest, AnInterruptedFetchFindsRoom) {
+  settings_.limit = 1000;
+  server_.fault = [](const S3Server::Request&, size_t number) { return number == 0 ? Fault::truncate : Fault::reset; };
+  EXPECT_THROW(cache().get(file(0)), Error);
+  EXPECT_EQ(files(), 2U);  // its first half, and of what it is that
+  server_.fault = nullptr;
+  EXPECT_EQ(read_file(cache().get(file(0)).path()), std::string(1000, 'a'));
+  EXPECT_EQ(server_.requests().back().headers.at("range"), "bytes=500-");
+}
+
+// What is being fetched counts with all its bytes from the beginning.
+TEST_F(FileCacheTest, WhatIsBeingFetchedHasItsRoom) {
+  settings_.limit = 1500;
+  std::atomic<bool> go = false;
+  server_.fault = [&](const S3Server::Request&, size_t) {
+    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Fault::none;
+  };
+  std::thread first([&] { EXPECT_EQ(read_file(cache().get(file(0)).path())[0], 'a'); });
+  while (asked() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  FileCache waiting = cache();
+  waiting.go_on_while([calls = 0]() mutable { return ++calls < 20; });
+  try {
+    waiting.get(file(1));
+    ADD_FAILURE() << "there was no room";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  }
+  EXPECT_EQ(asked(), 1U);
+  // What a process left that was killed is no lock, and reserves nothing.
+  write_file(settings_.folder / "0123-killed.lock", "1000\n");
+  go = true;
+  first.join();
+  EXPECT_EQ(read_file(cache().get(file(1)).path())[0], 'b');
+  EXPECT_EQ(files(), 2U);  // also what was killed
+}
+
 TEST_F(FileCacheTest, ManyAtOnceFetchItOnce) {
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;
@@ -121,6 +170,21 @@ TEST_F(FileCacheTest, WhatTheServerSaysOfAFile) {
   EXPECT_EQ(found->bytes, 1000U);
   EXPECT_NE(found->version, find_remote("s3://" + key(1))->version);
   EXPECT_FALSE(find_remote("s3://bucket/gone").has_value());
+}
+
+TEST_F(FileCacheTest, AServerThatRefusesToSayHasNoSuchFile) {
+  EXPECT_TRUE(input_exists("s3://" + key(0)));
+  EXPECT_FALSE(input_exists("s3://bucket/gone"));
+  ::setenv("AWS_SECRET_ACCESS_KEY", "another", 1);  // 403
+  EXPECT_FALSE(input_exists("s3://" + key(0)));
+  EXPECT_THROW(find_remote("s3://" + key(0)), Error);
+  for (const int status : {401, 403, 405, 404}) {
+    LoopbackServer web([status](const std::string&, int) {
+      return "HTTP/1.1 " + std::to_string(status) + " X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    });
+    EXPECT_FALSE(input_exists(web.url("/a"))) << status;
+    EXPECT_EQ(find_remote(web.url("/a")).has_value(), status != 404) << status;
+  }
 }
 
 TEST_F(FileCacheTest, Sizes) {

@@ -13,6 +13,7 @@
 #include "base/s3_signature.h"
 #include "base/store.h"
 #include "base/uri.h"
+#include "tests/base/loopback_server.h"
 #include "tests/base/s3_server.h"
 #include "tests/base/scratch.h"
 
@@ -157,7 +158,7 @@ class S3StoreTest : public testing::Test {
 // Names with everything that must be encoded, in paths and queries.
 TEST_F(S3StoreTest, WhatWasPutIsThere) {
   const auto store = this->store();
-  const std::vector<std::string> keys = {"plain", "a b+c/%41&=?#.mds", "\xC3\xA9~(1)'!*", "a//b"};
+  const std::vector<std::string> keys = {"plain", "a b+c/%41&=?#.mds", "\xC3\xA9~(1)'!*", "a//b", "a/../c/./d"};
   for (const std::string& key : keys) {
     store->put(key, bytes_of("bytes of " + key));
     EXPECT_EQ(server_.object("bucket/runs/" + key), "bytes of " + key) << server_.problem();
@@ -262,6 +263,31 @@ TEST_F(S3StoreTest, FaultsThatDoNotPassSayWhatToDo) {
   EXPECT_EQ(server_.problem(), "");
 }
 
+// What was begun is taken back, also by a program that is told to stop.
+TEST_F(S3StoreTest, AnUploadThatIsStoppedLeavesNothing) {
+  write_file(scratch_ / "in", noise(4567));
+  options_.attempts.progress = [this](uint64_t, uint64_t) {
+    const auto requests = server_.requests();
+    return std::none_of(requests.begin(), requests.end(), [](const S3Server::Request& request) {
+      return request.args.contains("partNumber") && request.args.at("partNumber") == "3";
+    });
+  };
+  const Error error = error_of([&] { store()->put_file("large", scratch_ / "in"); });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_NE(error.message().find("large: stopped"), std::string::npos) << error.message();
+  EXPECT_EQ(server_.unfinished_uploads(), 0U);
+  EXPECT_EQ(server_.requests().back().method, "DELETE");
+}
+
+TEST_F(S3StoreTest, AnotherRangeIsNotTheEnd) {
+  LoopbackServer server([](const std::string&, int) {
+    return std::string("HTTP/1.1 206 X\r\nContent-Range: bytes 5-9/300\r\nContent-Length: 5\r\n\r\nabcde");
+  });
+  ::setenv("AWS_ENDPOINT_URL", server.url("").c_str(), 1);
+  EXPECT_EQ(error_of([&] { store()->get("a", 7, 5); }).kind(), ErrorKind::unavailable);
+  EXPECT_EQ(store()->get("a", 5, 5), "abcde");
+}
+
 TEST_F(S3StoreTest, WrongKeysAreRefused) {
   server_.put("bucket/runs/a", "x");
   ::setenv("AWS_SECRET_ACCESS_KEY", "another", 1);
@@ -301,6 +327,9 @@ TEST(Uri, OfS3AreAsTheyAre) {
   EXPECT_EQ(uri.file_name, "c?d#e%41");
   EXPECT_EQ(uri_below("s3://bucket/x/", "a/b"), "s3://bucket/x/a/b");
   EXPECT_EQ(uri_below("https://host/x?token=1", "index.json"), "https://host/x/index.json?token=1");
+  EXPECT_EQ(uri_below("https://host/x/?token=1", "a b/c#%.mds"), "https://host/x/a%20b/c%23%25.mds?token=1");
+  EXPECT_EQ(parse_uri(uri_below("https://host/x", "c#?%41.mds")).file_name, "c#?%41.mds");
+  EXPECT_EQ(uri_below("s3://bucket/x", "a b#"), "s3://bucket/x/a b#");
   EXPECT_THROW(parse_uri("s3:///key"), Error);
   EXPECT_THROW(parse_uri("s3://key:secret@bucket/x"), Error);
   EXPECT_TRUE(is_remote("https://host/x"));

@@ -143,6 +143,9 @@ TEST_F(DatasetTest, refuses_what_makes_no_sense) {
   for (const double weight : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
     expect_error(error_of([&] { build({{path, weight}}, {}); }), ErrorKind::usage, {"a.jsonl", "weight"});
   }
+  const Error secret = error_of([&] { build({{"https://user:secret@host/a.jsonl?key=secret", 0}}, {}); });
+  expect_error(secret, ErrorKind::usage, {"https://host/a.jsonl: its weight"});
+  EXPECT_EQ(secret.message().find("secret"), std::string::npos);
   expect_error(error_of([&] { build({{path, 1e12}}, {}); }), ErrorKind::usage,
                {"a.jsonl", "weight of 1000000000000", "more than 268435456 documents"});
   expect_error(error_of([&] { build({{path}}, {.packing = {.sequence_length = 1}}); }), ErrorKind::usage,

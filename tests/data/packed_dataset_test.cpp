@@ -125,6 +125,20 @@ TEST_F(Packed, ShardsComeAheadOfTheOrder) {
   ::unsetenv("INGOT_CACHE");
 }
 
+TEST_F(Packed, ACacheThatCannotBeMadeIsTold) {
+  S3Server server;
+  server.announce();
+  for (const fs::directory_entry& entry : fs::directory_iterator(path())) {
+    server.put("bucket/packed/" + entry.path().filename().string(), read_file(entry.path()));
+  }
+  ::setenv("INGOT_CACHE", (folder_.file("in the way", "") / "cache").c_str(), 1);
+  const PackedDataset packed = open("s3://bucket/packed");
+  const int64_t last = packed.num_sequences() - 1;
+  packed.expect(std::span(&last, 1));
+  refused(ErrorKind::unavailable, "in the way", [&] { packed.get(0); });
+  ::unsetenv("INGOT_CACHE");
+}
+
 // Asked for out of order, fetches begin before anything is read.
 TEST_F(Packed, ExpectingFetches) {
   S3Server server;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/uri.h"
+#include "data/packed_dataset.h"
 #include "data/source.h"
 #include "formats/mds.h"
 #include "formats/megatron.h"
@@ -180,6 +181,21 @@ TEST_F(Remote, MegatronsFiles) {
   EXPECT_EQ(there.source(), "s3://bucket/x/m");
   EXPECT_TRUE(std::ranges::equal(here.token_bytes(), there.token_bytes()));
   EXPECT_TRUE(std::ranges::equal(here.index_bytes(), there.index_bytes()));
+}
+
+// A file whose name says what it is is asked for and nothing else, so a store that refuses to say what is not there is
+// no matter.
+TEST_F(Remote, NamesThatSayWhatTheyAre) {
+  for (const char* name : {"x.jsonl", "x.json.gz", "x.txt.zst", "x.npy"}) {
+    const std::string uri = std::string("s3://bucket/") + name;
+    EXPECT_TRUE(is_remote_file(uri));
+    EXPECT_FALSE(is_megatron(uri));
+    EXPECT_FALSE(is_mds_folder(uri));
+    EXPECT_FALSE(is_packed(uri));
+  }
+  EXPECT_TRUE(server_.requests().empty());
+  EXPECT_FALSE(is_remote_file("s3://bucket/x"));
+  EXPECT_FALSE(is_remote_file("x.jsonl"));
 }
 
 // A web server that knows no HEAD; the address has a secret in it, which no message shows.

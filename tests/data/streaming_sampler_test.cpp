@@ -75,6 +75,12 @@ TEST(StreamingSampler, AnyStepAtAnyTime) {
   for (int64_t step = 29; step >= 0; --step) {
     EXPECT_EQ(backwards.step_samples(step), steps[static_cast<size_t>(step)]);
   }
+  const StreamingSampler jumping = sampler(4);  // to and fro across the border of two epochs, and over three
+  for (int64_t step = 0; step + 23 < 30; ++step) {
+    for (const int64_t other : {step, step + 11, step, step + 23, step + 11}) {
+      EXPECT_EQ(jumping.step_samples(other), steps[static_cast<size_t>(other)]);
+    }
+  }
   EXPECT_NE(steps[0], steps[11]);
 }
 

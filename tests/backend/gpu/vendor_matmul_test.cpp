@@ -113,6 +113,35 @@ TEST_P(VendorMatmul, TakesProductsOfCodesAndSaysWhichNot) {
             takes_f32 ? "" : "sums of fp8 products have fewer bits than fp32; takes results in bf16 only");
 }
 
+TEST_P(VendorMatmul, AnOldLibraryDeclinesProductsOfCodesAndTheNextImplementationRuns) {
+  const Variable old("INGOT_FAKE_OLD_BLAS_LT", "1");
+  const auto library = open();
+  std::vector<float> memory;
+  MatrixProduct p = product(memory);
+  EXPECT_EQ(library->decline(p), "");
+  p.in = DType::u8;
+  p.out = DType::bf16;
+  p.transpose_b = true;
+  p.ldb = 48;
+  p.fnuz = GetParam().kind == DeviceKind::hip;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NE(library->decline(p).find("has no scales by rows"), std::string::npos) << library->decline(p);
+  }
+  PretendDevice device(GetParam().kind, open(), nullptr);
+  ops::Registry registry;
+  register_ops(registry, GetParam().kind);
+  int passed = 0;
+  for (const bench::OpCase& op_case : bench::op_cases()) {
+    if (op_case.op != "linear_fp8" || op_case.timing_only) continue;
+    Arena scratch;
+    ops::Context context{device, registry, scratch, nullptr};
+    const bench::Verdict verdict = bench::compare(context, op_case);
+    EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
+    passed += verdict.outcome == bench::Outcome::passed ? 1 : 0;
+  }
+  EXPECT_GE(passed, 4);
+}
+
 TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns) {
   const Variable variable(GetParam().variable, "/nowhere/library.so");
   PretendDevice device(GetParam().kind, GetParam().open(), nullptr);

@@ -165,6 +165,7 @@ class BlasLt : public MatmulLibrary {
   struct Pinned {
     bool found = false;
     Algorithm algorithm = {};
+    std::string reason;  // why none was found
   };
 
   static int64_t size(DType dtype) { return static_cast<int64_t>(size_of(dtype)); }
@@ -196,6 +197,23 @@ class BlasLt : public MatmulLibrary {
           "the scales of fp8");
   }
 
+  // The scales of a product of codes are one for each row of a and column of b. A library older than that refuses it.
+  LtStatus set_scale_modes(LtDescriptor product) const {
+    constexpr int32_t outer_vectors = 3;  // ..MATMUL_MATRIX_SCALE_OUTER_VEC_32F of both
+    LtStatus status = 0;
+    for (const int mode : {31, 32}) {  // ..MATMUL_DESC_A_SCALE_MODE and _B_SCALE_MODE of both
+      if (status == 0) status = lt_.MatmulDescSetAttribute(product, mode, &outer_vectors, sizeof outer_vectors);
+    }
+    return status;
+  }
+
+  bool has_scales_by_rows() const {
+    LtDescriptor product = nullptr;
+    check(lt_.MatmulDescCreate(&product, Vendor::compute_f32, Vendor::f32), "a product");
+    const LtOwned owned(product, LtDestroyer{lt_.MatmulDescDestroy});
+    return set_scale_modes(product) == 0;
+  }
+
   // The descriptors as the library sees them: its a is our b.
   Shape shape(const MatrixProduct& p) const {
     Shape made;
@@ -209,10 +227,7 @@ class BlasLt : public MatmulLibrary {
     transpose(Vendor::transpose_a, p.transpose_b);
     transpose(Vendor::transpose_b, p.transpose_a);
     if (p.in == DType::u8) {
-      constexpr int32_t outer_vectors = 3;  // ..MATMUL_MATRIX_SCALE_OUTER_VEC_32F of both
-      for (const int mode : {31, 32}) {     // ..MATMUL_DESC_A_SCALE_MODE and _B_SCALE_MODE of both
-        check(lt_.MatmulDescSetAttribute(product, mode, &outer_vectors, sizeof outer_vectors), "a product of fp8");
-      }
+      check(set_scale_modes(product), "a product of fp8");
       // Which of them a call has is set when it starts; algorithms are chosen as if there were some.
       set_scales(product, some_scales, some_scales);
     }
@@ -259,6 +274,11 @@ class BlasLt : public MatmulLibrary {
   const Pinned& pinned(const Form& form) {
     const auto [at, added] = pinned_.try_emplace(form);
     if (!added) return at->second;
+    at->second.reason = fmt::format("{} offers no algorithm for k = {} that splits no sum", Vendor::name, form.k);
+    if (form.in == DType::u8 && !has_scales_by_rows()) {
+      at->second.reason = fmt::format("{} ({}) has no scales by rows: it is too old", Vendor::name, library_->path());
+      return at->second;
+    }
     LtDescriptor preference = nullptr;
     check(lt_.MatmulPreferenceCreate(&preference), "a preference");
     const LtOwned owned(preference, LtDestroyer{lt_.MatmulPreferenceDestroy});
@@ -282,7 +302,7 @@ class BlasLt : public MatmulLibrary {
       if (result.status != 0 || result.workspace_bytes != 0 || !vendor_.whole_sums(result.algorithm)) continue;
       bool all = takes(largest, result.algorithm);
       for (const Shape& other : others) all = all && takes(other, result.algorithm);
-      if (all) at->second = {true, result.algorithm};
+      if (all) at->second = {true, result.algorithm, {}};
     }
     return at->second;
   }
@@ -295,7 +315,7 @@ class BlasLt : public MatmulLibrary {
     Plan made{};
     const Pinned& pin = pinned(key.first);
     if (!pin.found) {
-      made.reason = fmt::format("{} offers no algorithm for k = {} that splits no sum", Vendor::name, p.k);
+      made.reason = pin.reason;
     } else {
       made.shape = shape(p);
       made.algorithm = pin.algorithm;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -32,11 +33,13 @@ struct Product {
   std::map<int, const float*> scales;
 };
 
-// Of 4 bytes, but for the pointers `a_scales` and `b_scales`.
+// Of 4 bytes, but for the pointers `a_scales` and `b_scales`. With INGOT_FAKE_OLD_BLAS_LT in the environment it is a
+// library from before there were modes of scales (attributes 31 and 32).
 inline bool set_attribute(Product& product, int attribute, const void* value, size_t bytes, int a_scales,
                           int b_scales) {
   const bool pointer = attribute == a_scales || attribute == b_scales;
   if (bytes != (pointer ? sizeof(void*) : sizeof(int32_t))) return false;
+  if ((attribute == 31 || attribute == 32) && std::getenv("INGOT_FAKE_OLD_BLAS_LT") != nullptr) return false;
   if (pointer) {
     std::memcpy(&product.scales[attribute], value, bytes);
   } else {
