@@ -14,8 +14,8 @@ namespace ingot::app {
 // Owns a run's folder while the run goes: nobody else may run there (base/folder_lock.h).
 class RunFolder {
  public:
-  // Makes the folder. ErrorKind::usage when it holds a run and `resume` is false; unavailable when another process runs there;
-  // not_found for a resume where there is nothing; unavailable when the folder cannot be made or written.
+  // Makes the folder. ErrorKind::usage when it holds a run and `resume` is false; unavailable when another process runs
+  // there; not_found for a resume where there is nothing; unavailable when the folder cannot be made or written.
   RunFolder(std::filesystem::path path, bool resume);
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
