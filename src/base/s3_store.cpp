@@ -272,10 +272,10 @@ void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes
     }
     if (!ended.done()) bucket_.fail(uri(key), ended.attempts);
   } catch (...) {
-    try {  // else its parts are kept and paid for
+    // Else its parts are kept and paid for. What goes wrong now is not asked for: what went wrong first is told.
+    std::async(std::launch::deferred, [&] {
       call({.method = "DELETE", .key = key, .query = {{"uploadId", upload}}, .whatever = true});
-    } catch (const std::exception&) {  // what went wrong first is what is told
-    }
+    }).wait();
     throw;
   }
 }

@@ -70,6 +70,16 @@ void retire(const fs::path& checkpoint) {
   remove_folder(doomed);
 }
 
+// As retire, of a checkpoint that is too many. One that somebody reads may not go: the next checkpoint tries again.
+void prune(const fs::path& checkpoint) {
+  fs::path doomed = checkpoint;
+  doomed += ".old.partial";
+  std::error_code failed;
+  fs::remove_all(doomed, failed);
+  fs::rename(checkpoint, doomed, failed);
+  if (!failed) fs::remove_all(doomed, failed);
+}
+
 json file_entry(const fs::path& folder, const std::string& name) {
   const MappedFile file(folder / name);
   return {{"name", name}, {"size", file.bytes().size()}, {"sha256", sha256_hex(file.bytes())}};
@@ -276,12 +286,7 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
   std::vector<int64_t> steps = list_checkpoints(folder);
   std::erase_if(steps, [&](int64_t other) { return other >= step; });
   const auto stay = static_cast<size_t>(options.keep - 1);
-  for (size_t i = 0; i + stay < steps.size(); ++i) {
-    try {
-      retire(step_folder(folder, steps[i]));
-    } catch (const Error&) {  // somebody reads it; the new one is there, and the next checkpoint tries again
-    }
-  }
+  for (size_t i = 0; i + stay < steps.size(); ++i) prune(step_folder(folder, steps[i]));
   return bytes;
 }
 

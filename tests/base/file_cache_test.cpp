@@ -52,7 +52,7 @@ TEST_F(FileCacheTest, WhatWasFetchedIsKept) {
   EXPECT_EQ(asked(), 2U);
   {
     const FileCache::File held = cache().get(file(0));
-    const fs::path path = held.path();
+    const fs::path& path = held.path();
     FileCache::drop(held);
     EXPECT_FALSE(fs::exists(path));
     const FileCache::File again = cache().get(file(0));
