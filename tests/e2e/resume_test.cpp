@@ -36,7 +36,7 @@ class Resume : public testing::TestWithParam<const char*> {
     recipe << "name: run\nmodel: " << INGOT_SOURCE << "/recipes/models/tiny\n"
            << "data: {train: " << (folder_ / "train.jsonl").string() << ", eval: " << (folder_ / "eval.jsonl").string()
            << ", sequence_length: 64}\n"
-           << "optimizer: {lr: 1e-3, weight_decay: 0.1}\nsteps: 24\nbatch: {global: 2}\nthreads: 1\n"
+           << "optimizer: {lr: 1e-3, weight_decay: 0.1}\nsteps: 24\nbatch: {global: 2}\ndevice: cpu\nthreads: 1\n"
            << "eval: {every: 8}\ncheckpoint: {every: 3, keep: 2}\n";
   }
   void TearDown() override { fs::remove_all(folder_); }
