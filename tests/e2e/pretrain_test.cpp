@@ -100,9 +100,13 @@ class Cluster : public Pretrain {
   void wait_for(Process& process, const std::string& name, const std::string& text) const {
     while (!has(name, text)) ASSERT_FALSE(process.wait(std::chrono::milliseconds(5))) << process.result().error;
   }
-  std::vector<std::string> warnings(const std::string& name) const {
+  // What the supervisor has said; a busy machine may bring others.
+  std::vector<std::string> restarts(const std::string& name) const {
     std::vector<std::string> all;
-    for (const Json& e : events(name, "warning")) all.push_back(e["message"]);
+    for (const Json& e : events(name, "warning")) {
+      const std::string message = e["message"];
+      if (message.starts_with("the run failed")) all.push_back(message);
+    }
     return all;
   }
 };
@@ -117,7 +121,7 @@ TEST_F(Cluster, TwiceKilledASupervisedRunIsTheRunThatNeverWas) {
   }
   ASSERT_EQ(process.wait(std::chrono::minutes(5)), 0) << process.result().error;
   EXPECT_EQ(curve("killed"), curve("whole"));
-  const std::vector<std::string> told = warnings("killed");
+  const std::vector<std::string> told = restarts("killed");
   ASSERT_EQ(told.size(), 2U);
   EXPECT_NE(told[0].find("signal 9"), std::string::npos) << told[0];
   EXPECT_NE(told[0].find("restart 1 of 2 from step "), std::string::npos) << told[0];
@@ -163,7 +167,7 @@ TEST_F(Cluster, SignalsWriteACheckpointAndEndTheSupervisorToo) {
     EXPECT_EQ(events(name, "checkpoint").size(), 1U);
     ASSERT_EQ(events(name, "end").size(), 1U);
     EXPECT_EQ(events(name, "end")[0]["reason"], "stopped");
-    EXPECT_EQ(warnings(name).size(), 0U);
+    EXPECT_EQ(restarts(name).size(), 0U);
     EXPECT_EQ(holder(run(name)), 0) << "the lock was not given back";
   }
 }
