@@ -99,8 +99,8 @@ std::string value_at(const Json& tree, const std::string& path) {
 uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProgress& progress,
                               const std::string& identity, const Trained& trained, Device& device, int64_t keep,
                               const comm::Group& ranks) {
-  begin_together(folder, progress.step, ranks);
   try {
+    begin_together(folder, progress.step, ranks);
     const std::string part =
         checkpoint::write_part(folder, progress.step, written_by(trained), &device, ranks.rank(), ranks.size());
     const std::vector<std::string> parts = ranks.gather(part);
