@@ -18,7 +18,6 @@
 #include "app/supervisor.h"
 #include "app/tensorboard_log.h"
 #include "backend/cpu/cpu_device.h"
-#include "base/energy.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/signals.h"
@@ -396,8 +395,10 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     settings.rates = settings.measure_rates();
   }
 
-  std::optional<PackageEnergy> energy;
-  if (on_cpu && energy.emplace().known()) settings.joules = [&] { return energy->joules(); };
+  // What ranks on CPUs share with the others of their machine counts once.
+  if ((!on_cpu || rank.local == 0) && runtime.device->joules()) {
+    settings.joules = [&] { return runtime.device->joules(); };
+  }
 
   Observers observers;
   Console console(log, quiet_);

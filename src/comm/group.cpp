@@ -3,7 +3,16 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/clock.h"
+
 namespace ingot::comm {
+
+void Operation::wait() {
+  if (begun_ == nullptr) return;
+  const double from = steady_seconds();
+  std::exchange(begun_, nullptr)->wait();
+  *waited_ += steady_seconds() - from;
+}
 
 Operation Group::keep(std::span<std::byte> to, std::span<const std::byte> from) {
   if (to.size() != from.size()) {
@@ -15,23 +24,17 @@ Operation Group::keep(std::span<std::byte> to, std::span<const std::byte> from) 
 
 Operation Group::begin_send(std::span<const std::byte> data, int to) const {
   if (alone()) throw_error(ErrorKind::internal, "{} bytes are sent in a group of one", data.size());
-  return Operation(channel_->send(data.data(), data.size(), to));
+  return begun(channel_->send(data.data(), data.size(), to));
 }
 
 Operation Group::begin_receive(std::span<std::byte> data, int from) const {
   if (alone()) throw_error(ErrorKind::internal, "{} bytes are received in a group of one", data.size());
-  return Operation(channel_->receive(data.data(), data.size(), from));
+  return begun(channel_->receive(data.data(), data.size(), from));
 }
 
 std::vector<std::vector<std::byte>> Group::gather_bytes(std::span<const std::byte> own) const {
   if (alone()) return {{own.begin(), own.end()}};
-  const auto places = static_cast<size_t>(size());
-  std::vector<uint64_t> lengths(places);
-  const uint64_t length = own.size();
-  begin_all_gather(std::as_writable_bytes(std::span(lengths)), std::as_bytes(std::span(&length, 1)),
-                   std::vector<size_t>(places, sizeof length))
-      .wait();
-  const std::vector<size_t> bytes(lengths.begin(), lengths.end());
+  const std::vector<size_t> bytes = gather_one(own.size());
   std::vector<std::byte> all(std::accumulate(bytes.begin(), bytes.end(), size_t{0}));
   begin_all_gather(all, own, bytes).wait();
   std::vector<std::vector<std::byte>> parts;

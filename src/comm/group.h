@@ -33,13 +33,14 @@ constexpr Number number_of() {
 class Operation {
  public:
   Operation() = default;  // of a group of one: done
-  explicit Operation(Channel::Begun begun) : begun_(std::move(begun)) {}
-  void wait() {
-    if (begun_ != nullptr) std::exchange(begun_, nullptr)->wait();
-  }
+  // The seconds that wait() takes are added to `waited`.
+  Operation(Channel::Begun begun, std::shared_ptr<double> waited)
+      : begun_(std::move(begun)), waited_(std::move(waited)) {}
+  void wait();
 
  private:
   Channel::Begun begun_;
+  std::shared_ptr<double> waited_;
 };
 
 // The contracts are Channel's (comm/channel.h).
@@ -47,15 +48,17 @@ class Group {
  public:
   Group() = default;  // of one
   // Shared because a group is a value, and those who have it end in any order.
-  explicit Group(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+  explicit Group(std::shared_ptr<Channel> channel)
+      : channel_(std::move(channel)), waited_(std::make_shared<double>(0)) {}
 
   int rank() const { return channel_ ? channel_->rank() : 0; }
   int size() const { return channel_ ? channel_->size() : 1; }
+  // Seconds that this rank has waited for operations of this group so far, those begun through copies of it included.
+  double waited_s() const { return waited_ ? *waited_ : 0; }
 
   template <class T>
   Operation begin_all_reduce(std::span<T> values, Combine combine) const {
-    return alone() ? Operation()
-                   : Operation(channel_->all_reduce(values.data(), values.size(), number_of<T>(), combine));
+    return alone() ? Operation() : begun(channel_->all_reduce(values.data(), values.size(), number_of<T>(), combine));
   }
   template <class T>
   void all_reduce(std::span<T> values, Combine combine) const {
@@ -76,20 +79,20 @@ class Group {
   Operation begin_reduce_scatter(std::span<T> own, std::span<const T> all, std::span<const size_t> counts,
                                  Combine combine) const {
     if (alone()) return keep(std::as_writable_bytes(own), std::as_bytes(all));
-    return Operation(channel_->reduce_scatter(own.data(), all.data(), counts, number_of<T>(), combine));
+    return begun(channel_->reduce_scatter(own.data(), all.data(), counts, number_of<T>(), combine));
   }
   Operation begin_all_gather(std::span<std::byte> all, std::span<const std::byte> own,
                              std::span<const size_t> bytes) const {
-    return alone() ? keep(all, own) : Operation(channel_->all_gather(all.data(), own.data(), bytes));
+    return alone() ? keep(all, own) : begun(channel_->all_gather(all.data(), own.data(), bytes));
   }
   Operation begin_broadcast(std::span<std::byte> data, int root) const {
-    return alone() ? Operation() : Operation(channel_->broadcast(data.data(), data.size(), root));
+    return alone() ? Operation() : begun(channel_->broadcast(data.data(), data.size(), root));
   }
   // ErrorKind::internal in a group of one: there is nobody to send to.
   Operation begin_send(std::span<const std::byte> data, int to) const;
   Operation begin_receive(std::span<std::byte> data, int from) const;
   void barrier() const {
-    if (!alone()) channel_->barrier()->wait();
+    if (!alone()) begun(channel_->barrier()).wait();
   }
 
   // Every rank's numbers, by rank; ranks may have different counts of them.
@@ -100,6 +103,16 @@ class Group {
       all.emplace_back(bytes.size() / sizeof(T));
       if (!bytes.empty()) std::memcpy(all.back().data(), bytes.data(), bytes.size());
     }
+    return all;
+  }
+  // Every rank's value, by rank.
+  template <class T>
+  std::vector<T> gather_one(const T& own) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<T> all(static_cast<size_t>(size()));
+    begin_all_gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(&own, 1)),
+                     std::vector<size_t>(all.size(), sizeof own))
+        .wait();
     return all;
   }
   // Every rank's text, by rank.
@@ -114,8 +127,10 @@ class Group {
   bool alone() const { return channel_ == nullptr || channel_->size() == 1; }
   std::vector<std::vector<std::byte>> gather_bytes(std::span<const std::byte> own) const;
   static Operation keep(std::span<std::byte> to, std::span<const std::byte> from);
+  Operation begun(Channel::Begun operation) const { return {std::move(operation), waited_}; }
 
   std::shared_ptr<Channel> channel_;
+  std::shared_ptr<double> waited_;  // one thread at a time uses a channel
 };
 
 }  // namespace ingot::comm

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -48,6 +49,8 @@ class Device {
   virtual std::string arch() const = 0;         // what decides rounding: "avx512", "sm_90", "gfx942"
   virtual size_t memory_bytes() const = 0;      // in all
   virtual size_t memory_available() const = 0;  // now, for a new allocation
+  // Energy that it has taken since some time, whatever else runs on it; nothing where it does not tell.
+  virtual std::optional<double> joules() { return std::nullopt; }
 
   // Zero-filled memory, 64-byte aligned. ErrorKind::resource, with what is needed and what is there, when it fails.
   // `release` waits for work that is under way.

@@ -45,8 +45,8 @@ struct StepEvent {
   Shares shares;
   double step_s = 0;
   uint64_t memory_bytes = 0;       // of the process (peak so far on a CPU), or of the device
-  double data_s = 0;               // waited for its batch
-  std::optional<double> energy_j;  // since the step before; absent where nothing tells
+  double data_s = 0;               // waited for its batch; of several ranks the longest
+  std::optional<double> energy_j;  // since the step before, of all ranks; absent where nothing tells
   bool skipped = false;            // the gradient was not finite
 };
 

@@ -67,7 +67,20 @@ EvalEvent Trainer::evaluate(int64_t step) {
   return event;
 }
 
-void Trainer::tell(const StepResult& result, const Begun& begun, double seconds) {
+Trainer::Took Trainer::took(const Begun& begun, double now) {
+  Took own;
+  own.time.own_s = now - begun.from - (step_.ranks().waited_s() - begun.waited);
+  own.time.data_s = begun.data;
+  for (const data::PackedSequence& sequence : begun.batch.units) own.time.tokens += std::ssize(sequence.ids);
+  const std::optional<double> joules = settings_.joules ? settings_.joules() : std::nullopt;
+  if (!joules) return own;
+  own.joules_known = joules_.has_value();
+  own.joules = *joules - joules_.value_or(0);
+  joules_ = joules;
+  return own;
+}
+
+void Trainer::tell(const StepResult& result, const Begun& begun, double seconds, const std::vector<Took>& ranks) {
   const spec::ModelSpec& model = model_.spec();
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
   // Full-square counting is of the packed sequence as a whole, as the stacks do that count this way.
@@ -97,9 +110,11 @@ void Trainer::tell(const StepResult& result, const Begun& begun, double seconds)
   event.memory_bytes = memory_taken();
   event.data_s = begun.data;
   event.skipped = result.skipped;
-  if (settings_.joules) {
-    const double now = settings_.joules();
-    event.energy_j = now - std::exchange(joules_, now);
+  std::vector<RankTime> times;
+  for (const Took& rank : ranks) {
+    times.push_back(rank.time);
+    event.data_s = std::max(event.data_s, rank.time.data_s);
+    if (rank.joules_known) event.energy_j = event.energy_j.value_or(0) + rank.joules;
   }
   observer_.on_step(event);
   const auto warn = [&](const std::string& message) {
@@ -107,7 +122,9 @@ void Trainer::tell(const StepResult& result, const Begun& begun, double seconds)
   };
   warn(warning);
   warn(loss_watch_.look(result.loss));
-  if (std::exchange(first_told_, true)) warn(loader_watch_.look(begun.data, seconds));
+  if (!std::exchange(first_told_, true)) return;
+  warn(loader_watch_.look(event.data_s, seconds));
+  warn(straggler_watch_->look(times));
 }
 
 // Everything a step needs was allocated before the first, so what a GPU has given away is its peak.
@@ -158,7 +175,8 @@ void Trainer::begin(data::Loader& loader) {
   const double from = steady_seconds();
   const int64_t step = done_ + static_cast<int64_t>(begun_.size()) + 1;
   data::HostBatch batch = loader.next();
-  begun_.push_back({settings_.schedule.at(step), from, steady_seconds() - from, std::move(batch)});
+  begun_.push_back(
+      {settings_.schedule.at(step), from, step_.ranks().waited_s(), steady_seconds() - from, std::move(batch)});
   step_.begin(step, begun_.back().lr, begun_.back().batch.units, begun_.back().batch.samples);
 }
 
@@ -166,6 +184,7 @@ void Trainer::begin_again() {
   int64_t step = done_;
   for (Begun& again : begun_) {
     again.from = steady_seconds();
+    again.waited = step_.ranks().waited_s();
     step_.begin(++step, again.lr, again.batch.units, again.batch.samples);
   }
 }
@@ -181,7 +200,8 @@ void Trainer::finish() {
   ++done_;
   tokens_ += result.tokens;
   const double now = steady_seconds();
-  if (first()) tell(result, begun, now - std::max(begun.from, seen_));
+  const std::vector<Took> ranks = step_.ranks().gather_one(took(begun, now));
+  if (first()) tell(result, begun, now - std::max(begun.from, seen_), ranks);
   seen_ = now;
   if (!result.skipped) return;
   const std::string why = why_skipped(result, done_, begun.batch);
@@ -193,6 +213,9 @@ void Trainer::finish() {
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
   const double started = steady_seconds();
   if (settings_.joules) joules_ = settings_.joules();
+  std::vector<std::string> names = step_.ranks().gather(host_name());
+  for (size_t rank = 0; rank < names.size(); ++rank) names[rank] = fmt::format("rank {} ({})", rank, names[rank]);
+  straggler_watch_.emplace(std::move(names));
   const int64_t tokens_before = tokens_;
   const auto evaluate_now = [&] {
     if (!eval_) return;

@@ -28,7 +28,8 @@ struct TrainerSettings {
   std::filesystem::path run_dir;
   std::string identity;  // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
   DeviceRates rates;
-  std::function<double()> joules;              // that the device has taken since some time; none where nothing tells
+  // Joules that this rank's part of the hardware has taken since some time; none, or nothing, where it does not tell.
+  std::function<std::optional<double>()> joules;
   std::function<DeviceRates()> measure_rates;  // again, where they were measured; none for a datasheet's
 };
 
@@ -59,8 +60,9 @@ class Trainer {
   // A step that the device was given and whose result nobody has seen.
   struct Begun {
     double lr = 0;
-    double from = 0;  // steady seconds when it began
-    double data = 0;  // seconds it waited for its batch
+    double from = 0;    // steady seconds when it began
+    double waited = 0;  // seconds that this rank had waited for others until then
+    double data = 0;    // seconds it waited for its batch
     data::HostBatch batch;
   };
   bool first() const { return step_.ranks().rank() == 0; }
@@ -77,7 +79,14 @@ class Trainer {
   void begin_again();  // all of begun_
   void finish();
   std::string why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch);
-  void tell(const StepResult& result, const Begun& begun, double seconds);
+  // What the step took on every rank.
+  struct Took {
+    RankTime time;
+    double joules = 0;
+    bool joules_known = false;
+  };
+  Took took(const Begun& begun, double now);
+  void tell(const StepResult& result, const Begun& begun, double seconds, const std::vector<Took>& ranks);
 
   Step& step_;
   models::Model& model_;
@@ -93,11 +102,12 @@ class Trainer {
   Utilisation utilisation_;
   LossWatch loss_watch_;
   LoaderWatch loader_watch_;
-  double joules_ = 0;        // settings_.joules() after the last step
-  bool first_told_ = false;  // a step of this process: its batch was not made ahead
-  std::deque<Begun> begun_;  // steps done_ + 1, ...
-  int64_t done_ = 0;         // steps behind us
-  int64_t tokens_ = 0;       // of them
+  std::optional<StragglerWatch> straggler_watch_;
+  std::optional<double> joules_;  // settings_.joules() after the last step
+  bool first_told_ = false;       // a step of this process: its batch was not made ahead
+  std::deque<Begun> begun_;       // steps done_ + 1, ...
+  int64_t done_ = 0;              // steps behind us
+  int64_t tokens_ = 0;            // of them
   BackgroundCheckpoint checkpoint_;
   double paused_ = 0;       // seconds that steps waited for it
   double seen_ = 0;         // steady seconds when the last of them was done

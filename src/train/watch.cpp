@@ -60,4 +60,42 @@ std::string LoaderWatch::look(double waited_s, double step_s) {
   return told;
 }
 
+StragglerWatch::StragglerWatch(std::vector<std::string> names) : names_(std::move(names)), slow_(names_.size()) {}
+
+std::string StragglerWatch::look(const std::vector<RankTime>& times) {
+  last_.push_back(times);
+  if (last_.size() > window) last_.pop_front();
+  if (last_.size() < window || names_.size() < 2) return "";
+  std::string told;
+  for (size_t rank = 0; rank < names_.size(); ++rank) {
+    RankTime own;
+    std::vector<double> seconds, tokens;  // of the others
+    for (size_t other = 0; other < names_.size(); ++other) {
+      RankTime sum;
+      for (const std::vector<RankTime>& step : last_) {
+        sum.own_s += step[other].own_s;
+        sum.data_s += step[other].data_s;
+        sum.tokens += step[other].tokens;
+      }
+      if (other == rank) {
+        own = sum;
+      } else {
+        seconds.push_back(sum.own_s);
+        tokens.push_back(static_cast<double>(sum.tokens));
+      }
+    }
+    const double usual = median(std::move(seconds));
+    const double share = static_cast<double>(own.tokens) / std::max(1.0, median(std::move(tokens)));
+    const double times_usual = usual > 0 ? own.own_s / usual / std::max(1.0, share) : 1;
+    if (times_usual > most && !slow_[rank]) {
+      told += fmt::format("{}{} has needed {:.1f} times as long as the others for its part of the last {} steps{}",
+                          told.empty() ? "" : "; ", names_[rank], times_usual, window,
+                          own.data_s > own.own_s / 2 ? ", most of it waiting for data" : "");
+      slow_[rank] = true;
+    }
+    if (times_usual < (1 + most) / 2) slow_[rank] = false;
+  }
+  return told;
+}
+
 }  // namespace ingot::train

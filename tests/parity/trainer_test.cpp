@@ -1,11 +1,15 @@
 // The training loop on a device that works by itself, which gets each step before the result of the one before is seen.
 #include "train/trainer.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
+#include "comm/in_process.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "tensor/tolerance.h"
@@ -38,19 +42,44 @@ class Diary : public train::Observer {
   void on_checkpoint(const train::CheckpointEvent& event) override {
     lines.push_back(fmt::format("checkpoint {}", event.step));
   }
-  void on_warning(const train::WarningEvent& event) override { lines.push_back(fmt::format("warning {}", event.step)); }
+  void on_warning(const train::WarningEvent& event) override {
+    lines.push_back(fmt::format("warning {}", event.step));
+    warnings.push_back(event.message);
+  }
 
   std::vector<std::string> lines;
   std::vector<double> losses;                   // of steps and evaluations
   std::vector<double> norms;                    // of steps
   std::vector<std::optional<double>> energies;  // of steps
+  std::vector<std::string> warnings;
+};
+
+// Data that come late.
+class SlowSet : public data::SequenceSet {
+ public:
+  SlowSet(const data::SequenceSet& set, std::chrono::milliseconds late) : set_(set), late_(late) {}
+  int64_t num_sequences() const override { return set_.num_sequences(); }
+  int64_t sequence_length() const override { return set_.sequence_length(); }
+  data::PackedSequence get(int64_t index) const override {
+    std::this_thread::sleep_for(late_);
+    return set_.get(index);
+  }
+  const data::DatasetStatistics& statistics() const override { return set_.statistics(); }
+  const std::string& content_hash() const override { return set_.content_hash(); }
+
+ private:
+  const data::SequenceSet& set_;
+  std::chrono::milliseconds late_;
 };
 
 struct Options {
   bool background = false;       // checkpoints
   bool fixed_sums = false;       // of gradients
   std::optional<int32_t> range;  // of the first step's contributions
-  std::function<double()> joules;
+  std::function<std::optional<double>()> joules;
+  int64_t steps = last;
+  std::chrono::milliseconds late{0};  // a sequence comes
+  comm::Group ranks;
 };
 
 class TrainerTest : public testing::Test {
@@ -79,16 +108,17 @@ class TrainerTest : public testing::Test {
             const std::function<bool(int64_t step, const Tensor& weight)>& before, Options options = {}) {
     const WeightSet weights = train::random_weights(*machine.device, spec_, DType::f32, 11);
     const auto model = models::make_model(spec_, weights, *machine.device);
-    train::Trained trained(*machine.device, spec_, weights, DType::f32, {.fixed_sums = options.fixed_sums});
+    train::Trained trained(*machine.device, spec_, weights, DType::f32, {.fixed_sums = options.fixed_sums},
+                           {options.ranks.rank(), options.ranks.size(), 0});
     if (options.range) {
       const std::vector<int32_t> ranges(trained.tensors().size(), *options.range);
       machine.device->copy_from_host(trained.ranges().data, ranges.data(), trained.ranges().bytes());
     }
     train::Step step(*machine.device, machine.registry, machine.threads, *model, trained,
-                     {.sequence_length = length, .units = options.fixed_sums ? 2 : 0}, false);
+                     {.sequence_length = length, .units = options.fixed_sums ? 2 : 0}, false, options.ranks);
     train::TrainerSettings settings;
-    settings.steps = last;
-    settings.schedule = {.lr = 1e-2, .steps = last};
+    settings.steps = options.steps;
+    settings.schedule = {.lr = 1e-2, .steps = options.steps};
     settings.eval_every = 4;
     settings.checkpoint_every = 3;
     settings.background_checkpoints = options.background;
@@ -98,7 +128,8 @@ class TrainerTest : public testing::Test {
     Diary diary;
     const std::optional<spec::LoraSpec> no_adapter;
     const data::Sampler order(data_->num_sequences(), 0, 2);
-    train::Trainer trainer(step, *model, weights, trained, no_adapter, *data_, order, &*eval_, settings, diary);
+    const SlowSet slow(*data_, options.late);
+    train::Trainer trainer(step, *model, weights, trained, no_adapter, slow, order, &*eval_, settings, diary);
     int64_t next = trainer.resume() + 1;
     const auto stop = [&] { return before(next++, trained.tensors().front().weight); };
     trainer.run(stop, [](int64_t) {});
@@ -139,6 +170,43 @@ TEST_F(TrainerTest, TellsTheEnergyOfEachStepWhereItIsKnown) {
   const auto joules = [&] { return total += ++used; };  // 1 before the first step, then 2, 3, ...
   EXPECT_EQ(run(machine, "known", whole, {.joules = joules}).energies,
             (std::vector<std::optional<double>>{2, 3, 4, 5, 6, 7}));
+}
+
+TEST_F(TrainerTest, PassesOverAReadingOfEnergyThatFails) {
+  Machine machine(1);
+  int readings = 0;
+  const auto joules = [&]() -> std::optional<double> {
+    ++readings;
+    return readings == 3 ? std::nullopt : std::optional(10.0 * readings);
+  };
+  const auto whole = [](int64_t, const Tensor&) { return false; };
+  EXPECT_EQ(run(machine, "fails", whole, {.joules = joules}).energies,
+            (std::vector<std::optional<double>>{10, std::nullopt, 20, 10, 10, 10}));
+}
+
+// The last of three ranks gets its data late; the first tells, and what all have taken.
+TEST_F(TrainerTest, TellsOfRanksThatHoldTheOthersUp) {
+  Diary told;
+  comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
+    Machine machine(1);
+    const auto whole = [](int64_t, const Tensor&) { return false; };
+    const double power = 1 << ranks.rank();
+    double taken = 0;
+    Diary diary = run(machine, "ranks", whole,
+                      {.joules = [&, power] { return taken += power; },
+                       .steps = 20,
+                       .late = std::chrono::milliseconds(ranks.rank() == 2 ? 100 : 0),
+                       .ranks = ranks});
+    if (ranks.rank() == 0) told = std::move(diary);
+  });
+  EXPECT_EQ(told.energies, std::vector<std::optional<double>>(20, 7.0));
+  const auto about = [&](const char* words) {
+    return std::ranges::count_if(told.warnings,
+                                 [&](const std::string& w) { return w.find(words) != std::string::npos; });
+  };
+  EXPECT_EQ(about("waited for data"), 1) << fmt::format("{}", fmt::join(told.warnings, "\n"));
+  EXPECT_EQ(about("rank 2 ("), 1) << fmt::format("{}", fmt::join(told.warnings, "\n"));
+  EXPECT_EQ(about("most of it waiting for data"), 1);
 }
 
 // Checkpoints beside the steps behind them: the same run, the same files, told when they are there.

@@ -59,5 +59,52 @@ TEST(LoaderWatch, TellsWhenMoreThanATenthIsWaiting) {
   EXPECT_EQ(times, 1) << "it had been better in between";
 }
 
+// Ranks' seconds of a step, all with the same tokens.
+std::vector<RankTime> times(const std::vector<double>& seconds) {
+  std::vector<RankTime> all;
+  for (const double own_s : seconds) all.push_back({.own_s = own_s, .tokens = 1000});
+  return all;
+}
+
+TEST(StragglerWatch, TellsARankThatIsSlowOnceAndWhenItIsSlowAgain) {
+  StragglerWatch watch({"rank 0 (a)", "rank 1 (b)", "rank 2 (c)"});
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(watch.look(times({1, 1.2, 1.1})), "");
+  int64_t told = 0;
+  std::string last;
+  for (int i = 0; i < 50; ++i) {
+    const std::string one = watch.look(times({1, 2, 1}));
+    told += !one.empty();
+    if (!one.empty()) last = one;
+  }
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(last.find("rank 1 (b) has needed 1."), 0U) << last;
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(watch.look(times({1, 1, 1})), "");
+  for (int i = 0; i < 16; ++i) told += !watch.look(times({1, 2, 1})).empty();
+  EXPECT_EQ(told, 2);
+}
+
+TEST(StragglerWatch, OfTwoRanksTellsTheSlowerOne) {
+  StragglerWatch watch({"rank 0 (a)", "rank 1 (b)"});
+  std::string told;
+  for (int i = 0; i < 16; ++i) told += watch.look({{3, 2, 1000}, {1, 0, 1000}});
+  EXPECT_EQ(told,
+            "rank 0 (a) has needed 3.0 times as long as the others for its part of the last 16 steps, most of it "
+            "waiting for data");
+}
+
+// Of 5 units 2 ranks have 3 and 2.
+TEST(StragglerWatch, ExpectsMoreOfALargerShare) {
+  StragglerWatch watch({"rank 0 (a)", "rank 1 (b)"});
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(watch.look({{1.5, 0, 3000}, {1, 0, 2000}}), "");
+  std::string told;
+  for (int i = 0; i < 50; ++i) told += watch.look({{2.2, 0, 3000}, {1, 0, 2000}});
+  EXPECT_EQ(told.find("rank 0 (a) has needed 1."), 0U) << told;
+}
+
+TEST(StragglerWatch, HasNothingToCompareASingleRankWith) {
+  StragglerWatch watch({"rank 0 (a)"});
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(watch.look(times({i + 1.0})), "");
+}
+
 }  // namespace
 }  // namespace ingot::train

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 
+#include "base/energy.h"
 #include "base/error.h"
 
 namespace ingot::cpu {
@@ -90,6 +91,11 @@ class CpuDevice : public Device {
     return available - std::min(available, untouched);
   }
 
+  std::optional<double> joules() override {
+    if (!energy_) energy_.emplace();
+    return energy_->known() ? std::optional(energy_->joules()) : std::nullopt;
+  }
+
   void* allocate(size_t bytes) override {
     if (bytes == 0) return nullptr;
     // Reading /proc for every small buffer would cost more than it can save.
@@ -126,6 +132,7 @@ class CpuDevice : public Device {
 
   Isa isa_;
   std::atomic<size_t> allocated_{0};
+  std::optional<PackageEnergy> energy_;  // when it was asked for
 };
 
 }  // namespace

@@ -37,6 +37,7 @@ class FakeDriver : public Driver {
   std::string device_name(int) override { return "Pretender"; }
   size_t memory_bytes(int) override { return 1000; }
   std::string architecture(int) override { return kind_ == DeviceKind::cuda ? "sm_90" : ""; }
+  std::string pci_address(int device) override { return "0000:0" + std::to_string(device + 3) + ":00.0"; }
   void use(int device) override { used_ = device; }
   void* context() override { return &used_; }
   size_t free_bytes() override { return books_.memory; }

@@ -55,6 +55,8 @@ TEST_P(ModuleDriverTest, TellsWhatIsThere) {
   EXPECT_EQ(driver_->memory_bytes(0), size_t{70} << 20);
   EXPECT_EQ(driver_->architecture(1), GetParam().architecture);
   EXPECT_EQ(driver_->free_bytes(), size_t{1} << 19);
+  EXPECT_EQ(driver_->pci_address(0), "0000:3b:00.0");
+  EXPECT_EQ(driver_->pci_address(1), "0001:af:1f.1");
 }
 
 TEST_P(ModuleDriverTest, UsesTheDeviceThatIsAskedFor) {

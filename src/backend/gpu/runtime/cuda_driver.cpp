@@ -17,6 +17,7 @@ class CudaDriver : public ModuleDriver {
     bind(api_.DeviceGet, "cuDeviceGet");
     bind(api_.DeviceGetName, "cuDeviceGetName");
     bind(api_.DeviceTotalMem, "cuDeviceTotalMem_v2");
+    bind(api_.DeviceGetPCIBusId, "cuDeviceGetPCIBusId");
     bind(api_.MemGetInfo, "cuMemGetInfo_v2");
     bind(api_.MemAlloc, "cuMemAlloc_v2");
     bind(api_.MemFree, "cuMemFree_v2");

@@ -32,6 +32,7 @@ class Driver {
   // Names which code objects may run: "sm_90"; empty when the driver does not say (HIP: the code object that loads
   // tells).
   virtual std::string architecture(int device) = 0;
+  virtual std::string pci_address(int device) = 0;  // "0000:3b:00.0"
   // Makes it the calling thread's; what follows is about it.
   virtual void use(int device) = 0;
 

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <unordered_map>
+#include <utility>
 
 #include "backend/gpu/runtime/attention_library.h"
+#include "backend/gpu/runtime/energy_meter.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
 
@@ -49,6 +51,18 @@ class DriverDevice : public GpuDevice {
   size_t memory_available() const override {
     driver_->use(index_);
     return driver_->free_bytes();
+  }
+  std::optional<double> joules() override {
+    if (!std::exchange(meter_sought_, true)) {
+      const auto find = kind() == DeviceKind::cuda ? find_nvml_meter : find_rocm_smi_meter;
+      meter_ = find(driver_->pci_address(index_)).meter;
+    }
+    if (meter_ == nullptr) return std::nullopt;
+    try {
+      return meter_->joules();
+    } catch (const Error&) {
+      return std::nullopt;  // a counter that fails is no reason to end a run
+    }
   }
   int warp_width() const override { return code_architecture_.starts_with("gfx9") ? 64 : 32; }
 
@@ -328,6 +342,8 @@ class DriverDevice : public GpuDevice {
   std::string last_kernel_;
   std::unique_ptr<MatmulLibrary> matmul_;
   std::unique_ptr<AttentionLibrary> attention_;
+  bool meter_sought_ = false;
+  std::unique_ptr<EnergyMeter> meter_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ class HipDriver : public ModuleDriver {
     bind(api_.DeviceGet, "hipDeviceGet");
     bind(api_.DeviceGetName, "hipDeviceGetName");
     bind(api_.DeviceTotalMem, "hipDeviceTotalMem");
+    bind(api_.DeviceGetPCIBusId, "hipDeviceGetPCIBusId");
     bind(api_.MemGetInfo, "hipMemGetInfo");
     bind(api_.MemAlloc, "hipMalloc");
     bind(api_.MemFree, "hipFree");

@@ -36,6 +36,11 @@ class ModuleDriver : public Driver {
     check(api_.DeviceTotalMem(&bytes, handle(device)), "a device's memory");
     return bytes;
   }
+  std::string pci_address(int device) override {
+    char address[32] = {};
+    check(api_.DeviceGetPCIBusId(address, sizeof address, handle(device)), "a device's address");
+    return address;
+  }
 
   size_t free_bytes() override {
     size_t free = 0;
@@ -140,6 +145,7 @@ class ModuleDriver : public Driver {
     Status (*DeviceGet)(int*, int);
     Status (*DeviceGetName)(char*, int, int);
     Status (*DeviceTotalMem)(size_t*, int);
+    Status (*DeviceGetPCIBusId)(char*, int, int);
     Status (*MemGetInfo)(size_t*, size_t*);
     Status (*MemAlloc)(void**, size_t);
     Status (*MemFree)(void*);
