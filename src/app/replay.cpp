@@ -35,8 +35,9 @@ using Json = nlohmann::ordered_json;
 // What the events say of a step. Their numbers read back as the very doubles that were written; what was not finite is
 // NaN.
 struct Recorded {
-  double loss = 0, grad_norm = 0;
-  std::string arch;  // of the device that made it
+  double loss = 0, grad_norm = 0, lr = 0;
+  std::string arch;   // of the device that made it
+  int64_t ranks = 1;  // that made it
 };
 
 double number(const Json& event, const char* key) {
@@ -48,6 +49,7 @@ std::map<int64_t, Recorded> read_steps(const fs::path& events) {
   std::istringstream lines(read_file(events));
   std::map<int64_t, Recorded> steps;
   std::string arch;
+  int64_t ranks = 1;
   for (std::string line; std::getline(lines, line);) {
     const Json event = Json::parse(line, nullptr, false);
     if (!event.is_object()) continue;  // the last line of a run that was killed
@@ -55,8 +57,10 @@ std::map<int64_t, Recorded> read_steps(const fs::path& events) {
     if (type == "start") {
       const std::string device = event.value("device", "");  // "cuda:0 sm_90"
       arch = device.substr(device.rfind(' ') + 1);
+      ranks = event.value("ranks", int64_t{1});
     } else if (type == "step" && event.contains("step")) {
-      steps[event["step"].get<int64_t>()] = {number(event, "loss"), number(event, "grad_norm"), arch};
+      steps[event["step"].get<int64_t>()] = {number(event, "loss"), number(event, "grad_norm"), number(event, "lr"),
+                                             arch, ranks};
     }
   }
   return steps;
@@ -120,6 +124,7 @@ train::Recipe Replay::read_recipe() const {
   std::vector<std::string> overrides = {"parallel.dp=1", "parallel.zero=0"};
   overrides.insert(overrides.end(), overrides_.begin(), overrides_.end());
   train::Recipe recipe = train::read_recipe(path, overrides);
+  recipe.device = recipe.device.substr(0, recipe.device.find(','));  // of those that ranks had, the first
   recipe.data.eval.values.clear();
   recipe.eval.prompts.clear();
   return recipe;
@@ -136,8 +141,6 @@ int Replay::run(const Output& output) {
     throw_error(ErrorKind::usage, "{}: the events tell of steps {} to {}, not of {}", run_, recorded.begin()->first,
                 recorded.rbegin()->first, step);
   }
-  // Sums of ranks are of another order than one device's; in fixed point that does not matter.
-  const bool ranks = train::read_recipe(folder / "recipe.yaml", {}).parallel.dp > 1;
   const bool fixed = recipe.determinism == train::Determinism::bitwise;
 
   Log log(LogLevel::info);
@@ -169,13 +172,15 @@ int Replay::run(const Output& output) {
   log.info("{}: steps {} to {} again on {} {}, from {}", run_, from_ + 1, step, runtime.device->name(),
            runtime.device->arch(), from_ > 0 ? fmt::format("the checkpoint of step {}", from_) : "the run's beginning");
   std::vector<ReplayedStep> steps;
-  bool to_the_bit = fixed || !ranks;
+  bool to_the_bit = true;
   for (int64_t each = from_ + 1; each <= step; ++each) {
     const data::HostBatch batch = data::make_batch(*data.train, *data.order, each - 1);
-    const train::StepResult result = work.run(each, plan.schedule.at(each), batch.units, batch.samples);
     const auto told = recorded.find(each);
     if (told == recorded.end()) throw_error(ErrorKind::corrupt, "{}: the events do not tell of step {}", run_, each);
-    to_the_bit = to_the_bit && told->second.arch == runtime.device->arch();
+    // The rate as it was: the schedule is another one since the run was made longer.
+    const train::StepResult result = work.run(each, told->second.lr, batch.units, batch.samples);
+    // Sums of ranks are of another order than one device's; in fixed point that does not matter.
+    to_the_bit = to_the_bit && told->second.arch == runtime.device->arch() && (fixed || told->second.ranks == 1);
     const double allowed = to_the_bit ? 0 : tolerance(plan.step.activation, (each - from_) * chain_length(model));
     steps.push_back({each,
                      to_the_bit,

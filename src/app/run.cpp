@@ -416,8 +416,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     observers.add(console);
   }
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
-                      runtime.device->name() + " " + runtime.device->arch(), train::name(r.precision), settings.rates,
-                      done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
+                      runtime.device->name() + " " + runtime.device->arch(), world.size(), train::name(r.precision),
+                      settings.rates, done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
                       data.eval ? counts(*data.eval) : train::DataCounts{}});
 
   Sampler sampler(runtime, *made.model, text, plan, trained.adapter());

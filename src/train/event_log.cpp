@@ -63,6 +63,7 @@ void EventLog::on_start(const StartEvent& e) {
                 {"parameters", e.parameters},
                 {"trained", e.trained},
                 {"device", e.device},
+                {"ranks", e.ranks},
                 {"precision", e.precision},
                 {"peak_tflops", e.rates.peak / 1e12},
                 {"gemm_tflops", e.rates.gemm / 1e12},

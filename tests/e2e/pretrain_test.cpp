@@ -292,6 +292,20 @@ TEST_F(Replayed, OnAnotherKindOfDeviceItAgreesToRounding) {
   EXPECT_EQ(replay(5, 3)["agrees"], false);
 }
 
+// Steps 8 to 10 by two ranks, 11 and 12 by one again.
+TEST_F(Replayed, StepsOfSeveralFastRanksAgreeToRoundingAndOthersBitForBit) {
+  const std::vector<std::string> more = {"checkpoint.every=3", "checkpoint.keep=9", "--resume"};
+  const auto goes_on = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(), more.begin(), more.end());
+    trains("run", settings);
+  };
+  ASSERT_NO_FATAL_FAILURE(goes_on({"steps=10", "parallel.dp=2", "threads=2"}));
+  ASSERT_NO_FATAL_FAILURE(goes_on({"steps=12"}));
+  EXPECT_EQ(replay(7, 0)["to_the_bit"], true);
+  EXPECT_EQ(replay(10, 0)["to_the_bit"], false);
+  EXPECT_EQ(replay(12, 0)["to_the_bit"], true);
+}
+
 TEST_F(Replayed, WhatItCannotReplayItSays) {
   refuses({"--step", "8"}, 2, "steps 1 to 7");
   program_.refuses({"replay", (program_ / "nowhere").string(), "--step", "1"}, 3, "nowhere");

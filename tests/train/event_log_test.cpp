@@ -38,7 +38,7 @@ class EventLogTest : public testing::Test {
 
 TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   EventLog log(path_, -1);
-  log.on_start({"run", 1, 10, 100, 50, "cpu avx2", "bf16", {2e12, 1e12}, false, 2, "as the recipe says", {}, {}});
+  log.on_start({"run", 1, 10, 100, 50, "cpu avx2", 3, "bf16", {2e12, 1e12}, false, 2, "as the recipe says", {}, {}});
   StepEvent e = step(3);
   e.lr = 1e-4;
   e.grad_norm = 0.5;
