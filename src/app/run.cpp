@@ -165,10 +165,10 @@ struct Sources {
 };
 
 // Steps of the plan's micro-batch; of a smaller one, which the plan then has, where `batch.micro: auto` asked for what
-// memory has no room for after all. Several ranks take what was planned: a step cannot be tried by one of them alone.
+// memory has no room for after all, on any rank.
 std::unique_ptr<train::Step> make_step(RunPlan& plan, Runtime& runtime, models::Model& model, train::Trained& trained,
                                        const RunData& data, const Log& log, const comm::Group& world) {
-  if (!plan.micro_auto || world.size() > 1) {
+  if (!plan.micro_auto) {
     return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, model, trained, plan.step,
                                          plan.decoded, world);
   }
@@ -177,12 +177,13 @@ std::unique_ptr<train::Step> make_step(RunPlan& plan, Runtime& runtime, models::
   std::vector<data::PackedSequence> sequences;
   for (const int64_t sample : samples) sequences.push_back(data.train->get(sample));
   train::Rehearsed tried = train::rehearse(*runtime.device, runtime.registry, *runtime.threads, model, trained,
-                                           plan.step, plan.decoded, sequences, samples);
+                                           plan.step, plan.decoded, sequences, samples, world);
   if (!tried.shortage.empty()) {
     plan.micro_reason =
         fmt::format("of {} there was no memory for a step: {}", *plan.recipe.batch.micro.value, tried.shortage);
     set_micro(plan, tried.step->settings().micro);
-    log.warning("batch.micro: auto is {}: {}", *plan.recipe.batch.micro.value, plan.micro_reason);
+    if (world.rank() == 0)
+      log.warning("batch.micro: auto is {}: {}", *plan.recipe.batch.micro.value, plan.micro_reason);
   }
   return std::move(tried.step);
 }

@@ -30,6 +30,8 @@ class Exchange {
   void finish();
   // After an error: what was begun is nobody's any more.
   void forget();
+  // Until it is called with false, every rank keeps what it has: for a step that is only tried.
+  void keep_apart(bool apart) { apart_ = apart; }
 
   // x [n] f64 on the device becomes the sum over ranks, in their order.
   void sum(const Tensor& x) const;
@@ -48,7 +50,7 @@ class Exchange {
     std::unique_ptr<Event> computed, copied;
     comm::Operation operation;
   };
-  bool alone() const { return ranks_.size() == 1; }
+  bool alone() const { return ranks_.size() == 1 || apart_; }
   std::byte* host_memory(size_t bucket);
   void begin_operation(size_t bucket);
   void keep(size_t bucket);
@@ -58,6 +60,7 @@ class Exchange {
   Trained& trained_;
   comm::Group ranks_;
   bool visible_;
+  bool apart_ = false;
   std::vector<Traffic> traffic_;              // by bucket
   std::vector<size_t> begun_;                 // buckets
   std::vector<float> largest_;                // [trained tensors]: of fixed sums, over the step so far

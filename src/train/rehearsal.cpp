@@ -1,26 +1,57 @@
 #include "train/rehearsal.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "base/error.h"
+#include "base/function_ref.h"
 
 namespace ingot::train {
 
+namespace {
+
+struct Shortage {
+  std::string text;        // of the first rank that has one
+  std::exception_ptr own;  // this rank's
+};
+
+// What `work`, which all ranks do, has no memory for.
+Shortage shortage_of(const comm::Group& ranks, FunctionRef<void()> work) {
+  Shortage found;
+  std::string own;
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::resource) throw;
+    own = error.what();
+    found.own = std::current_exception();
+  }
+  for (std::string& rank : ranks.gather(own)) {
+    if (found.text.empty()) found.text = std::move(rank);
+  }
+  return found;
+}
+
+}  // namespace
+
 Rehearsed rehearse(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model,
                    Trained& trained, StepSettings settings, bool decoded,
-                   std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
+                   std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
+                   const comm::Group& ranks) {
   Rehearsed found;
   while (true) {
-    try {
-      found.step = std::make_unique<Step>(device, registry, threads, model, trained, settings, decoded);
+    Shortage shortage = shortage_of(ranks, [&] {
+      found.step = std::make_unique<Step>(device, registry, threads, model, trained, settings, decoded, ranks);
+    });
+    if (shortage.text.empty()) {
       const size_t count = std::min(static_cast<size_t>(settings.micro * settings.unit), sequences.size());
-      found.step->rehearse(sequences.first(count), samples.first(count));
-      return found;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::resource || settings.micro == 1) throw;
-      found.shortage = error.what();
+      shortage = shortage_of(ranks, [&] { found.step->rehearse(sequences.first(count), samples.first(count)); });
     }
+    if (shortage.text.empty()) return found;
+    if (settings.micro == 1 && shortage.own) std::rethrow_exception(shortage.own);
+    if (settings.micro == 1) throw_error(ErrorKind::resource, "another rank: {}", shortage.text);
     found.step.reset();
+    found.shortage = std::move(shortage.text);
     settings.micro = std::max<int64_t>(1, settings.micro * 3 / 4);
   }
 }

@@ -383,6 +383,11 @@ std::string Step::first_fault(int64_t step, std::span<const data::PackedSequence
 void Step::rehearse(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
   refuse_while_begun("a step is rehearsed");
   std::vector<double> losses;
+  exchange_.keep_apart(true);
+  struct Together {
+    Exchange& exchange;
+    ~Together() { exchange.keep_apart(false); }
+  } const together{exchange_};
   whole([&] {
     accumulate(losses, 1, sequences, samples);
     feed_->collect(losses);

@@ -89,8 +89,9 @@ class Step {
   std::string first_fault(int64_t step, std::span<const data::PackedSequence> sequences,
                           std::span<const int64_t> samples, const WeightSet& weights);
 
-  // Forward and backward over a batch as begin's, without an update: what memory a step takes. When none is begun.
-  // Overwrites gradients. Errors: resource when there is not that much.
+  // Forward and backward over a batch as begin's, without an update and without what ranks exchange: what memory a step
+  // takes. Ranks call it together. When none is begun. Overwrites gradients. Errors: resource when there is not that
+  // much, on this rank.
   void rehearse(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
 
   struct Loss {

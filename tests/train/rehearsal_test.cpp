@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <mutex>
+
 #include "base/error.h"
+#include "comm/in_process.h"
 #include "tests/train/small_run.h"
 
 namespace ingot::train {
@@ -16,13 +20,13 @@ class Rehearsal : public testing::TestWithParam<bool> {
     settings_.step.micro = 1;
   }
   // A run whose step of `micro` units was found with allocations of at most `most` bytes.
-  Rehearsed found(SmallRun& run, int64_t micro, size_t most) const {
+  Rehearsed found(SmallRun& run, int64_t micro, size_t most, const comm::Group& ranks = {}) const {
     StepSettings asked = settings_.step;
     asked.micro = micro;
     const std::vector<data::PackedSequence> batch = run.sequences(6);
     run.device.limit(most);
     return rehearse(run.device, run.registry, run.threads, *run.model, *run.trained, asked, false, batch,
-                    SmallRun::samples(6));
+                    SmallRun::samples(6), ranks);
   }
   size_t saved(int64_t micro) const {
     StepSettings settings = settings_.step;
@@ -72,6 +76,54 @@ TEST_P(Rehearsal, ChangesNothing) {
     EXPECT_EQ(a.grad_norm, b.grad_norm);
   }
   EXPECT_EQ(state_of(*plain.trained), state_of(*tried.trained));
+}
+
+// One of three ranks has little memory; what they try is not what they exchange.
+TEST_P(Rehearsal, RanksTakeWhatAllHaveRoomFor) {
+  for (const int zero : {0, 1, 2}) {
+    std::mutex mutex;
+    std::vector<double> expected;
+    comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
+      SmallRun::Settings settings = settings_;
+      settings.ranks = ranks;
+      settings.zero = zero;
+      SmallRun run(settings);
+      const Rehearsed tried = found(run, 6, ranks.rank() == 1 ? saved(4) : std::numeric_limits<size_t>::max(), ranks);
+      EXPECT_EQ(tried.step->settings().micro, 4);
+      EXPECT_NE(tried.shortage.find("more than"), std::string::npos) << tried.shortage;
+      std::vector<double> losses;
+      for (int64_t step = 1; step <= 2; ++step) {
+        losses.push_back(tried.step->run(step, 0.01, run.sequences(2), SmallRun::samples(2)).loss);
+        losses.push_back(run.step->ranks().all_max(losses.back()));
+      }
+      const std::lock_guard lock(mutex);
+      if (expected.empty()) expected = losses;
+      EXPECT_EQ(losses, expected) << "rank " << ranks.rank();
+    });
+    EXPECT_NE(expected[0], expected[2]) << "nothing was learned";
+  }
+}
+
+TEST_P(Rehearsal, OneUnitThatDoesNotFitOnARankIsAnErrorOfAll) {
+  std::atomic<int> errors{0};
+  try {
+    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
+      SmallRun::Settings settings = settings_;
+      settings.ranks = ranks;
+      SmallRun run(settings);
+      try {
+        found(run, 2, ranks.rank() == 1 ? saved(1) - 64 : std::numeric_limits<size_t>::max(), ranks);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::resource);
+        ++errors;
+        throw;
+      }
+    });
+    ADD_FAILURE() << "there was no memory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+  }
+  EXPECT_EQ(errors, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sums, Rehearsal, testing::Bool(), [](const auto& i) { return i.param ? "bitwise" : "fast"; });
