@@ -25,7 +25,7 @@ struct StartEvent {
   int64_t steps = 0;       // of the whole run
   int64_t parameters = 0;  // of the model
   int64_t trained = 0;     // of them, or of the adapter, trained
-  std::string device;  // of the first rank
+  std::string device;      // of the first rank
   int64_t ranks = 1;
   std::string precision;
   DeviceRates rates;

@@ -81,7 +81,10 @@ void Exchange::begin(size_t bucket, bool empty) {
   }
   begun_.push_back(bucket);
   if (visible_) begin_operation(bucket);
-  if (every_micro()) keep(bucket);
+  if (!every_micro()) return;
+  keep_under_way();
+  under_way_ = bucket;
+  if (bucket > 0 && trained_.buckets()[bucket - 1].memory.data == memory.data) keep_under_way();  // needed next
 }
 
 // Where the host does not see the device's memory: when the copy has arrived.
@@ -97,26 +100,31 @@ void Exchange::begin_operation(size_t b) {
         return ranks_.begin_reduce_scatter<T>(all.subspan(section_start(bucket, ranks_.rank()), own), all,
                                               bucket.sections, comm::Combine::sum);
       default:
-        received_.resize(std::max(received_.size(), own * sizeof(T)));
-        return ranks_.begin_reduce_scatter<T>({reinterpret_cast<T*>(received_.data()), own}, all, bucket.sections,
+        std::vector<std::byte>& received = received_[b % 2];
+        received.resize(std::max(received.size(), own * sizeof(T)));
+        return ranks_.begin_reduce_scatter<T>({reinterpret_cast<T*>(received.data()), own}, all, bucket.sections,
                                               comm::Combine::sum);
     }
   });
 }
 
 // Adds a micro-batch's total to that of the step.
-void Exchange::keep(size_t b) {
+void Exchange::keep_under_way() {
+  if (!under_way_) return;
+  const size_t b = *under_way_;
+  under_way_.reset();
   const Tensor& kept = trained_.buckets()[b].kept;
   if (!visible_) begin_operation(b);
   traffic_[b].operation.wait();
   void* into = visible_ ? kept.data : kept_[b].data();
-  if (!comm::combine(into, received_.data(), static_cast<size_t>(kept.elements()), number_of(kept),
+  if (!comm::combine(into, received_[b % 2].data(), static_cast<size_t>(kept.elements()), number_of(kept),
                      comm::Combine::sum)) {
     throw_error(ErrorKind::internal, "a fixed sum of {} numbers does not fit", kept.elements());
   }
 }
 
 void Exchange::take_largest(bool empty) {
+  keep_under_way();
   if (largest_.empty()) return;
   std::vector<float> own(largest_.size());
   if (!empty) device_.copy_to_host(own.data(), trained_.largest().data, trained_.largest().bytes());
@@ -156,6 +164,7 @@ void Exchange::finish() {
 
 void Exchange::forget() {
   begun_.clear();
+  under_way_.reset();
   for (Traffic& traffic : traffic_) traffic.operation = {};
 }
 

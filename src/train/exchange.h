@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/group.h"
@@ -21,7 +22,8 @@ class Exchange {
 
   void begin_step();
   // The bucket's memory is what this rank has; all ranks call it for the same buckets in the same order. `empty`: this
-  // rank has computed nothing, and the bucket's memory is anything.
+  // rank has computed nothing, and the bucket's memory is anything. With every_micro(), the memory of the next one
+  // may be used when it returns.
   void begin(size_t bucket, bool empty);
   // After the buckets of a micro-batch, or of a step: of fixed sums, what was the largest on this rank. `empty` as
   // above.
@@ -53,7 +55,7 @@ class Exchange {
   bool alone() const { return ranks_.size() == 1 || apart_; }
   std::byte* host_memory(size_t bucket);
   void begin_operation(size_t bucket);
-  void keep(size_t bucket);
+  void keep_under_way();
   void gather(const Tensor& whole, const Tensor& own, const std::vector<Range>& parts) const;
 
   Device& device_;
@@ -64,7 +66,8 @@ class Exchange {
   std::vector<Traffic> traffic_;              // by bucket
   std::vector<size_t> begun_;                 // buckets
   std::vector<float> largest_;                // [trained tensors]: of fixed sums, over the step so far
-  std::vector<std::byte> received_;           // this rank's section, before it is added to what is kept
+  std::optional<size_t> under_way_;           // with every_micro(): the bucket that is not yet kept
+  std::vector<std::byte> received_[2];        // this rank's section of two buckets, before it is added to what is kept
   std::vector<std::vector<std::byte>> kept_;  // by bucket, where the host does not see the device's memory
   mutable std::vector<std::byte> gathered_;
 };

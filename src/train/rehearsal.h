@@ -15,8 +15,8 @@ struct Rehearsed {
 };
 
 // A step of `settings`, tried on the first of `sequences`: a micro-batch forward and backward, nothing updated. Where
-// memory is short on any rank all try micro-batches of three quarters the units, and so on. Ranks call it together, with
-// the same settings and as many sequences. The references outlive the step; samples[i] names sequence i. Errors:
+// memory is short on any rank all try micro-batches of three quarters the units, and so on. Ranks call it together,
+// with the same settings and as many sequences. The references outlive the step; samples[i] names sequence i. Errors:
 // resource, on all ranks, when one unit is too much.
 Rehearsed rehearse(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model,
                    Trained& trained, StepSettings settings, bool decoded,

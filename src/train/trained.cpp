@@ -1,6 +1,7 @@
 #include "train/trained.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -97,11 +98,14 @@ struct Trained::Layout {
   int64_t kept(size_t bucket) const {
     return static_cast<int64_t>(buckets[bucket].sections[static_cast<size_t>(share.rank)]);
   }
-  // Of the memory that buckets share.
-  int64_t shared_room() const {
-    int64_t most = 0;
+  // Which of two pieces of memory a bucket that shares memory uses: they take turns, so that the next bucket gets its
+  // gradients while this one's are on their way to the other ranks. The first has that of the last, for both may hold a
+  // vocabulary.
+  size_t piece(size_t bucket) const { return bucket == 0 ? 0 : (buckets.size() - 1 - bucket) % 2; }
+  std::array<int64_t, 2> piece_rooms() const {
+    std::array<int64_t, 2> most{};
     for (size_t b = 0; b < buckets.size(); ++b) {
-      if (!buckets[b].early) most = std::max(most, rooms[b]);
+      if (!buckets[b].early) most[piece(b)] = std::max(most[piece(b)], rooms[b]);
     }
     return most;
   }
@@ -152,7 +156,7 @@ TrainedBytes Trained::bytes_of(const Layout& layout, OptimizerTypes types) {
     largest = std::max(largest, state_footprint(p.shape, DType::f32));
   }
   if (shared) {
-    bytes.gradients += state_footprint(Shape{layout.shared_room()}, layout.number);
+    for (const int64_t room : layout.piece_rooms()) bytes.gradients += state_footprint(Shape{room}, layout.number);
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
       bytes.gradients += state_footprint(Shape{layout.kept(b)}, layout.number);
       if (layout.buckets[b].early) bytes.gradients += state_footprint(Shape{layout.rooms[b]}, layout.number);
@@ -293,11 +297,14 @@ void Trained::take_gradients(const Layout& layout) {
 }
 
 void Trained::take_shared_gradients(const Layout& layout) {
-  const Tensor shared = gradient_arena_.take(layout.number, Shape{layout.shared_room()});
+  const std::array<int64_t, 2> rooms = layout.piece_rooms();
+  const Tensor shared[] = {gradient_arena_.take(layout.number, Shape{rooms[0]}),
+                           gradient_arena_.take(layout.number, Shape{rooms[1]})};
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
     const int64_t room = layout.rooms[b];
-    bucket.memory = bucket.early ? gradient_arena_.take(layout.number, Shape{room}) : shared.slice(0, room);
+    bucket.memory =
+        bucket.early ? gradient_arena_.take(layout.number, Shape{room}) : shared[layout.piece(b)].slice(0, room);
     bucket.kept = gradient_arena_.take(layout.number, Shape{layout.kept(b)});
     const auto sections = bucket.sections.begin();
     const auto start = static_cast<int64_t>(std::accumulate(sections, sections + share_.rank, size_t{0}));

@@ -36,8 +36,8 @@ struct Bucket {
   size_t first = 0;  // tensors [first, last)
   size_t last = 0;
   bool early = false;  // the first, where the head has brought a part of the tied embedding's before
-  // Their gradients or sums one behind the other, flat. Where ranks share gradients it holds one micro-batch's, and all
-  // buckets but an early one use the same memory.
+  // Their gradients or sums one behind the other, flat. Where ranks share gradients it holds one micro-batch's, and
+  // buckets take turns with two pieces of memory, but for an early one.
   Tensor memory;
   std::vector<size_t> sections;  // of `memory`, in elements: by rank, that with its parts
   Tensor kept;                   // where ranks share gradients: this rank's section, over the step
