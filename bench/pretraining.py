@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""How fast pretraining is on this machine's CPU, beside PyTorch on the same job in the same run.
+
+  pretraining.py [--models gpt2-124m mpt-125m] [--sequence N] [--global N] [--steps N] [--rounds N] [--report FILE.md]
+
+For each model, bf16, packed sequences of one document:
+  - `ingot bench train`, which verifies the job on a small model first, and PyTorch in turns, --rounds times; the best of
+    each counts. PyTorch is transformers' model with SDPA where it has it, fp32 weights and autocast to bf16, AdamW
+    (foreach) and clipping: what LLM Foundry's precision amp_bf16 is.
+  - `ingot pretrain` on tokens of data/sotu with one rank of all threads and with as many ranks of one thread; the
+    seconds that steps waited for data.
+Last, `ingot data tokenize` with one thread and with all. Needs ./run build, and ./run oracles once: it makes build/oracles,
+whose Python runs this. On a machine where something else runs the numbers mean nothing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
+TOKENIZERS = {"gpt2": "gpt-2", "mpt": "gpt-neox"}
+CPUS = len(os.sched_getaffinity(0))
+
+
+def ingot_job(model, options):
+    done = subprocess.run([INGOT, "bench", "train", ROOT / "recipes/models" / model, "--sequence", str(options.sequence),
+                           "--global", str(options.batch), "--warmup", "1", "--steps", str(options.steps), "--seconds",
+                           "600", "--json"], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def torch_job(model, options):
+    """In a process of its own, so that neither program keeps memory from the other."""
+    done = subprocess.run([sys.executable, __file__, "--torch", model, "--sequence", str(options.sequence), "--global",
+                           str(options.batch), "--steps", str(options.steps)], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_torch(model, options):
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    config = AutoConfig.from_pretrained(ROOT / "recipes/models" / model)
+    network = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1)
+    seconds, losses = [], []
+    for _ in range(1 + options.steps):
+        began = time.perf_counter()
+        ids = torch.randint(0, config.vocab_size, (options.batch, options.sequence))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = network(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - began)
+    assert all(loss == loss for loss in losses), losses
+    print(json.dumps({"tokens_per_s": options.batch * options.sequence / statistics.mean(seconds[1:]),
+                      "version": torch.__version__, "threads": torch.get_num_threads(), "losses": losses}))
+
+
+def tokens_of(model, folder):
+    prefix = folder / f"{model}-sotu"
+    vocabulary, = (ROOT / "build/llamacpp").glob(
+        f"*/vendor/llama.cpp/models/ggml-vocab-{TOKENIZERS[model.split('-')[0]]}.gguf")
+    subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--output", prefix,
+                    "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return prefix
+
+
+def pretrain(model, ranks, folder, options):
+    """Median seconds of a step, and the longest that a step waited for data."""
+    done = subprocess.run([INGOT, "pretrain", ROOT / f"recipes/pretrain/{model}.yaml", "--quiet", "tokenizer=null",
+                           f"data.train={tokens_of(model, folder)}", "data.order=megatron", "device=cpu",
+                           f"data.sequence_length={options.sequence}", f"batch.global={options.batch}",
+                           "schedule.warmup_steps=0", f"steps={options.steps + 1}", "eval.every=0", "checkpoint.every=0",
+                           f"parallel.dp={ranks}", f"threads={CPUS}", f"run_dir={folder}", f"name={model}-{ranks}"],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{model}, {ranks} ranks: exit code {done.returncode}: {done.stderr}")
+    events = [json.loads(line) for line in (folder / f"{model}-{ranks}/events.jsonl").read_text().splitlines()]
+    steps = [event for event in events if event["type"] == "step"][1:]
+    subprocess.run(["rm", "-r", folder / f"{model}-{ranks}"], check=True)
+    return statistics.median(step["step_s"] for step in steps), max(step["data_s"] for step in steps)
+
+
+def tokenize_rates(folder):
+    """Tokens a second with one thread and with all, of a file of 40 times the speeches."""
+    text = (ROOT / "data/sotu/train.jsonl").read_text()
+    many = folder / "many.jsonl"
+    many.write_text(text * 40)
+    vocabulary, = (ROOT / "build/llamacpp").glob("*/vendor/llama.cpp/models/ggml-vocab-gpt-2.gguf")
+    rates = []
+    for threads in (1, CPUS):
+        best = 0
+        for attempt in range(3):
+            prefix = folder / f"many-{threads}-{attempt}"
+            began = time.perf_counter()
+            done = subprocess.run([INGOT, "data", "tokenize", many, "--model", vocabulary, "--output", prefix, "--threads",
+                                   str(threads), "--quiet", "--json"], check=True, capture_output=True, text=True)
+            best = max(best, json.loads(done.stdout)["tokens"] / (time.perf_counter() - began))
+        rates.append(best)
+    return rates
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", nargs="+", default=["gpt2-124m", "mpt-125m"])
+    parser.add_argument("--sequence", type=int, default=1024)
+    parser.add_argument("--global", type=int, default=4, dest="batch")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--torch", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.torch:
+        return run_torch(options.torch, options)
+    lines = ["| model | tokens/s | share of measured bf16 peak (causal) | peak | PyTorch tokens/s | ratio |", "|---|---|---|---|---|---|"]
+    layouts = ["| model | one rank, {0} threads | {0} ranks, 1 thread each | difference | longest wait for data |".format(CPUS),
+               "|---|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        for model in options.models:
+            ours, theirs = [], []
+            for _ in range(options.rounds):
+                ours.append(ingot_job(model, options))
+                theirs.append(torch_job(model, options))
+            best, peer = max(ours, key=lambda job: job["tokens_per_s"]), max(theirs, key=lambda job: job["tokens_per_s"])
+            lines.append(f"| {model} | {best['tokens_per_s']:.0f} | {100 * best['mfu']:.1f} % | {best['peak_tflops']:.3f} TFLOP/s | "
+                         f"{peer['tokens_per_s']:.0f} | {best['tokens_per_s'] / peer['tokens_per_s']:.2f} |")
+            one, one_data = min(pretrain(model, 1, folder, options) for _ in range(options.rounds))
+            many, many_data = min(pretrain(model, CPUS, folder, options) for _ in range(options.rounds))
+            layouts.append(f"| {model} | {one:.3f} s a step | {many:.3f} s | {100 * (many / one - 1):+.1f} % | "
+                           f"{1e3 * max(one_data, many_data):.2f} ms |")
+            version = peer["version"]
+        single, all_threads = tokenize_rates(folder)
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    machine = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    text = "\n".join([
+        f"# Pretraining on a CPU ({time.strftime('%Y-%m-%d')})", "",
+        f"`bench/pretraining.py --sequence {options.sequence} --global {options.batch} --steps {options.steps} --rounds "
+        f"{options.rounds}`, commit {commit}, {CPUS} CPUs ({machine}), torch {version}. bf16, {options.batch} sequences of "
+        f"{options.sequence} tokens a step; the best of {options.rounds} rounds in turns.", "", *lines, "",
+        "## Ranks and data", "", *layouts, "", "## Tokenizing", "",
+        f"`ingot data tokenize`, GPT-2's tokens: {single / 1e6:.2f} M tokens/s with 1 thread, {all_threads / 1e6:.2f} with "
+        f"{CPUS} ({all_threads / single:.2f} times)."]) + "\n"
+    print(text)
+    if options.report:
+        options.report.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
