@@ -8,7 +8,7 @@ For each model, bf16, packed sequences of one document:
     each counts. PyTorch is transformers' model with SDPA where it has it, fp32 weights and autocast to bf16, AdamW
     (foreach) and clipping: what LLM Foundry's precision amp_bf16 is.
   - `ingot pretrain` on tokens of data/sotu with one rank of all threads and with as many ranks of one thread; the
-    seconds that steps waited for data.
+    seconds that steps waited for data, and for a checkpoint that is written in the background.
 Last, `ingot data tokenize` with one thread and with all. Needs ./run build, and ./run oracles once: it makes build/oracles,
 whose Python runs this. On a machine where something else runs the numbers mean nothing.
 """
@@ -77,12 +77,12 @@ def tokens_of(model, folder):
     return prefix
 
 
-def pretrain(model, ranks, folder, options):
-    """Median seconds of a step, and the longest that a step waited for data."""
+def pretrain(model, ranks, folder, options, checkpoints=0):
+    """Median seconds of a step, the longest that a step waited for data, and that one waited for a checkpoint."""
     done = subprocess.run([INGOT, "pretrain", ROOT / f"recipes/pretrain/{model}.yaml", "--quiet", "tokenizer=null",
                            f"data.train={tokens_of(model, folder)}", "data.order=megatron", "device=cpu",
                            f"data.sequence_length={options.sequence}", f"batch.global={options.batch}",
-                           "schedule.warmup_steps=0", f"steps={options.steps + 1}", "eval.every=0", "checkpoint.every=0",
+                           "schedule.warmup_steps=0", f"steps={options.steps + 1}", "eval.every=0", f"checkpoint.every={checkpoints}",
                            f"parallel.dp={ranks}", f"threads={CPUS}", f"run_dir={folder}", f"name={model}-{ranks}"],
                           capture_output=True, text=True)
     if done.returncode != 0:
@@ -90,7 +90,9 @@ def pretrain(model, ranks, folder, options):
     events = [json.loads(line) for line in (folder / f"{model}-{ranks}/events.jsonl").read_text().splitlines()]
     steps = [event for event in events if event["type"] == "step"][1:]
     subprocess.run(["rm", "-r", folder / f"{model}-{ranks}"], check=True)
-    return statistics.median(step["step_s"] for step in steps), max(step["data_s"] for step in steps)
+    paused = [event["paused_s"] for event in events if event["type"] == "checkpoint"][:-1]  # the last is no one's pause
+    return (statistics.median(step["step_s"] for step in steps), max(step["data_s"] for step in steps),
+            max(paused, default=0))
 
 
 def tokenize_rates(folder):
@@ -125,8 +127,8 @@ def main():
     if options.torch:
         return run_torch(options.torch, options)
     lines = ["| model | tokens/s | share of measured bf16 peak (causal) | peak | PyTorch tokens/s | ratio |", "|---|---|---|---|---|---|"]
-    layouts = ["| model | one rank, {0} threads | {0} ranks, 1 thread each | difference | longest wait for data |".format(CPUS),
-               "|---|---|---|---|---|"]
+    layouts = ["| model | one rank, {0} threads | {0} ranks, 1 thread each | difference | longest wait for data | pause for a checkpoint |".format(CPUS),
+               "|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         for model in options.models:
@@ -137,10 +139,11 @@ def main():
             best, peer = max(ours, key=lambda job: job["tokens_per_s"]), max(theirs, key=lambda job: job["tokens_per_s"])
             lines.append(f"| {model} | {best['tokens_per_s']:.0f} | {100 * best['mfu']:.1f} % | {best['peak_tflops']:.3f} TFLOP/s | "
                          f"{peer['tokens_per_s']:.0f} | {best['tokens_per_s'] / peer['tokens_per_s']:.2f} |")
-            one, one_data = min(pretrain(model, 1, folder, options) for _ in range(options.rounds))
-            many, many_data = min(pretrain(model, CPUS, folder, options) for _ in range(options.rounds))
+            one, one_data, _ = min(pretrain(model, 1, folder, options) for _ in range(options.rounds))
+            many, many_data, _ = min(pretrain(model, CPUS, folder, options) for _ in range(options.rounds))
+            paused = pretrain(model, 1, folder, options, checkpoints=2)[2]
             layouts.append(f"| {model} | {one:.3f} s a step | {many:.3f} s | {100 * (many / one - 1):+.1f} % | "
-                           f"{1e3 * max(one_data, many_data):.2f} ms |")
+                           f"{1e3 * max(one_data, many_data):.2f} ms | {paused:.3f} s, {100 * paused / one:.1f} % of a step |")
             version = peer["version"]
         single, all_threads = tokenize_rates(folder)
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
