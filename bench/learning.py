@@ -40,7 +40,7 @@ def learning_rate(step, steps):
 def make_tokens(model, folder):
     if not (folder / "sotu.idx").exists():
         vocabulary, = (ROOT / "build/llamacpp").glob(f"*/vendor/llama.cpp/models/ggml-vocab-{TOKENIZERS[model]}.gguf")
-        subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--output",
+        subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--out",
                         folder / "sotu", "--quiet"], check=True)
     return folder / "sotu"
 

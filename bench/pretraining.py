@@ -72,7 +72,7 @@ def tokens_of(model, folder):
     prefix = folder / f"{model}-sotu"
     vocabulary, = (ROOT / "build/llamacpp").glob(
         f"*/vendor/llama.cpp/models/ggml-vocab-{TOKENIZERS[model.split('-')[0]]}.gguf")
-    subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--output", prefix,
+    subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--out", prefix,
                     "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return prefix
 
@@ -107,7 +107,7 @@ def tokenize_rates(folder):
         for attempt in range(3):
             prefix = folder / f"many-{threads}-{attempt}"
             began = time.perf_counter()
-            done = subprocess.run([INGOT, "data", "tokenize", many, "--model", vocabulary, "--output", prefix, "--threads",
+            done = subprocess.run([INGOT, "data", "tokenize", many, "--model", vocabulary, "--out", prefix, "--threads",
                                    str(threads), "--quiet", "--json"], check=True, capture_output=True, text=True)
             best = max(best, json.loads(done.stdout)["tokens"] / (time.perf_counter() - began))
         rates.append(best)

@@ -38,13 +38,13 @@ class DataTokenize : public Command {
   void declare(Arguments& a) override {
     a.positional("inputs", inputs_, "JSONL or text files, plain, .gz or .zst, or .npy files of tokens");
     a.option("model", model_, "a model, or only its tokenizer: a folder, a .gguf file or a registered name", true);
-    a.option("output", output_prefix_, "OUT.bin and OUT.idx are written; a job that was stopped goes on", true);
+    a.option("out,--output", output_prefix_, "OUT.bin and OUT.idx are written; a job that was stopped goes on", true);
     a.option("format", format_, "text or tokens; auto tells from the first record");
     a.option("on-error", on_error_, "what a bad line does: stop, or skip");
     a.option("threads", threads_, "of the CPU; without: one a core");
     a.flag("no-eod", no_eod_, "no end-of-text token behind each document");
     a.flag("quiet", quiet_, "no progress bar");
-    a.example("ingot data tokenize c4-*.json.gz --model SmolLM2-135M --output c4_text_document");
+    a.example("ingot data tokenize c4-*.json.gz --model SmolLM2-135M --out c4_text_document");
   }
 
   int run(const Output& output) override;

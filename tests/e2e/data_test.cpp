@@ -21,7 +21,7 @@ class Data : public testing::Test {
     }
     write(program_ / "text.jsonl", lines);
     const Json made = program_.report(
-        {"data", "tokenize", (program_ / "text.jsonl").string(), "--model", model_, "--output", prefix(), "--quiet"});
+        {"data", "tokenize", (program_ / "text.jsonl").string(), "--model", model_, "--out", prefix(), "--quiet"});
     EXPECT_EQ(made.at("documents"), 30);
     tokens_ = made.at("tokens");
   }
