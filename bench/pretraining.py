@@ -72,8 +72,9 @@ def tokens_of(model, folder):
     prefix = folder / f"{model}-sotu"
     vocabulary, = (ROOT / "build/llamacpp").glob(
         f"*/vendor/llama.cpp/models/ggml-vocab-{TOKENIZERS[model.split('-')[0]]}.gguf")
-    subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--out", prefix,
-                    "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if not prefix.with_suffix(".idx").exists():
+        subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--out", prefix,
+                        "--quiet"], check=True)
     return prefix
 
 

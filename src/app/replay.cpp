@@ -45,11 +45,11 @@ double number(const Json& event, const char* key) {
   return found != event.end() && found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
-std::map<int64_t, Recorded> read_steps(const fs::path& events) {
+// `ranks`: of events that do not say.
+std::map<int64_t, Recorded> read_steps(const fs::path& events, int64_t ranks) {
   std::istringstream lines(read_file(events));
   std::map<int64_t, Recorded> steps;
   std::string arch;
-  int64_t ranks = 1;
   for (std::string line; std::getline(lines, line);) {
     const Json event = Json::parse(line, nullptr, false);
     if (!event.is_object()) continue;  // the last line of a run that was killed
@@ -57,7 +57,7 @@ std::map<int64_t, Recorded> read_steps(const fs::path& events) {
     if (type == "start") {
       const std::string device = event.value("device", "");  // "cuda:0 sm_90"
       arch = device.substr(device.rfind(' ') + 1);
-      ranks = event.value("ranks", int64_t{1});
+      ranks = event.value("ranks", ranks);
     } else if (type == "step" && event.contains("step")) {
       steps[event["step"].get<int64_t>()] = {number(event, "loss"), number(event, "grad_norm"), number(event, "lr"),
                                              arch, ranks};
@@ -134,7 +134,8 @@ int Replay::run(const Output& output) {
   exit_on_interrupt();
   const fs::path folder = run_;
   train::Recipe recipe = read_recipe();
-  const std::map<int64_t, Recorded> recorded = read_steps(folder / "events.jsonl");
+  const std::map<int64_t, Recorded> recorded =
+      read_steps(folder / "events.jsonl", train::read_recipe(folder / "recipe.yaml", {}).parallel.dp);
   if (recorded.empty()) throw_error(ErrorKind::not_found, "{}: the events tell of no step", run_);
   const int64_t step = step_.value_or(recorded.rbegin()->first);
   if (!recorded.contains(step)) {

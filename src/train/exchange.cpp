@@ -47,6 +47,10 @@ Exchange::Exchange(Device& device, Trained& trained, const comm::Group& ranks)
     traffic_[b].copied = device.make_event();
     if (bucket.kept) kept_[b].resize(bucket.kept.bytes());
   }
+  for (size_t b = 0; b < traffic_.size() && every_micro(); ++b) {
+    std::vector<std::byte>& received = received_[b % 2];
+    received.resize(std::max(received.size(), trained.buckets()[b].kept.bytes()));
+  }
   if (trained.ranges()) largest_.resize(trained.tensors().size());
 }
 
@@ -72,12 +76,11 @@ void Exchange::begin(size_t bucket, bool empty) {
     if (!visible_) traffic.copied->wait();  // what was uploaded from there before
     std::memset(host_memory(bucket), 0, memory.bytes());
   } else if (!visible_) {
-    // Beside backward, unless that uses the memory again.
-    const Stream stream = every_micro() ? Stream::compute : Stream::copy;
+    // Beside backward: the memory is used again when the bucket was waited for.
     traffic.computed->record(Stream::compute);
-    traffic.computed->hold(stream);
-    device_.start_copy_to_host(stream, traffic.staging.data(), memory.data, memory.bytes());
-    traffic.copied->record(stream);
+    traffic.computed->hold(Stream::copy);
+    device_.start_copy_to_host(Stream::copy, traffic.staging.data(), memory.data, memory.bytes());
+    traffic.copied->record(Stream::copy);
   }
   begun_.push_back(bucket);
   if (visible_) begin_operation(bucket);
@@ -100,10 +103,8 @@ void Exchange::begin_operation(size_t b) {
         return ranks_.begin_reduce_scatter<T>(all.subspan(section_start(bucket, ranks_.rank()), own), all,
                                               bucket.sections, comm::Combine::sum);
       default:
-        std::vector<std::byte>& received = received_[b % 2];
-        received.resize(std::max(received.size(), own * sizeof(T)));
-        return ranks_.begin_reduce_scatter<T>({reinterpret_cast<T*>(received.data()), own}, all, bucket.sections,
-                                              comm::Combine::sum);
+        return ranks_.begin_reduce_scatter<T>({reinterpret_cast<T*>(received_[b % 2].data()), own}, all,
+                                              bucket.sections, comm::Combine::sum);
     }
   });
 }

@@ -1,5 +1,7 @@
 #include "train/rehearsal.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 
@@ -26,8 +28,9 @@ Shortage shortage_of(const comm::Group& ranks, FunctionRef<void()> work) {
     own = error.what();
     found.own = std::current_exception();
   }
-  for (std::string& rank : ranks.gather(own)) {
-    if (found.text.empty()) found.text = std::move(rank);
+  const std::vector<std::string> all = ranks.gather(own);
+  for (size_t rank = 0; rank < all.size() && found.text.empty(); ++rank) {
+    if (!all[rank].empty()) found.text = ranks.size() > 1 ? fmt::format("rank {}: {}", rank, all[rank]) : all[rank];
   }
   return found;
 }
@@ -49,7 +52,7 @@ Rehearsed rehearse(Device& device, const ops::Registry& registry, ThreadPool& th
     }
     if (shortage.text.empty()) return found;
     if (settings.micro == 1 && shortage.own) std::rethrow_exception(shortage.own);
-    if (settings.micro == 1) throw_error(ErrorKind::resource, "another rank: {}", shortage.text);
+    if (settings.micro == 1) throw_error(ErrorKind::resource, "{}", shortage.text);
     found.step.reset();
     found.shortage = std::move(shortage.text);
     settings.micro = std::max<int64_t>(1, settings.micro * 3 / 4);

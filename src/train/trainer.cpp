@@ -72,10 +72,10 @@ Trainer::Took Trainer::took(const Begun& begun, double now) {
   own.time.own_s = now - begun.from - (step_.ranks().waited_s() - begun.waited);
   own.time.data_s = begun.data;
   for (const data::PackedSequence& sequence : begun.batch.units) own.time.tokens += std::ssize(sequence.ids);
-  const std::optional<double> joules = settings_.joules ? settings_.joules() : std::nullopt;
+  own.has_meter = static_cast<bool>(settings_.joules);
+  const std::optional<double> joules = own.has_meter ? settings_.joules() : std::nullopt;
   if (!joules) return own;
-  own.joules_known = joules_.has_value();
-  own.joules = *joules - joules_.value_or(0);
+  if (joules_) own.joules = *joules - *joules_;
   joules_ = joules;
   return own;
 }
@@ -108,13 +108,18 @@ void Trainer::tell(const StepResult& result, const Begun& begun, double seconds,
   event.shares = shares;
   event.step_s = seconds;
   event.memory_bytes = memory_taken();
-  event.data_s = begun.data;
   event.skipped = result.skipped;
   std::vector<RankTime> times;
   for (const Took& rank : ranks) {
     times.push_back(rank.time);
     event.data_s = std::max(event.data_s, rank.time.data_s);
-    if (rank.joules_known) event.energy_j = event.energy_j.value_or(0) + rank.joules;
+  }
+  // Known when all that can tell have told.
+  const auto silent = [](const Took& rank) { return rank.has_meter && !rank.joules; };
+  if (std::ranges::none_of(ranks, silent)) {
+    for (const Took& rank : ranks) {
+      if (rank.joules) event.energy_j = event.energy_j.value_or(0) + *rank.joules;
+    }
   }
   observer_.on_step(event);
   const auto warn = [&](const std::string& message) {

@@ -82,8 +82,8 @@ class Trainer {
   // What the step took on every rank.
   struct Took {
     RankTime time;
-    double joules = 0;
-    bool joules_known = false;
+    std::optional<double> joules;
+    bool has_meter = false;
   };
   Took took(const Begun& begun, double now);
   void tell(const StepResult& result, const Begun& begun, double seconds, const std::vector<Took>& ranks);

@@ -53,13 +53,12 @@ class DriverDevice : public GpuDevice {
     return driver_->free_bytes();
   }
   std::optional<double> joules() override {
-    if (!std::exchange(meter_sought_, true)) {
-      const auto find = kind() == DeviceKind::cuda ? find_nvml_meter : find_rocm_smi_meter;
-      meter_ = find(driver_->pci_address(index_)).meter;
-    }
-    if (meter_ == nullptr) return std::nullopt;
     try {
-      return meter_->joules();
+      if (!std::exchange(meter_sought_, true)) {
+        const auto find = kind() == DeviceKind::cuda ? find_nvml_meter : find_rocm_smi_meter;
+        meter_ = find(driver_->pci_address(index_)).meter;
+      }
+      return meter_ == nullptr ? std::nullopt : std::optional(meter_->joules());
     } catch (const Error&) {
       return std::nullopt;  // a counter that fails is no reason to end a run
     }
