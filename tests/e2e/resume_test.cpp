@@ -169,6 +169,7 @@ TEST_P(Elastic, AFullDiskEndsAllRanksAndKeepsTheLastCheckpoint) {
   Process process(with({"--resume", "steps=6"}), 1 << 20);
   ASSERT_EQ(process.wait(std::chrono::minutes(5)), 4) << process.result().error;
   EXPECT_NE(process.result().error.find("ingot: rank "), std::string::npos) << process.result().error;
+  EXPECT_FALSE(fs::exists(run("full") / "checkpoints" / "step-6.partial")) << "the disk is kept full";
   EXPECT_EQ(read_file(run("full") / "checkpoints" / "step-3" / "manifest.json"), before);
   ASSERT_EQ(ingot(with({"--resume", "steps=6"})).code, 0);
 }
