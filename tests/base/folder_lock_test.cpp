@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/lock_file.h"
 #include "tests/base/scratch.h"
 
 namespace ingot {
@@ -158,6 +160,49 @@ TEST_F(FolderLockTest, OneOfManyTakesItOver) {
     held += WEXITSTATUS(status) == 0;
   }
   EXPECT_EQ(held, 1);
+}
+
+// What somebody judged may be another's by the time that it removes it.
+TEST_F(FolderLockTest, ALockThatIsAnothersByNowIsPutBack) {
+  const fs::path aside = scratch_ / ".lock.gone.1";
+  {
+    const FolderLock lock(scratch_.folder(), {.beat_s = 0.001});
+    for (int i = 0; i < 100; ++i) remove_lock(path(), "abc", aside);
+    EXPECT_TRUE(lock.held());
+    EXPECT_EQ(look_at_lock(path())->holder.pid, ::getpid());
+    EXPECT_EQ(files(), std::vector<std::string>{"lock"});
+  }
+  remove_lock(path(), "abc", aside);
+  EXPECT_EQ(files(), std::vector<std::string>{});
+  leave_foreign_lock(0);
+  remove_lock(path(), "abc", aside);
+  EXPECT_EQ(files(), std::vector<std::string>{});
+}
+
+// The one whose turn it was to take it over has ended in its turn, too.
+TEST_F(FolderLockTest, OneOfManyTakesItOverWhenTheTurnIsLeftToo) {
+  for (int round = 0; round < 10; ++round) {
+    leave_foreign_lock(1000);
+    fs::copy_file(path(), scratch_ / ".lock.turn");
+    fs::last_write_time(scratch_ / ".lock.turn", fs::last_write_time(path()));
+    std::atomic<int> tried = 0, held = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        try {
+          const FolderLock lock(scratch_.folder());
+          ++held;
+          ++tried;
+          while (tried < 8) std::this_thread::yield();
+        } catch (const Error&) {
+          ++tried;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(held, 1) << round;
+    EXPECT_EQ(files(), std::vector<std::string>{});
+  }
 }
 
 TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {
