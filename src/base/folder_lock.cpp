@@ -30,9 +30,12 @@ struct FolderLock::State {
   Guarded<bool> ending{false};
   std::thread beating;
 
-  // Whether the process is known to be gone.
-  bool gone(const LockHolder& h) const {
-    return h.place == self.place && h.place != "?" && !process_lives(h.pid, h.started);
+  bool here(const LockHolder& h) const { return h.place == self.place && h.place != "?"; }
+  // Whether the process is known to be gone, or to live. Where /proc hides it neither may be known: its signs of life
+  // tell then, as those of another machine's.
+  bool gone(const LockHolder& h) const { return here(h) && !process_lives(h.pid, h.started); }
+  bool lives(const LockHolder& h) const {
+    return here(h) && !h.started.empty() && process_start(h.pid) == h.started && !gone(h);
   }
 
   // Why the lock may be taken over; throws when it may not.
@@ -40,7 +43,7 @@ struct FolderLock::State {
     const LockHolder& h = found.holder;
     const std::string who = fmt::format("process {} on {} (since {})", h.pid, h.host, h.since);
     if (gone(h)) return who + ", which is gone";
-    if (h.place == self.place && h.place != "?") {
+    if (lives(h)) {
       throw_hint(ErrorKind::unavailable, "wait for it, or give this run another name",
                  "{}: another process runs here: {}", folder.string(), who);
     }

@@ -95,6 +95,18 @@ TEST_F(FolderLockTest, KnowsAProcessNumberThatWasGivenAgain) {
   EXPECT_NE(lock.taken_over().find("gone"), std::string::npos) << lock.taken_over();
 }
 
+// Whose start is not known, as where /proc hides other users' processes: its signs of life count.
+TEST_F(FolderLockTest, OfAProcessThatIsHiddenIsRefusedWhileItShowsLife) {
+  LockHolder holder = LockHolder::this_process();
+  holder.started.clear();
+  write_file(path(), holder.text());
+  const std::string why = refused();
+  EXPECT_NE(why.find("start again in"), std::string::npos) << why;
+  fs::last_write_time(path(), fs::file_time_type::clock::now() - std::chrono::minutes(2));
+  const FolderLock lock(scratch_.folder());
+  EXPECT_NE(lock.taken_over().find("no sign of life"), std::string::npos) << lock.taken_over();
+}
+
 TEST_F(FolderLockTest, OfAnotherMachineIsRefusedWhileItShowsLife) {
   leave_foreign_lock(30);
   const std::string why = refused();
