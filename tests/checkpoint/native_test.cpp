@@ -20,7 +20,8 @@ int name_changes_left = -1;
 bool names_can_be_exchanged = true;
 
 void change_names() {
-  if (name_changes_left >= 0 && name_changes_left-- == 0) ::raise(SIGKILL);
+  if (name_changes_left == 0) ::raise(SIGKILL);
+  --name_changes_left;
 }
 
 }  // namespace
