@@ -1,5 +1,6 @@
 #include "app/supervisor.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -67,8 +68,9 @@ class PassedOn {
   std::array<struct sigaction, signals.size()> former_{};
 };
 
-// The executable again. It has a process group of its own, so that Ctrl-C reaches it once, through us; and it is told
-// to stop when we are gone.
+// The executable again. It has a process group of its own, so that Ctrl-C reaches it once, through us; it is told to
+// stop when we are gone; and its standard input is empty: a process that reads its terminal from the background is
+// stopped.
 pid_t start(std::vector<std::string> words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -81,6 +83,8 @@ pid_t start(std::vector<std::string> words) {
   const pid_t made = ::fork();
   if (made == 0) {
     ::setpgid(0, 0);
+    ::close(STDIN_FILENO);
+    if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(exit_code(ErrorKind::unavailable));
     for (const int number : PassedOn::signals) ::signal(number, SIG_DFL);
     ::prctl(PR_SET_PDEATHSIG, stop_signal(SIGTERM));
     if (::getppid() != parent) ::_exit(130);

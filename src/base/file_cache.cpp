@@ -153,7 +153,7 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
   if (unasked) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     return RemoteFile{text, fmt::format("{}-{}", ::getpid(), now),
-                      result.outcome == HttpOutcome::done ? result.length : 0};
+                      result.outcome == HttpOutcome::done ? result.length : 0, false};
   }
   fail(uri, bucket, found);
 }

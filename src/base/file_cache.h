@@ -20,6 +20,7 @@ struct RemoteFile {
   std::string uri;      // http(s):// or s3://
   std::string version;  // another version of the same address is another file: an ETag, a digest, a size
   uint64_t bytes = 0;   // 0: not known
+  bool lasting = true;  // false: the server tells no version; this one is this process's alone
 };
 
 // What the server says of a file. Nothing when there is none. Where it does not answer such a question (HEAD), the

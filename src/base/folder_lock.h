@@ -2,8 +2,8 @@
 //
 // The lock is the file FOLDER/lock, made by link(2), which is atomic on every NFS version; flock is not on all. It says
 // who holds it, and its holder sets its time every few seconds. A lock whose process is known to be gone (the same boot
-// and the same PID namespace, and no such process) is taken over at once; one of another machine when it has shown no
-// sign of life for a while. Times are the file server's, so clocks need not agree.
+// and the same PID namespace, and no such process) is taken over at once; one of another machine, or of a process that
+// /proc hides, when it has shown no sign of life for a while. Times are the file server's, so clocks need not agree.
 #pragma once
 
 #include <filesystem>

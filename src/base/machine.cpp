@@ -1,8 +1,11 @@
 #include "base/machine.h"
 
+#include <signal.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <limits>
 
@@ -45,6 +48,25 @@ uint64_t number_or(std::string_view text, uint64_t otherwise) {
 }
 
 uint64_t kibibytes(std::string_view text, std::string_view key) { return number_or(line_value(text, key), 0) * 1024; }
+
+// Empty when there is no such process, or it is hidden.
+std::string stat_of_process(int64_t pid, const fs::path& root) {
+  try {
+    return read_file(root / "proc" / std::to_string(pid) / "stat", uint64_t{1} << 16);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// A field of /proc/PID/stat, counted as in proc(5), from the third on: the second, the name, may hold anything, but
+// ends at the last parenthesis.
+std::string_view stat_field(std::string_view stat, int field) {
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos) return {};
+  std::string_view rest = trim(stat.substr(name_end + 1));
+  for (int at = 3; at < field && !rest.empty(); ++at) rest.remove_prefix(std::min(rest.find(' '), rest.size() - 1) + 1);
+  return rest.substr(0, rest.find(' '));
+}
 
 struct CgroupMemory {
   uint64_t limit = unlimited;
@@ -119,6 +141,19 @@ std::string cpu_name(const fs::path& root) {
   if (!model.empty()) return std::string(model);
   utsname system{};
   return ::uname(&system) == 0 ? system.machine : "unknown";
+}
+
+std::string process_start(int64_t pid, const fs::path& root) {
+  return std::string(stat_field(stat_of_process(pid, root), 22));
+}
+
+bool process_lives(int64_t pid, const std::string& start, const fs::path& root) {
+  if (pid < 1 || pid > std::numeric_limits<pid_t>::max()) return false;
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;  // EPERM: another user's
+  const std::string stat = stat_of_process(pid, root);
+  if (stat_field(stat, 3) == "Z") return false;
+  const std::string_view now = stat_field(stat, 22);
+  return now.empty() || start.empty() || now == start;
 }
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// What the kernel says about this process's memory and about the machine.
+// What the kernel says about this process's memory, other processes and the machine.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +27,13 @@ std::string host_name();
 
 // "AMD EPYC 9R45", or the architecture when the kernel gives no model.
 std::string cpu_name(const std::filesystem::path& root = "/");
+
+// When the process of this number was started, in clock ticks since boot (/proc/PID/stat, field 22): numbers are given
+// again, with another start. Empty when the kernel does not tell: there is none, or /proc hides other users' (hidepid).
+std::string process_start(int64_t pid, const std::filesystem::path& root = "/");
+
+// Whether the process that has this number and start lives. One that has ended and was not waited for does not. Where
+// a start is not known, now or when it was noted down (empty), whether any process of that number does.
+bool process_lives(int64_t pid, const std::string& start, const std::filesystem::path& root = "/");
 
 }  // namespace ingot

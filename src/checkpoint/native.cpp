@@ -1,7 +1,10 @@
 #include "checkpoint/native.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <map>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -59,18 +62,40 @@ void remove_folder(const fs::path& folder) {
   if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be removed: {}", folder.string(), failed.message());
 }
 
-// Under a name that is not a checkpoint's first, so that a crash in between leaves no half of one.
-void retire(const fs::path& checkpoint) {
-  fs::path doomed = checkpoint;
-  doomed += ".old.partial";
-  remove_folder(doomed);
+// What a checkpoint is called while another takes its place and names cannot be exchanged.
+constexpr std::string_view replaced_suffix = ".replaced.partial";
+
+void rename_folder(const fs::path& from, const fs::path& to) {
   std::error_code failed;
-  fs::rename(checkpoint, doomed, failed);
-  if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be renamed: {}", checkpoint.string(), failed.message());
-  remove_folder(doomed);
+  fs::rename(from, to, failed);
+  if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be renamed: {}", from.string(), failed.message());
 }
 
-// As retire, of a checkpoint that is too many. One that somebody reads may not go: the next checkpoint tries again.
+// Gives what was written a checkpoint's name. One that has the name keeps it until then. Where the file system cannot
+// exchange two names (NFS), it has neither name for a moment, and remove_leftovers gives it back after a crash.
+void publish(const fs::path& partial, const fs::path& complete) {
+  fs::path former = partial;
+  if (!fs::exists(complete)) {
+    rename_folder(partial, complete);
+  } else if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, complete.c_str(), RENAME_EXCHANGE) != 0) {
+    former = complete;
+    former += replaced_suffix;
+    remove_folder(former);
+    rename_folder(complete, former);
+    try {
+      rename_folder(partial, complete);
+    } catch (...) {
+      rename_folder(former, complete);
+      throw;
+    }
+  }
+  sync_folder(complete.parent_path());
+  std::error_code in_use;  // somebody reads it: the next start removes it
+  fs::remove_all(former, in_use);
+}
+
+// Removes a checkpoint that is too many, under a name that is not one's first, so that a crash in between leaves no
+// half of one. One that somebody reads may not go: the next checkpoint tries again.
 void prune(const fs::path& checkpoint) {
   fs::path doomed = checkpoint;
   doomed += ".old.partial";
@@ -207,7 +232,15 @@ int64_t remove_leftovers(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing)) {
     if (entry.path().extension() == ".partial") doomed.push_back(entry.path());
   }
-  for (const fs::path& path : doomed) remove_folder(path);
+  for (const fs::path& path : doomed) {
+    const std::string name = path.string();
+    const fs::path complete = name.substr(0, name.size() - std::min(name.size(), replaced_suffix.size()));
+    if (name.ends_with(replaced_suffix) && !fs::exists(complete)) {
+      rename_folder(path, complete);
+    } else {
+      remove_folder(path);
+    }
+  }
   return static_cast<int64_t>(doomed.size());
 }
 
@@ -277,9 +310,7 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
   manifest["sha256"] = digest_of(manifest);
   write_file(partial / manifest_name, manifest.dump(1) + "\n");
   sync_folder(partial);
-  if (fs::exists(complete)) retire(complete);
-  fs::rename(partial, complete);
-  sync_folder(folder);
+  publish(partial, complete);
   uint64_t bytes = 0;
   for (const auto& file : fs::directory_iterator(complete)) bytes += file.file_size();
   if (options.keep < 1) return bytes;

@@ -2,6 +2,8 @@
 //
 // Files go to step-N.partial/, each is synced, the manifest is written last, the folder is renamed to step-N and its
 // parent synced: after a crash there is either the whole checkpoint or a *.partial folder that the next start removes.
+// One of the same step is exchanged in one go; where the file system cannot (NFS), it is called
+// step-N.replaced.partial between two renames, and a start after a crash just there gives it its name back.
 //
 // Several ranks write a checkpoint together, each its files ("rank-2-of-3.safetensors"), with whole tensors under their
 // names and parts of a tensor, flat elements [a, b), as "NAME[a:b]". However it was written, any rank reads what it
@@ -78,7 +80,8 @@ void discard_checkpoint(const std::filesystem::path& folder, int64_t step) noexc
 // Steps of the folders step-N, ascending; whether they are whole is not looked at. Empty for a missing folder.
 std::vector<int64_t> list_checkpoints(const std::filesystem::path& folder);
 
-// Removes what a killed run left (*.partial); returns how many there were. For the start of a run, before any writer.
+// Removes what a killed run left (*.partial), or brings back what it was about to replace; returns how many folders
+// there were. For the start of a run, before any writer.
 int64_t remove_leftovers(const std::filesystem::path& folder);
 
 struct NativeCheckpoint {

@@ -284,7 +284,14 @@ PackedDataset::PackedDataset(std::span<const Source> sources, int64_t sequence_l
                  packing_file);
     }
     const auto repeats = static_cast<int64_t>(source.weight);
-    for (const auto& [key, member] : counts) statistics_.*member += packing[key].get<int64_t>() * repeats;
+    for (const auto& [key, member] : counts) {
+      int64_t all = 0;
+      if (__builtin_mul_overflow(packing[key].get<int64_t>(), repeats, &all) ||
+          __builtin_add_overflow(statistics_.*member, all, &(statistics_.*member))) {
+        throw_hint(ErrorKind::corrupt, "pack the data again", "{}: {} \"{}\", {} times, are too many to be counted",
+                   shown(below(source.path, packing_file)), packing[key].dump(), key, repeats);
+      }
+    }
     statistics_.longest = std::max(statistics_.longest, packing["longest"].get<int64_t>());
     statistics_.squared_lengths += packing["squared_lengths"].get<double>() * static_cast<double>(repeats);
     digest.update(std::as_bytes(std::span(packing["content_hash"].get_ref<const std::string&>())));

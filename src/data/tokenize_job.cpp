@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_cache.h"
 #include "base/uri.h"
 #include "data/tokenized.h"
 #include "formats/megatron.h"
@@ -37,14 +38,41 @@ void sync_file(const fs::path& path) {
   if (!done) throw_error(ErrorKind::unavailable, "{}: cannot be synced: {}", path.string(), std::strerror(code));
 }
 
-// What must be the same for a job to go on.
-Json identity_of(const TokenizeJob& job, const text::Tokenizer& tokenizer) {
-  Json inputs = Json::array();
-  for (const fs::path& input : job.inputs) {
-    std::error_code error;
-    const uintmax_t bytes = fs::file_size(input, error);
-    inputs.push_back({{"path", shown(input.string())}, {"bytes", error ? 0 : bytes}});
+// The files of an input that tell whether it is another by now.
+std::vector<fs::path> telling_files(const fs::path& input) {
+  if (is_mds_folder(input)) {
+    return {is_remote(input.string()) ? fs::path(uri_below(input.string(), "index.json")) : input / "index.json"};
   }
+  if (is_megatron(input)) {
+    const fs::path prefix = formats::megatron_prefix(input);
+    return {formats::with_suffix(prefix, ".idx"), formats::with_suffix(prefix, ".bin")};
+  }
+  return {input};
+}
+
+// Of a remote file as the server tells it; what it does not tell is not compared.
+Json identity_of(const fs::path& file) {
+  const std::string path = shown(file.string());
+  if (!is_remote(file.string())) {
+    std::error_code error;
+    const uintmax_t bytes = fs::file_size(file, error);
+    return {{"path", path}, {"bytes", error ? 0 : bytes}};
+  }
+  const std::optional<RemoteFile> found = find_remote(file.string());
+  if (!found) throw_hint(ErrorKind::not_found, "check the address", "{}: there is no such file", path);
+  return {{"path", path}, {"bytes", found->bytes}, {"version", found->lasting ? found->version : ""}};
+}
+
+// What must be the same for a job to go on.
+Json identity_of(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool) {
+  std::vector<Json> by_input(job.inputs.size());
+  pool.parallel_for(0, std::ssize(job.inputs), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      for (const fs::path& file : telling_files(job.inputs[i])) by_input[i].push_back(identity_of(file));
+    }
+  });
+  Json inputs = Json::array();
+  for (const Json& files : by_input) inputs.insert(inputs.end(), files.begin(), files.end());
   return {{"inputs", std::move(inputs)},
           {"format", name(job.format)},
           {"on_error", job.on_error == OnError::stop ? "stop" : "skip"},
@@ -275,7 +303,7 @@ TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tok
     throw_hint(ErrorKind::unsupported, "name one as eos_token in the model's tokenizer_config.json, or write none",
                "the tokenizer has no end-of-text token (EOS) to end a document with");
   }
-  Notes notes(job.prefix, identity_of(job, tokenizer));
+  Notes notes(job.prefix, identity_of(job, tokenizer, pool));
   if (notes.found().file == job.inputs.size() && fs::exists(formats::with_suffix(job.prefix, ".bin"))) {
     return finish_killed(job, tokenizer, notes);
   }

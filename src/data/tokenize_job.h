@@ -36,8 +36,10 @@ struct TokenizeTotals {
 // Megatron takes for a vocabulary of this size. Texts are tokenized on the pool's threads while the next are read; the
 // result does not depend on their number. `go_on` is asked now and then, and told how far the job is; when it says no,
 // what is done is noted and kept: PREFIX.bin.partial, PREFIX.lengths.partial and PREFIX.progress, which the same job
-// takes up again. Errors: usage when the data set exists, or another job's notes are in the way; unsupported for chats
-// and instructions, of which a Megatron data set cannot say what counts, and for a tokenizer without EOS; else as
+// takes up again. It is the same when its settings and inputs are: a file of the same size, a remote one of the same
+// size and version (ETag) where its server tells them. Errors: usage when the data set exists, or another job's notes
+// are in the way; not_found for a remote input that is not there, before anything is read; unsupported for chats and
+// instructions, of which a Megatron data set cannot say what counts, and for a tokenizer without EOS; else as
 // DocumentReader and MegatronWriter, with file and line.
 TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool,
                               FunctionRef<bool(const TokenizeTotals&)> go_on);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/function_ref.h"
 
 namespace ingot::train {
 
@@ -64,6 +66,35 @@ void begin_together(const std::filesystem::path& folder, int64_t step, const com
   ranks.barrier();
 }
 
+// Together, when this rank's part is there or has failed: what all have written. When some have not, nobody writes any
+// more: nothing is left on a disk that may be full, then those throw why, and the others with their reason.
+std::vector<std::string> gather_parts(const std::filesystem::path& folder, int64_t step, const comm::Group& ranks,
+                                      FunctionRef<std::string()> written) {
+  std::string part;  // empty: it failed
+  std::exception_ptr failed;
+  try {
+    part = written();
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  const auto discard = [&] {
+    if (ranks.rank() == 0) checkpoint::discard_checkpoint(folder, step);
+  };
+  std::vector<std::string> parts;
+  try {
+    parts = ranks.gather(part);
+  } catch (...) {
+    discard();  // a rank is gone
+    throw;
+  }
+  if (std::ranges::none_of(parts, [](const std::string& one) { return one.empty(); })) return parts;
+  discard();
+  ranks.barrier();
+  if (failed) std::rethrow_exception(failed);
+  ranks.barrier();  // throws
+  throw_error(ErrorKind::internal, "a part of checkpoint {} is missing", step);
+}
+
 template <class T>
 bool is_there(const std::future<T>& future) {
   return future.valid() && future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -101,9 +132,9 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
                               const comm::Group& ranks) {
   try {
     begin_together(folder, progress.step, ranks);
-    const std::string part =
-        checkpoint::write_part(folder, progress.step, written_by(trained), &device, ranks.rank(), ranks.size());
-    const std::vector<std::string> parts = ranks.gather(part);
+    const std::vector<std::string> parts = gather_parts(folder, progress.step, ranks, [&] {
+      return checkpoint::write_part(folder, progress.step, written_by(trained), &device, ranks.rank(), ranks.size());
+    });
     int64_t bytes = 0;
     if (ranks.rank() == 0) {
       bytes = static_cast<int64_t>(checkpoint::publish_checkpoint(
@@ -190,18 +221,13 @@ void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunP
   if (ranks_.size() > 1) begin_together(folder, step_, ranks_);
   snapshot_.take(written_by(trained), device);
   writing_ = std::async(std::launch::async, [this] {
-    try {
-      if (ranks_.size() == 1) checkpoint::begin_checkpoint(folder_, step_);
-      return checkpoint::write_part(folder_, step_, snapshot_.tensors(), nullptr, ranks_.rank(), ranks_.size());
-    } catch (...) {
-      if (ranks_.size() == 1) checkpoint::discard_checkpoint(folder_, step_);
-      throw;
-    }
+    if (ranks_.size() == 1) checkpoint::begin_checkpoint(folder_, step_);
+    return checkpoint::write_part(folder_, step_, snapshot_.tensors(), nullptr, ranks_.rank(), ranks_.size());
   });
 }
 
 void BackgroundCheckpoint::publish() {
-  const std::vector<std::string> parts = ranks_.gather(writing_.get());
+  const std::vector<std::string> parts = gather_parts(folder_, step_, ranks_, [&] { return writing_.get(); });
   if (ranks_.rank() != 0) return;
   publishing_ = std::async(std::launch::async, [this, parts] {
     try {

@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/lock_file.h"
 #include "tests/base/scratch.h"
 
 namespace ingot {
@@ -93,6 +95,18 @@ TEST_F(FolderLockTest, KnowsAProcessNumberThatWasGivenAgain) {
   EXPECT_NE(lock.taken_over().find("gone"), std::string::npos) << lock.taken_over();
 }
 
+// Whose start is not known, as where /proc hides other users' processes: its signs of life count.
+TEST_F(FolderLockTest, OfAProcessThatIsHiddenIsRefusedWhileItShowsLife) {
+  LockHolder holder = LockHolder::this_process();
+  holder.started.clear();
+  write_file(path(), holder.text());
+  const std::string why = refused();
+  EXPECT_NE(why.find("start again in"), std::string::npos) << why;
+  fs::last_write_time(path(), fs::file_time_type::clock::now() - std::chrono::minutes(2));
+  const FolderLock lock(scratch_.folder());
+  EXPECT_NE(lock.taken_over().find("no sign of life"), std::string::npos) << lock.taken_over();
+}
+
 TEST_F(FolderLockTest, OfAnotherMachineIsRefusedWhileItShowsLife) {
   leave_foreign_lock(30);
   const std::string why = refused();
@@ -158,6 +172,49 @@ TEST_F(FolderLockTest, OneOfManyTakesItOver) {
     held += WEXITSTATUS(status) == 0;
   }
   EXPECT_EQ(held, 1);
+}
+
+// What somebody judged may be another's by the time that it removes it.
+TEST_F(FolderLockTest, ALockThatIsAnothersByNowIsPutBack) {
+  const fs::path aside = scratch_ / ".lock.gone.1";
+  {
+    const FolderLock lock(scratch_.folder(), {.beat_s = 0.001});
+    for (int i = 0; i < 100; ++i) remove_lock(path(), "abc", aside);
+    EXPECT_TRUE(lock.held());
+    EXPECT_EQ(look_at_lock(path())->holder.pid, ::getpid());
+    EXPECT_EQ(files(), std::vector<std::string>{"lock"});
+  }
+  remove_lock(path(), "abc", aside);
+  EXPECT_EQ(files(), std::vector<std::string>{});
+  leave_foreign_lock(0);
+  remove_lock(path(), "abc", aside);
+  EXPECT_EQ(files(), std::vector<std::string>{});
+}
+
+// The one whose turn it was to take it over has ended in its turn, too.
+TEST_F(FolderLockTest, OneOfManyTakesItOverWhenTheTurnIsLeftToo) {
+  for (int round = 0; round < 10; ++round) {
+    leave_foreign_lock(1000);
+    fs::copy_file(path(), scratch_ / ".lock.turn");
+    fs::last_write_time(scratch_ / ".lock.turn", fs::last_write_time(path()));
+    std::atomic<int> tried = 0, held = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        try {
+          const FolderLock lock(scratch_.folder());
+          ++held;
+          ++tried;
+          while (tried < 8) std::this_thread::yield();
+        } catch (const Error&) {
+          ++tried;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(held, 1) << round;
+    EXPECT_EQ(files(), std::vector<std::string>{});
+  }
 }
 
 TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {

@@ -1,10 +1,6 @@
 // A tiny HTTP server on a loopback port of its own: one connection at a time, each answered by a function of the test.
 #pragma once
 
-#include <arpa/inet.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "tests/base/loopback_socket.h"
 
 namespace ingot {
 
@@ -25,15 +22,6 @@ class LoopbackServer {
   using Handler = std::function<std::string(const std::string& head, int number)>;
 
   explicit LoopbackServer(Handler handler) : handler_(std::move(handler)) {
-    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(socket_, 16), 0);
-    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
   LoopbackServer(const LoopbackServer&) = delete;
@@ -41,18 +29,15 @@ class LoopbackServer {
   ~LoopbackServer() {
     stop_ = true;
     thread_.join();
-    ::close(socket_);
   }
 
-  std::string url(const std::string& path) const { return "http://127.0.0.1:" + std::to_string(port_) + path; }
+  std::string url(const std::string& path) const { return socket_.url() + path; }
   std::vector<std::string> heads() { return *heads_.lock(); }
 
  private:
   void serve() {
     while (!stop_) {
-      pollfd waiting{socket_, POLLIN, 0};
-      if (::poll(&waiting, 1, 20) <= 0) continue;
-      const int connection = ::accept(socket_, nullptr, nullptr);
+      const int connection = socket_.accept();
       if (connection < 0) continue;
       answer(connection);
       ::close(connection);
@@ -73,17 +58,11 @@ class LoopbackServer {
       number = static_cast<int>(heads->size());
       heads->push_back(head);
     }
-    const std::string reply = handler_(head, number);
-    for (size_t sent = 0; sent < reply.size();) {
-      const ssize_t done = ::send(connection, reply.data() + sent, reply.size() - sent, MSG_NOSIGNAL);
-      if (done <= 0) return;
-      sent += static_cast<size_t>(done);
-    }
+    LoopbackSocket::send(connection, handler_(head, number));
   }
 
   Handler handler_;
-  int socket_ = -1;
-  int port_ = 0;
+  LoopbackSocket socket_;
   std::atomic<bool> stop_ = false;
   Guarded<std::vector<std::string>> heads_;
   std::thread thread_;

@@ -2,12 +2,8 @@
 // signature anew, from what came over the wire, and refuses it when it is another; and it can fail as the test says.
 #pragma once
 
-#include <arpa/inet.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,6 +20,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "tests/base/loopback_socket.h"
 
 namespace ingot {
 
@@ -58,15 +55,6 @@ class S3Server {
   std::function<Fault(const Request&, size_t number)> fault;  // of each request that is well signed
 
   S3Server() {
-    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(socket_, 64), 0);
-    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
   S3Server(const S3Server&) = delete;
@@ -75,10 +63,9 @@ class S3Server {
     stop_ = true;
     thread_.join();
     for (std::thread& connection : connections_) connection.join();
-    ::close(socket_);
   }
 
-  std::string endpoint() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  std::string endpoint() const { return socket_.url(); }
   // The environment of programs that are to find it.
   void announce() const {
     for (const char* name : {"AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION"})
@@ -210,9 +197,7 @@ class S3Server {
 
   void serve() {
     while (!stop_) {
-      pollfd waiting{socket_, POLLIN, 0};
-      if (::poll(&waiting, 1, 20) <= 0) continue;
-      const int connection = ::accept(socket_, nullptr, nullptr);
+      const int connection = socket_.accept();
       if (connection < 0) continue;
       connections_.emplace_back([this, connection] {
         converse(connection);
@@ -221,19 +206,10 @@ class S3Server {
     }
   }
 
-  static void send_all(int connection, const std::string& bytes) {
-    for (size_t sent = 0; sent < bytes.size();) {
-      const ssize_t done = ::send(connection, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-      if (done <= 0) return;
-      sent += static_cast<size_t>(done);
-    }
-  }
-
   bool receive(int connection, std::string& text, const std::function<bool()>& enough) const {
     while (!enough()) {
-      pollfd waiting{connection, POLLIN, 0};
       if (stop_) return false;
-      if (::poll(&waiting, 1, 20) <= 0) continue;
+      if (!LoopbackSocket::readable(connection)) continue;
       std::array<char, 65536> buffer{};
       const ssize_t got = ::recv(connection, buffer.data(), buffer.size(), 0);
       if (got <= 0) return false;
@@ -263,7 +239,7 @@ class S3Server {
     }
     const size_t length =
         request.headers.contains("content-length") ? std::stoul(request.headers["content-length"]) : 0;
-    if (request.headers.contains("expect")) send_all(connection, "HTTP/1.1 100 Continue\r\n\r\n");
+    if (request.headers.contains("expect")) LoopbackSocket::send(connection, "HTTP/1.1 100 Continue\r\n\r\n");
     if (!receive(connection, text, [&] { return text.size() >= end + length; })) return;
     request.body = text.substr(end);
     request.key = decoded(request.path.substr(1));
@@ -299,7 +275,7 @@ class S3Server {
       if (wanted == Fault::flip) reply.back() = static_cast<char>(reply.back() ^ 1);
     }
     --state_.lock()->now;
-    send_all(connection, reply);
+    LoopbackSocket::send(connection, reply);
   }
 
   std::string act(const Request& request) {
@@ -383,8 +359,7 @@ class S3Server {
     return answer(200, body + "</ListBucketResult>");
   }
 
-  int socket_ = -1;
-  int port_ = 0;
+  LoopbackSocket socket_;
   std::atomic<bool> stop_ = false;
   Guarded<State> state_;
   std::list<std::thread> connections_;

@@ -1,10 +1,47 @@
 #include "checkpoint/native.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 
 #include "tests/checkpoint/fixtures.h"
+
+namespace {
+
+// Calls that change names, in this program and the libraries it is linked to: the process is killed before the one that
+// comes after so many (none when it is negative).
+int name_changes_left = -1;
+bool names_can_be_exchanged = true;
+
+void change_names() {
+  if (name_changes_left == 0) ::raise(SIGKILL);
+  --name_changes_left;
+}
+
+}  // namespace
+
+extern "C" int renameat2(int from_folder, const char* from, int to_folder, const char* to,
+                         unsigned int flags) noexcept {
+  change_names();
+  if ((flags & RENAME_EXCHANGE) != 0 && !names_can_be_exchanged) {
+    errno = EINVAL;  // as on NFS
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+}
+extern "C" int rename(const char* from, const char* to) noexcept {
+  return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+extern "C" int unlinkat(int folder, const char* path, int flags) noexcept {
+  change_names();
+  return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
+}
 
 namespace ingot::checkpoint {
 namespace {
@@ -101,6 +138,48 @@ TEST_F(Native, LeftoversOfAKilledRun) {
   EXPECT_EQ(remove_leftovers(folder), 1);
   EXPECT_FALSE(fs::exists(folder / "step-2.partial"));
   EXPECT_EQ(open_checkpoint(folder, std::nullopt).step, 1);
+}
+
+// Killed before any call that changes names, while a checkpoint takes the place of one of the same step.
+TEST_F(Native, AStepThatIsReplacedIsNeverLost) {
+  const auto first_weight = [&] {
+    State back;
+    const std::vector<NamedTensor> weight{back.tensors()[0]};
+    restore_tensors(open_checkpoint(folder, 5), weight, device);
+    return back.w[0];
+  };
+  fs::create_directories(scratch.path / "a");
+  fs::create_directories(scratch.path / "b");
+  const bool exchanges =
+      ::renameat2(AT_FDCWD, (scratch.path / "a").c_str(), AT_FDCWD, (scratch.path / "b").c_str(), RENAME_EXCHANGE) == 0;
+  for (const bool allowed : {true, false}) {
+    bool replaced = false;
+    int point = 0;
+    for (bool killed = true; killed; ++point) {
+      fs::remove_all(folder);
+      state.w[0] = 1;
+      write(5);
+      const pid_t child = fork();
+      if (child == 0) {
+        names_can_be_exchanged = allowed;
+        name_changes_left = point;
+        state.w[0] = 2;
+        write(5, 1);
+        _exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      killed = WIFSIGNALED(status);
+      if (exchanges && allowed) EXPECT_EQ(list_checkpoints(folder), std::vector<int64_t>{5}) << point;
+      remove_leftovers(folder);
+      EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << point;
+      const float found = first_weight();
+      if (replaced || !killed) EXPECT_EQ(found, 2.0F) << "once it is there it stays";
+      if (killed) replaced = found == 2.0F;
+    }
+    EXPECT_TRUE(replaced) << "no kill came behind the replacement";
+    EXPECT_GT(point, 5);
+  }
 }
 
 TEST_F(Native, DamageIsNamedAndAnEarlierOneNotTaken) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -94,6 +95,14 @@ TEST_F(Packed, WhatDoesNotFitIsRefused) {
   refused(ErrorKind::unsupported, "version 2", damaged("\"version\": 1", "\"version\": 2"));
   refused(ErrorKind::corrupt, "does not belong to its index", damaged("\"sequences\": ", "\"sequences\": 1"));
   refused(ErrorKind::corrupt, "no whole number", damaged("\"tokens\": ", "\"tokens\": -"));
+  // Counts whose sum over repetitions or folders does not fit.
+  damaged("\"tokens\": ", "\"tokens\": 9000000000000000000, \"was\": ");
+  refused(ErrorKind::corrupt, "packing.json: 9000000000000000000 \"tokens\", 2 times, are too many",
+          [&] { open(path(), 2); });
+  refused(ErrorKind::corrupt, "packing.json: 9000000000000000000 \"tokens\", 1 times, are too many", [&] {
+    const std::array<Source, 2> both = {Source{path(), 1}, Source{path(), 1}};
+    const PackedDataset packed(both, 48, tokenizer_->size());
+  });
   write_file(folder_.path() / "packed/packing.json", "[");
   refused(ErrorKind::corrupt, "packing.json", [&] { open(path()); });
 }

@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 
 #include "base/file.h"
 #include "formats/megatron.h"
+#include "tests/base/loopback_server.h"
+#include "tests/base/s3_server.h"
 #include "tests/data/byte_tokenizer.h"
+#include "tests/data/megatron_source.h"
 #include "tests/data/temp_folder.h"
 
 namespace ingot::data {
@@ -181,6 +185,62 @@ TEST_F(TokenizeJobTest, BadLines) {
   refused(ErrorKind::unsupported, "is of the format completion");
   job_.inputs.clear();
   refused(ErrorKind::usage, "no file");
+}
+
+TEST_F(TokenizeJobTest, KnowsARemoteInputThatHasChanged) {
+  S3Server server;
+  server.announce();
+  ::setenv("INGOT_CACHE", (folder_.path() / "cache").c_str(), 1);
+  const std::string lines = read_file(job_.inputs[0]);
+  job_.inputs = {"s3://bucket/a.jsonl", "s3://bucket/rest"};
+  server.put("bucket/a.jsonl", lines);
+  write_source(folder_.path() / "m", {5, 7, 3}, 0);
+  const auto put_rest = [&](const char* of) {
+    for (const std::string suffix : {".idx", ".bin"}) {
+      server.put("bucket/rest" + suffix, read_file(folder_.path() / (of + suffix)));
+    }
+  };
+  put_rest("m");
+  const TokenizeTotals first = run(2);
+  EXPECT_FALSE(first.finished);
+  std::string other = lines;
+  other[other.find("document")] = 'D';
+  server.put("bucket/a.jsonl", other);
+  refused(ErrorKind::usage, "another job was left here");
+  server.put("bucket/a.jsonl", lines);
+  write_source(folder_.path() / "n", {5, 3, 7}, 0);  // as many bytes
+  put_rest("n");
+  refused(ErrorKind::usage, "another job was left here");
+  put_rest("m");
+  const TokenizeTotals rest = run();
+  EXPECT_TRUE(rest.finished);
+  EXPECT_EQ(rest.resumed_at, first.num_documents);
+  EXPECT_EQ(rest.num_documents, 3000 + formats::MegatronFile(folder_.path() / "m").num_documents());
+  EXPECT_EQ(server.problem(), "");
+  job_.prefix = folder_.path() / "gone";
+  job_.inputs.emplace_back("s3://bucket/gone.jsonl");
+  refused(ErrorKind::not_found, "s3://bucket/gone.jsonl: there is no such file");
+  ::unsetenv("INGOT_CACHE");
+}
+
+// A web server that tells neither versions nor, without HEAD, sizes: what was begun goes on.
+TEST_F(TokenizeJobTest, GoesOnWhereAServerTellsNothing) {
+  const std::string lines = read_file(job_.inputs[0]);
+  const LoopbackServer web([&](const std::string& head, int) {
+    if (head.starts_with("HEAD "))
+      return std::string("HTTP/1.1 403 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    return "HTTP/1.1 200 X\r\nContent-Length: " + std::to_string(lines.size()) + "\r\nConnection: close\r\n\r\n" +
+           lines;
+  });
+  ::setenv("no_proxy", "127.0.0.1", 1);
+  ::setenv("INGOT_CACHE", (folder_.path() / "cache").c_str(), 1);
+  job_.inputs = {web.url("/a.jsonl")};
+  const TokenizeTotals first = run(1);
+  EXPECT_FALSE(first.finished);
+  const TokenizeTotals rest = run();
+  EXPECT_TRUE(rest.finished);
+  EXPECT_EQ(rest.resumed_at, first.num_documents);
+  ::unsetenv("INGOT_CACHE");
 }
 
 }  // namespace

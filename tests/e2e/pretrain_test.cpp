@@ -153,6 +153,16 @@ TEST_F(Cluster, WhatAnotherAttemptDoesNotMendIsNotTriedAgain) {
   EXPECT_EQ(launcher.code, 2) << launcher.error;
 }
 
+TEST_F(Cluster, ASupervisedRunIsNotGivenTheSupervisorsInput) {
+  write(program_ / "launch.sh", "readlink /proc/self/fd/0 >" + (program_ / "input").string() + "\nexec \"$@\"\n");
+  const std::string launcher = "sh " + (program_ / "launch.sh").string();
+  const Result result =
+      program_.run(long_run("never", {"data.train=/nowhere.jsonl", "--restarts", "1", "--launcher", launcher}),
+                   "for the supervisor");
+  EXPECT_EQ(result.code, 3) << result.error;
+  EXPECT_EQ(read(program_ / "input"), "/dev/null\n");
+}
+
 // Sent to the supervisor and, as a scheduler does, to the run at the same time: one checkpoint, one end.
 TEST_F(Cluster, SignalsWriteACheckpointAndEndTheSupervisorToo) {
   for (const int signal : {SIGTERM, SIGUSR1}) {

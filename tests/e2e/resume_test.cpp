@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/function_ref.h"
 #include "tests/e2e/process.h"
 
 namespace ingot::e2e {
@@ -72,28 +73,34 @@ class Resume : public testing::TestWithParam<const char*> {
     return sha256_hex(file.bytes());
   }
 
+  // Runs it until it ends by itself, each time with the settings that `more` gives. Six times it is killed when it has
+  // lived for less than `longest_ms`: of runs of this size, anywhere from reading the recipe to the last checkpoint.
+  void run_and_kill(const std::string& name, unsigned longest_ms,
+                    FunctionRef<std::vector<std::string>(std::mt19937& random)> more) const {
+    std::mt19937 random(std::random_device{}());
+    int kills = 0;
+    for (int attempt = 0; attempt < 60; ++attempt) {
+      std::vector<std::string> words = command(name, more(random));
+      if (fs::exists(run(name) / "events.jsonl")) words.emplace_back("--resume");
+      Process process(words);
+      const auto life = std::chrono::milliseconds(kills < 6 ? 100 + random() % (longest_ms - 100) : 600'000);
+      const std::optional<int> code = process.wait(life);
+      if (code) {
+        ASSERT_EQ(*code, 0) << process.result().error;
+        return;
+      }
+      process.kill(SIGKILL);
+      ++kills;
+    }
+  }
+
   fs::path folder_;
 };
 
 TEST_P(Resume, KilledAtRandomPointsItIsTheRunThatNeverStopped) {
   const Result whole = ingot(command("whole"));
   ASSERT_EQ(whole.code, 0) << whole.error;
-  std::mt19937 random(std::random_device{}());
-  int kills = 0;
-  for (int attempt = 0; attempt < 60; ++attempt) {
-    const bool begun = fs::exists(run("killed") / "events.jsonl");
-    Process process(command("killed", begun ? std::vector<std::string>{"--resume"} : std::vector<std::string>{}));
-    // Of a run of this size: anywhere from reading the recipe to the last checkpoint. After six kills it may finish.
-    const auto life = std::chrono::milliseconds(kills < 6 ? 100 + random() % 1500 : 600'000);
-    const std::optional<int> code = process.wait(life);
-    if (!code) {
-      process.kill(SIGKILL);
-      ++kills;
-      continue;
-    }
-    ASSERT_EQ(*code, 0) << process.result().error;
-    break;
-  }
+  ASSERT_NO_FATAL_FAILURE(run_and_kill("killed", 1600, [](std::mt19937&) { return std::vector<std::string>(); }));
   EXPECT_EQ(curve("killed"), curve("whole"));
   EXPECT_EQ(weights("killed"), weights("whole"));
 }
@@ -125,10 +132,8 @@ TEST_P(Elastic, KilledAndContinuedByOtherRanksItIsTheRunOfOne) {
   const std::vector<std::string> batch = {"batch.global=6", "optimizer.clip_grad_norm=0.5"};
   const Result whole = ingot(command("whole", batch));
   ASSERT_EQ(whole.code, 0) << whole.error;
-  std::mt19937 random(std::random_device{}());
-  int kills = 0;
   std::string layouts;
-  for (int attempt = 0; attempt < 60; ++attempt) {
+  ASSERT_NO_FATAL_FAILURE(run_and_kill("killed", 2100, [&](std::mt19937& random) {
     const auto ranks = 1 + random() % 4;
     std::vector<std::string> more = batch;
     more.push_back(fmt::format("parallel.dp={}", ranks));
@@ -136,18 +141,8 @@ TEST_P(Elastic, KilledAndContinuedByOtherRanksItIsTheRunOfOne) {
     more.push_back(fmt::format("parallel.zero={}", random() % 3));
     more.push_back(fmt::format("batch.micro={}", 1 + random() % 3));
     layouts += more[2] + " " + more[4] + " " + more[5] + "\n";
-    if (fs::exists(run("killed") / "events.jsonl")) more.emplace_back("--resume");
-    Process process(command("killed", more));
-    const auto life = std::chrono::milliseconds(kills < 6 ? 100 + random() % 2000 : 600'000);
-    const std::optional<int> code = process.wait(life);
-    if (!code) {
-      process.kill(SIGKILL);
-      ++kills;
-      continue;
-    }
-    ASSERT_EQ(*code, 0) << process.result().error;
-    break;
-  }
+    return more;
+  }));
   EXPECT_EQ(curve("killed"), curve("whole")) << layouts;
   EXPECT_EQ(weights("killed"), weights("whole")) << layouts;
 }
@@ -174,6 +169,7 @@ TEST_P(Elastic, AFullDiskEndsAllRanksAndKeepsTheLastCheckpoint) {
   Process process(with({"--resume", "steps=6"}), 1 << 20);
   ASSERT_EQ(process.wait(std::chrono::minutes(5)), 4) << process.result().error;
   EXPECT_NE(process.result().error.find("ingot: rank "), std::string::npos) << process.result().error;
+  EXPECT_FALSE(fs::exists(run("full") / "checkpoints" / "step-6.partial")) << "the disk is kept full";
   EXPECT_EQ(read_file(run("full") / "checkpoints" / "step-3" / "manifest.json"), before);
   ASSERT_EQ(ingot(with({"--resume", "steps=6"})).code, 0);
 }

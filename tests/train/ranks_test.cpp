@@ -312,5 +312,25 @@ TEST(Ranks, AFailedPartLeavesTheCheckpointBefore) {
   EXPECT_FALSE(std::filesystem::exists(files.path() / "step-2.partial"));
 }
 
+TEST(Ranks, APartThatFailsInTheBackgroundLeavesNothing) {
+  const RunFiles files;
+  const auto write = [&](int64_t step, bool fail) {
+    comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
+      SmallRun run(SmallRun::Settings{.threads = 1, .ranks = ranks});
+      // Rank 1's way to the folder is broken.
+      const std::filesystem::path folder = fail && ranks.rank() == 1 ? files.path() / "broken" : files.path();
+      BackgroundCheckpoint background(ranks);
+      background.begin(folder, {step, 0}, "{}", *run.trained, run.device, 2);
+      background.wait();
+    });
+  };
+  write(1, false);
+  const std::string text = refusal(ErrorKind::unavailable, [&] { write(2, true); });
+  EXPECT_NE(text.find("rank 1: "), std::string::npos) << text;
+  EXPECT_NE(text.find("broken"), std::string::npos) << text;
+  EXPECT_EQ(checkpoint::list_checkpoints(files.path()), std::vector<int64_t>{1});
+  EXPECT_FALSE(std::filesystem::exists(files.path() / "step-2.partial"));
+}
+
 }  // namespace
 }  // namespace ingot::train

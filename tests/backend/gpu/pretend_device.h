@@ -1,12 +1,16 @@
 // What the tests of vendors' libraries share.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "app/bench/op_table.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/attention_library.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "backend/gpu/sim/sim_device.h"
@@ -70,5 +74,22 @@ class PretendDevice : public GpuDevice {
   std::unique_ptr<MatmulLibrary> matmul_;
   std::unique_ptr<AttentionLibrary> attention_;
 };
+
+// Compares one implementation of an op with the double reference on the op table's cases; gives how many it takes.
+inline int agreeing_cases(PretendDevice& device, const std::string& op, const std::string& implementation) {
+  ops::Registry registry;
+  register_ops(registry, device.kind());
+  registry.restrict_to(op, implementation);
+  int accepted = 0;
+  for (const bench::OpCase& op_case : bench::op_cases()) {
+    if (op_case.op != op || op_case.timing_only) continue;
+    Arena scratch;
+    ops::Context context{device, registry, scratch, nullptr};
+    const bench::Verdict verdict = bench::compare(context, op_case);
+    EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
+    accepted += verdict.outcome == bench::Outcome::passed ? 1 : 0;
+  }
+  return accepted;
+}
 
 }  // namespace ingot::gpu

@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "app/bench/op_table.h"
 #include "backend/gpu/ops.h"
 #include "base/error.h"
 #include "ops/attention.h"
@@ -24,19 +23,7 @@ class VendorAttention : public testing::Test {
 
 TEST_F(VendorAttention, AgreesWithTheDoubleReference) {
   PretendDevice device(DeviceKind::cuda, nullptr, open());
-  ops::Registry registry;
-  register_ops(registry, DeviceKind::cuda);
-  registry.restrict_to("attention", "cudnn");
-  int accepted = 0;
-  for (const bench::OpCase& op_case : bench::op_cases()) {
-    if (op_case.op != "attention" || op_case.timing_only) continue;
-    Arena scratch;
-    ops::Context context{device, registry, scratch, nullptr};
-    const bench::Verdict verdict = bench::compare(context, op_case);
-    EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
-    accepted += verdict.outcome == bench::Outcome::passed ? 1 : 0;
-  }
-  EXPECT_GE(accepted, 6);
+  EXPECT_GE(agreeing_cases(device, "attention", "cudnn"), 6);
 }
 
 // The library writes to all that it asks for; the device is asked for nothing but what was planned.

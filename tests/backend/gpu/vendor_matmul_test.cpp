@@ -43,19 +43,7 @@ class VendorMatmul : public testing::TestWithParam<Vendor> {
 TEST_P(VendorMatmul, AgreesWithTheDoubleReference) {
   PretendDevice device(GetParam().kind, open(), nullptr);
   for (const char* op : {"matmul", "linear", "linear_backward_input", "linear_fp8"}) {
-    ops::Registry registry;
-    register_ops(registry, GetParam().kind);
-    registry.restrict_to(op, GetParam().name);
-    int accepted = 0;
-    for (const bench::OpCase& op_case : bench::op_cases()) {
-      if (op_case.op != op || op_case.timing_only) continue;
-      Arena scratch;
-      ops::Context context{device, registry, scratch, nullptr};
-      const bench::Verdict verdict = bench::compare(context, op_case);
-      EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
-      accepted += verdict.outcome == bench::Outcome::passed ? 1 : 0;
-    }
-    EXPECT_GE(accepted, op == std::string("linear_fp8") ? 4 : 12) << op;
+    EXPECT_GE(agreeing_cases(device, op, GetParam().name), op == std::string("linear_fp8") ? 4 : 12) << op;
   }
 }
 

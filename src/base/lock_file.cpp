@@ -1,0 +1,148 @@
+#include "base/lock_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/machine.h"
+
+namespace ingot {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string first_line(const fs::path& path) {
+  try {
+    const std::string text = read_file(path);
+    return text.substr(0, text.find('\n'));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+double seconds_of(const timespec& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+// A file that is opened for as long as it is needed.
+struct Opened {
+  int fd = -1;
+  explicit Opened(int descriptor) : fd(descriptor) {}
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  ~Opened() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+LockHolder LockHolder::this_process() {
+  LockHolder self;
+  self.host = host_name();
+  std::error_code ignored;
+  const fs::path name_space = fs::read_symlink("/proc/self/ns/pid", ignored);
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  self.place = boot.empty() || name_space.empty() ? "?" : boot + "/" + name_space.string();
+  self.pid = ::getpid();
+  self.started = process_start(self.pid);
+  self.since = utc_timestamp();
+  std::random_device random;
+  self.token = fmt::format("{:08x}{:08x}", random(), random());
+  return self;
+}
+
+LockHolder LockHolder::parse(const std::string& text) {
+  LockHolder holder;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t space = line.find(' ');
+    if (space == std::string::npos) continue;
+    const std::string key = line.substr(0, space), value = line.substr(space + 1);
+    if (key == "host") holder.host = value;
+    if (key == "place") holder.place = value;
+    if (key == "pid") std::from_chars(value.data(), value.data() + value.size(), holder.pid);
+    if (key == "started") holder.started = value;
+    if (key == "since") holder.since = value;
+    if (key == "token") holder.token = value;
+  }
+  return holder;
+}
+
+std::string LockHolder::text() const {
+  return fmt::format("host {}\nplace {}\npid {}\nstarted {}\nsince {}\ntoken {}\n", host, place, pid, started, since,
+                     token);
+}
+
+std::optional<FoundLock> look_at_lock(const fs::path& path) {
+  const Opened file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info{};
+  if (file.fd < 0 || ::fstat(file.fd, &info) != 0) return std::nullopt;
+  char text[4096];
+  const ssize_t bytes = ::read(file.fd, text, sizeof text);
+  const std::string read(text, bytes > 0 ? static_cast<size_t>(bytes) : 0);
+  return FoundLock{LockHolder::parse(read), seconds_of(info.st_mtim)};
+}
+
+LockCandidate::LockCandidate(fs::path path, const std::string& text) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail();
+  if (::write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP)) {
+    const int error = errno;
+    ::close(fd_);
+    ::unlink(path_.c_str());
+    errno = error;
+    fail();
+  }
+}
+
+LockCandidate::~LockCandidate() {
+  ::unlink(path_.c_str());
+  if (fd_ >= 0) ::close(fd_);
+}
+
+// An NFS client may be told that its link failed when only the answer was lost; the number of links tells.
+bool LockCandidate::link_to(const fs::path& lock) const {
+  const bool linked = ::link(path_.c_str(), lock.c_str()) == 0;
+  const int error = errno;
+  struct stat info{};
+  if (linked || (::fstat(fd_, &info) == 0 && info.st_nlink == 2)) return true;
+  if (error == EEXIST) return false;
+  throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", lock.string(), std::strerror(error));
+}
+
+double LockCandidate::now() const {
+  struct stat info{};
+  if (::futimens(fd_, nullptr) != 0 || ::fstat(fd_, &info) != 0) fail();
+  return seconds_of(info.st_mtim);
+}
+
+int LockCandidate::release() { return std::exchange(fd_, -1); }
+
+void LockCandidate::fail() const {
+  throw_error(ErrorKind::unavailable, "{}: cannot be written: {}", path_.string(), std::strerror(errno));
+}
+
+void remove_lock(const fs::path& path, const std::string& token, const fs::path& aside) {
+  ::rename(path.c_str(), aside.c_str());  // what became of it is seen there: the answer may have been lost
+  const std::optional<FoundLock> taken = look_at_lock(aside);
+  if (!taken || taken->holder.token != token) ::link(aside.c_str(), path.c_str());
+  ::unlink(aside.c_str());
+}
+
+}  // namespace ingot

@@ -1,0 +1,58 @@
+// The file of a folder's lock (folder_lock.h): made and removed so that of several processes one succeeds, on any NFS.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace ingot {
+
+// Who holds a lock, as the file says it: a line each, "key value".
+struct LockHolder {
+  std::string host;
+  std::string place;  // of the process number: boot and PID namespace; "?" where the kernel does not tell
+  int64_t pid = 0;
+  std::string started;  // process_start(); empty where the kernel does not tell
+  std::string since;
+  std::string token;  // of this lock alone
+
+  static LockHolder this_process();  // with a new token
+  static LockHolder parse(const std::string& text);
+  std::string text() const;
+};
+
+// What lies at `path` now, asked of an NFS server anew; nothing when it is not there or cannot be read.
+struct FoundLock {
+  LockHolder holder;
+  double changed = 0;  // seconds of the server's clock
+};
+std::optional<FoundLock> look_at_lock(const std::filesystem::path& path);
+
+// A file of our own beside the lock, to be linked to it; removed when destroyed. Errors: unavailable, naming the file
+// that cannot be written.
+class LockCandidate {
+ public:
+  LockCandidate(std::filesystem::path path, const std::string& text);
+  LockCandidate(const LockCandidate&) = delete;
+  LockCandidate& operator=(const LockCandidate&) = delete;
+  ~LockCandidate();
+
+  // Makes `lock` by link(2), if there is none; whether it is ours now.
+  bool link_to(const std::filesystem::path& lock) const;
+  // Now, by the file server's clock, in seconds.
+  double now() const;
+  int release();  // its descriptor, the caller's to close
+
+ private:
+  [[noreturn]] void fail() const;
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+// Removes the lock at `path` if it has this token. It is renamed to `aside`, which nobody else uses, before it is
+// looked at, so that no other that has come meanwhile is removed: that one is put back. In between `path` is free for a
+// moment; whoever takes it then leaves the holder without its lock, which the holder sees (FolderLock::held).
+void remove_lock(const std::filesystem::path& path, const std::string& token, const std::filesystem::path& aside);
+
+}  // namespace ingot

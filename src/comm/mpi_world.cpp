@@ -1,0 +1,297 @@
+#include "comm/mpi_world.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/clock.h"
+#include "base/signals.h"
+
+namespace ingot::comm::mpi {
+
+namespace {
+
+// Seconds that a rank which has failed waits for the others to have heard of it.
+constexpr double grace_s = 5;
+
+}  // namespace
+
+World::World(const Mpi& settings) : settings_(settings), library_({settings.plugin.string()}, {}) {
+  if (!library_) {
+    throw_hint(ErrorKind::unavailable, "build it with the MPI that starts ingot: ./run mpi",
+               "the MPI plug-in {} cannot be loaded: {}", settings.plugin.string(), library_.reason());
+  }
+  library_.bind(open_, "ingot_mpi_open");
+  const BlockedSignals blocked;
+  thread_ = std::thread([this] { run(); });
+}
+
+World::~World() { thread_.join(); }
+
+const ingot_mpi& World::open() {
+  auto held = state_.lock();
+  held.wait([](const State& state) { return state.opened || state.refused; });
+  if (held->refused) throw Error(*held->refused);
+  return *mpi_;
+}
+
+std::shared_ptr<Entry> World::begin(ingot_mpi_group* group, int lane, std::string what, std::unique_ptr<Job> job) {
+  auto entry = std::make_shared<Entry>(group, lane, std::move(what), std::move(job));
+  {
+    auto held = state_.lock();
+    if (held->failure) throw_it(*held->failure);
+    held->begun.push_back(entry);
+  }
+  state_.notify_all();
+  return entry;
+}
+
+void World::wait(const Entry& entry) {
+  auto held = state_.lock();
+  held.wait([&](const State& state) { return entry.done || state.failure; });
+  if (!entry.done) throw_it(*held->failure);
+}
+
+void World::fail(const Error& why) noexcept {
+  {
+    auto held = state_.lock();
+    if (!held->failure) held->failure = {mpi_->rank, why};
+  }
+  state_.notify_all();
+}
+
+void World::finalize() {
+  wish(State::Wish::finalize);
+  auto held = state_.lock();
+  held.wait([](const State& state) { return state.over || state.failure; });
+  if (held->failure) throw_it(*held->failure);
+}
+
+void World::leave() {
+  wish(State::Wish::tell_end);
+  bool own = false;
+  {
+    auto held = state_.lock();
+    own = held->failure && held->failure->rank == mpi_->rank;
+    held.wait_for(grace_s, [&](const State& state) { return state.ended == mpi_->size - 1; });
+  }
+  if (!own) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+void World::end_all() {
+  wish(State::Wish::end_all);
+  std::optional<Failure> failure;
+  {
+    auto held = state_.lock();
+    held.wait([](const State& state) { return state.over; });
+    failure = held->failure;
+  }
+  end_all(failure);  // the thread that should have is gone, after an error of MPI's own
+}
+
+void World::throw_it(const Failure& failure) const {
+  if (failure.rank == mpi_->rank) throw Error(failure.error);
+  throw_failure(failure);
+}
+
+void World::end_all(const std::optional<Failure>& failure) {
+  mpi_->abort(exit_code(failure ? failure->error.kind() : ErrorKind::internal));
+}
+
+void World::wish(State::Wish wish) {
+  {
+    auto held = state_.lock();
+    held->wish = wish;
+  }
+  state_.notify_all();
+}
+
+void World::run() {
+  try {
+    open_mpi();
+    while (round()) {
+    }
+  } catch (...) {
+    const Error error = error_of_exception();
+    auto held = state_.lock();
+    if (!held->opened) {
+      held->refused = error;
+    } else if (!held->failure) {
+      held->failure = {mpi_->rank, error};
+    }
+  }
+  {
+    auto held = state_.lock();
+    held->over = true;
+  }
+  state_.notify_all();
+}
+
+void World::open_mpi() {
+  std::array<char, 512> text{};
+  mpi_ = open_(text.data(), static_cast<int>(text.size()));
+  const std::string plugin = settings_.plugin.string();
+  if (mpi_ == nullptr) throw_error(ErrorKind::unavailable, "{}: MPI cannot be initialised: {}", plugin, text.data());
+  if (mpi_->abi != INGOT_MPI_ABI) {
+    throw_hint(ErrorKind::unavailable, "build it again: ./run mpi", "{} is of version {} and this ingot needs {}",
+               plugin, mpi_->abi, static_cast<int>(INGOT_MPI_ABI));
+  }
+  if (mpi_->size != settings_.size) {
+    const std::string library = mpi_->library;
+    throw_hint(
+        ErrorKind::unavailable,
+        "build the plug-in with the launcher's MPI (./run mpi), or start ingot by the plug-in's; INGOT_MPI names "
+        "another plug-in",
+        "the launcher has started {} processes, but the MPI of {} ({}) knows of {}", settings_.size, plugin,
+        library.substr(0, library.find_first_of(",\n")), mpi_->size);
+  }
+  check(*mpi_, mpi_->split(mpi_->world, 0, mpi_->rank, &notices_), "Comm_split");
+  receive_notice();
+  {
+    auto held = state_.lock();
+    held->opened = true;
+  }
+  state_.notify_all();
+}
+
+bool World::round() {
+  State::Wish wish = State::Wish::work;
+  {
+    auto held = state_.lock();
+    for (std::shared_ptr<Entry>& entry : held->begun) {
+      entry->moved = steady_seconds();
+      entries_.push_back(std::move(entry));
+    }
+    held->begun.clear();
+    wish = held->wish;
+    failure_ = held->failure;
+  }
+  bool moved = take_notice();
+  if (failure_ && !told_) tell(false);
+  if (wish == State::Wish::end_all) end_all(failure_);
+  if (wish == State::Wish::tell_end && !told_end_) tell(true);
+  if (!failure_) moved |= advance();
+  if (wish == State::Wish::finalize && !failure_ && finalized()) return false;
+  rest(moved);
+  return true;
+}
+
+bool World::advance() {
+  bool moved = false;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = *entries_[i];
+    const bool later = std::any_of(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(i), [&](const auto& e) {
+      return !e->done && e->group == entry.group && e->lane == entry.lane;
+    });
+    if (!later) moved |= advance(entry);
+  }
+  std::erase_if(entries_, [](const auto& entry) { return entry->done; });
+  return moved;
+}
+
+bool World::advance(Entry& entry) {
+  try {
+    auto use = entry.use.lock();
+    if (use->given_up) return false;  // what MPI still has of it stays in memory
+    bool moved = false;
+    while (!entry.in_flight || entry.request.done(*mpi_)) {
+      if (std::exchange(entry.in_flight, false)) entry.job->end();
+      moved = true;
+      entry.moved = steady_seconds();
+      if (!entry.job->begin(*mpi_, entry.request)) {
+        {
+          auto held = state_.lock();
+          entry.done = true;
+        }
+        state_.notify_all();
+        return true;
+      }
+      entry.in_flight = true;
+    }
+    if (!moved && steady_seconds() - entry.moved > settings_.timeout_s) {
+      throw_hint(ErrorKind::unavailable, timeout_hint, "rank {} has waited {} s for other ranks in {}", mpi_->rank,
+                 settings_.timeout_s, entry.what);
+    }
+    return moved;
+  } catch (...) {
+    fail(error_of_exception());
+    return false;
+  }
+}
+
+// Polls hard while something moves, then less and less: the processor is wanted elsewhere.
+void World::rest(bool moved) {
+  idle_ = moved ? 0 : idle_ + 1;
+  if (idle_ < 100) {
+    std::this_thread::yield();
+  } else if (!entries_.empty()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(idle_ < 1000 ? 20 : 200));
+  } else {
+    auto held = state_.lock();
+    held.wait_for(0.02, [&](const State& state) {
+      switch (state.wish) {
+        case State::Wish::work: break;
+        case State::Wish::finalize:
+          if (!last_.pending()) return true;
+          break;
+        case State::Wish::tell_end:
+          if (!told_end_) return true;
+          break;
+        case State::Wish::end_all: return true;
+      }
+      return !state.begun.empty() || (state.failure && !told_);
+    });
+  }
+}
+
+void World::receive_notice() {
+  check(*mpi_, mpi_->receive(notices_, &notice_, sizeof notice_, INGOT_MPI_ANY, notice_request_.out()), "Irecv");
+}
+
+bool World::take_notice() {
+  if (!notice_request_.pending() || !notice_request_.done(*mpi_)) return false;
+  {
+    auto held = state_.lock();
+    if (notice_.ended != 0) {
+      ++held->ended;
+    } else if (!held->failure) {
+      held->failure = {notice_.rank,
+                       Error(static_cast<ErrorKind>(notice_.kind), notice_.message.data(), notice_.hint.data())};
+      failure_ = held->failure;
+      told_ = true;  // by the rank that failed
+    }
+  }
+  state_.notify_all();
+  receive_notice();
+  return true;
+}
+
+void World::tell(bool ended) {
+  (ended ? told_end_ : told_) = true;
+  Notice notice{};
+  notice.ended = ended ? 1 : 0;
+  if (failure_) {
+    notice.rank = failure_->rank;
+    notice.kind = static_cast<int32_t>(failure_->error.kind());
+    failure_->error.message().copy(notice.message.data(), notice.message.size() - 1);
+    failure_->error.hint().copy(notice.hint.data(), notice.hint.size() - 1);
+  }
+  for (int rank = 0; rank < mpi_->size; ++rank) {
+    if (rank == mpi_->rank) continue;
+    told_notices_.push_back(std::make_unique<std::pair<Notice, Request>>(notice, Request()));
+    auto& [sent, request] = *told_notices_.back();
+    check(*mpi_, mpi_->send(notices_, &sent, sizeof sent, rank, request.out()), "Isend");
+  }
+}
+
+bool World::finalized() {
+  if (!entries_.empty()) {
+    throw_error(ErrorKind::internal, "rank {} ends and has not waited for {}", mpi_->rank, entries_.front()->what);
+  }
+  if (!last_.pending()) check(*mpi_, mpi_->barrier(notices_, last_.out()), "Ibarrier");
+  if (!last_.done(*mpi_)) return false;
+  notice_request_.cancel(*mpi_);
+  check(*mpi_, mpi_->finalize(), "Finalize");
+  return true;
+}
+
+}  // namespace ingot::comm::mpi
