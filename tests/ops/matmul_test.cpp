@@ -140,7 +140,7 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, MatmulBits, testing::ValuesIn([] {
                            std::vector<std::tuple<const char*, DType, DType>> all;
-                           for (const char* implementation : {"onednn", "avx512", "avx2", "plain"}) {
+                           for (const char* implementation : {"amx", "onednn", "avx512", "avx2", "plain"}) {
                              for (const auto& [in, out] :
                                   {std::pair(DType::f32, DType::f32), std::pair(DType::bf16, DType::f32),
                                    std::pair(DType::bf16, DType::bf16), std::pair(DType::f16, DType::f32),
