@@ -19,15 +19,15 @@ Isa best_isa();
 // The host's memory and cores. `arch()` names the level, for instance "avx512".
 std::unique_ptr<Device> make_device();
 
-// Adds the CPU implementations of every op, best first: amx and onednn where they serve, then this machine's levels from
-// best_isa() down to plain, then the double-precision reference.
+// Adds the CPU implementations of every op, best first: amx and onednn where they serve, then this machine's levels
+// from best_isa() down to plain, then the double-precision reference.
 void register_ops(ops::Registry& registry);
 
 // FLOP/s over all threads.
 struct ProductRates {
-  double arithmetic;  // register loops: fused multiply-adds of f32, products of bf16 tiles or dot products where the machine has
-                      // them; at least `matmul`
-  double matmul;      // what this program's matmul reaches on a 2048-cube
+  double arithmetic;  // register loops: fused multiply-adds of f32, products of bf16 tiles or dot products where the
+                      // machine has them; at least `matmul`
+  double matmul;  // what this program's matmul reaches on a 2048-cube
 };
 // Of f32 or bf16, measured for about `seconds`.
 ProductRates measure_products(ops::Context& context, DType dtype, double seconds);

@@ -110,7 +110,8 @@ void pack(Bf16* packed, const Lines& s) {
 }
 
 // `steps` tiles of k into rows x columns tiles of sums; tile (i, j) is read from `from` + (j * from_column + i) tiles,
-// or starts at zero when that is null, and written to `to` + i * to_row + j * to_column elements, rows `to_bytes` apart.
+// or starts at zero when that is null, and written to `to` + i * to_row + j * to_column elements, rows `to_bytes`
+// apart.
 template <int rows, int columns>
 void tiles(const float* from, int64_t from_column, float* to, int64_t to_row, int64_t to_column, int64_t to_bytes,
            const Bf16* left, const Bf16* right, int64_t panel, int64_t steps, const Bf16* ahead, int64_t ahead_lines) {
@@ -152,33 +153,76 @@ void tiles(const float* from, int64_t from_column, float* to, int64_t to_row, in
   if constexpr (rows > 1 && columns > 1) _tile_stored(3, to + to_row + to_column, to_bytes);
 }
 
-// A finished tile, whose first element is (row, column), to where it belongs.
-void write(const Result& result, const float* sums, int64_t row, int64_t column) {
-  __m512i x[16];
-  for (int i = 0; i < 16; ++i) x[i] = _mm512_load_si512(sums + i * 16);
-  int64_t rows = result.rows - row;
-  int64_t columns = result.columns - column;
-  int64_t place = row * result.c_row + column;
-  if (result.transposed) {
-    transpose(x);
-    rows = result.columns - column;
-    columns = result.rows - row;
-    place = column * result.c_row + row;
+// The first `count` of 32 neighbours in c, of which x are the first 16 and y the others.
+inline __attribute__((always_inline)) void write_line(const Result& result, int64_t place, __m512 x, __m512 y,
+                                                      int64_t count) {
+  const __mmask32 present = first32(count);
+  if (result.c_float != nullptr) {
+    float* c = result.c_float + place;
+    const auto low = static_cast<__mmask16>(present);
+    const auto high = static_cast<__mmask16>(present >> 16);
+    if (result.accumulate) {
+      x = _mm512_add_ps(_mm512_maskz_loadu_ps(low, c), x);
+      y = _mm512_add_ps(_mm512_maskz_loadu_ps(high, c + 16), y);
+    }
+    _mm512_mask_storeu_ps(c, low, x);
+    _mm512_mask_storeu_ps(c + 16, high, y);
+  } else {
+    Bf16* c = result.c_bf16 + place;
+    if (result.accumulate) {
+      const __m512i bits = _mm512_maskz_loadu_epi16(present, c);
+      const auto widened = [](__m256i half) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+      };
+      x = _mm512_add_ps(widened(_mm512_castsi512_si256(bits)), x);
+      y = _mm512_add_ps(widened(_mm512_extracti64x4_epi64(bits, 1)), y);
+    }
+    _mm512_mask_storeu_epi16(c, present, (__m512i)_mm512_cvtne2ps_pbh(y, x));
   }
-  const __mmask16 present = first16(columns);
-  for (int64_t i = 0; i < 16 && i < rows; ++i, place += result.c_row) {
-    __m512 y = _mm512_castsi512_ps(x[i]);
+}
+
+// Up to 2 x 2 finished tiles, tile (i, j) at `sums` + (j * left_tiles + i) tiles, to where they belong: the first
+// element is (row, column) of the result.
+void write(const Result& result, const float* sums, int64_t left_tiles, int64_t rows, int64_t columns, int64_t row,
+           int64_t column) {
+  const auto line = [](const float* at) { return _mm512_load_ps(at); };
+  if (!result.transposed) {
+    for (int64_t i = 0; i < rows * tile_lines && row + i < result.rows; ++i) {
+      const float* own = sums + i * 16;
+      const __m512 other = columns > 1 ? line(own + left_tiles * tile_sums) : _mm512_setzero_ps();
+      write_line(result, (row + i) * result.c_row + column, line(own), other, result.columns - column);
+    }
+    return;
+  }
+  for (int64_t j = 0; j < columns; ++j) {
+    __m512i x[16];
+    __m512i y[16] = {};
+    const float* own = sums + j * left_tiles * tile_sums;
+    for (int i = 0; i < 16; ++i) x[i] = _mm512_load_si512(own + i * 16);
+    transpose(x);
+    if (rows > 1) {
+      for (int i = 0; i < 16; ++i) y[i] = _mm512_load_si512(own + tile_sums + i * 16);
+      transpose(y);
+    }
+    const int64_t first = column + j * tile_lines;
+    for (int64_t i = 0; i < 16 && first + i < result.columns; ++i) {
+      write_line(result, (first + i) * result.c_row + row, _mm512_castsi512_ps(x[i]), _mm512_castsi512_ps(y[i]),
+                 result.rows - row);
+    }
+  }
+}
+
+// Asks for the lines of c that 2 x 2 tiles will be written to; they are far apart and seldom in a cache.
+void fetch(const Result& result, int64_t row, int64_t column) {
+  const int64_t rows = result.transposed ? result.columns - column : result.rows - row;
+  const int64_t place = result.transposed ? column * result.c_row + row : row * result.c_row + column;
+  for (int64_t i = 0; i < 2 * tile_lines && i < rows; ++i) {
+    const int64_t own = place + i * result.c_row;
     if (result.c_float != nullptr) {
-      float* c = result.c_float + place;
-      if (result.accumulate) y = _mm512_add_ps(_mm512_maskz_loadu_ps(present, c), y);
-      _mm512_mask_storeu_ps(c, present, y);
+      __builtin_prefetch(result.c_float + own, 1);
+      __builtin_prefetch(result.c_float + own + tile_lines, 1);
     } else {
-      Bf16* c = result.c_bf16 + place;
-      if (result.accumulate) {
-        const __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, c));
-        y = _mm512_add_ps(_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)), y);
-      }
-      _mm256_mask_storeu_epi16(c, present, (__m256i)_mm512_cvtneps_pbh(y));
+      __builtin_prefetch(result.c_bf16 + own, 1);
     }
   }
 }
@@ -191,6 +235,11 @@ template <int columns>
 void column(float* sums, const Bf16* left, int64_t left_tiles, const Bf16* right, int64_t right_tile, int64_t k_tiles,
             bool begin, const Result* result) {
   const int64_t panel = k_tiles * tile_operands;
+  int64_t waiting = -1;  // left tile whose finished sums are not written yet
+  const auto write_waiting = [&] {
+    write(*result, sums + waiting * tile_sums, left_tiles, left_tiles - waiting < 2 ? 1 : 2, columns,
+          waiting * tile_lines, right_tile * tile_lines);
+  };
   for (int64_t k = 0; k < k_tiles; k += k_block) {
     const int64_t steps = k_tiles - k < k_block ? k_tiles - k : k_block;
     const bool first = begin && k == 0;
@@ -210,16 +259,16 @@ void column(float* sums, const Bf16* left, int64_t left_tiles, const Bf16* right
       const int64_t to_row = direct ? tile_lines * result->c_row : tile_sums;
       const int64_t to_column = direct ? tile_lines : left_tiles * tile_sums;
       const int64_t to_bytes = direct ? result->c_row * 4 : row_bytes;
+      if (last) fetch(*result, row, first_column);
       const auto run = rows == 2 ? tiles<2, columns> : tiles<1, columns>;
       run(first ? nullptr : own, left_tiles, to, to_row, to_column, to_bytes, left + i * panel + k * tile_operands,
           right + k * tile_operands, panel, steps, ahead + i / 2 * steps * ahead_lines * 32, ahead_lines);
-      if (!last || direct) continue;
-      for (int64_t j = 0; j < columns; ++j) {
-        for (int64_t r = 0; r < rows; ++r) {
-          write(*result, own + (j * left_tiles + r) * tile_sums, row + r * tile_lines, first_column + j * tile_lines);
-        }
-      }
+      // The sums before these are written while these are still computed.
+      if (waiting >= 0) write_waiting();
+      waiting = last && !direct ? i : -1;
     }
+    if (waiting >= 0) write_waiting();
+    waiting = -1;
   }
 }
 

@@ -15,8 +15,8 @@ namespace ingot::cpu::amx {
 
 constexpr int64_t tile_lines = 16;
 constexpr int64_t tile_k = 32;
-constexpr int64_t tile_operands = tile_lines * tile_k;   // bf16 of an operand's tile
-constexpr int64_t tile_sums = tile_lines * tile_lines;   // fp32 of a tile of sums
+constexpr int64_t tile_operands = tile_lines * tile_k;  // bf16 of an operand's tile
+constexpr int64_t tile_sums = tile_lines * tile_lines;  // fp32 of a tile of sums
 
 // Lines of an operand, rows of the left one or columns of the right one: element (line, i) is
 // data[line * line_step + i * k_step] for i < k. One of the steps is 1.
