@@ -20,12 +20,11 @@ using amx::tile_k;
 using amx::tile_lines;
 
 // What is packed at a time: the right operand's lines for all threads (8 MiB at most), the left one's for one thread (1
-// MiB at most: half of its L2), and how many of the left one's meet them where k takes several pieces, whose sums are
-// kept in between (16 MiB at most).
+// MiB at most: half of its L2). Where k takes several pieces, the sums that are kept between them: 16 MiB.
 constexpr int64_t right_most = 2048;
 constexpr int64_t k_most = 2048;
 constexpr int64_t left_most = 256;
-constexpr int64_t kept_most = 2048;
+constexpr int64_t kept_most = right_most * 2048;
 
 int64_t tiles_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 int64_t even(int64_t tiles) { return (tiles + 1) / 2 * 2; }
@@ -92,13 +91,11 @@ struct Units {
   Units(int64_t left, int64_t right, int64_t threads) {
     const int64_t left_tiles = tiles_of(left, tile_lines);
     const int64_t right_tiles = tiles_of(right, tile_lines);
+    // Every thread has as many: lines of the left operand are packed once more for every group, so groups are few.
     blocks = tiles_of(left, left_most);
-    groups = 1;
-    if (blocks >= threads) {
-      blocks = tiles_of(blocks, threads) * threads;
-    } else {
-      groups = std::min(tiles_of(threads, blocks), tiles_of(right_tiles, 2));
-    }
+    groups = std::clamp<int64_t>(threads / blocks, 1, tiles_of(right_tiles, 2));
+    const int64_t rounds = tiles_of(blocks * groups, threads);
+    blocks = std::min(left_tiles, rounds * threads / groups);
     left_lines = even(tiles_of(left_tiles, blocks)) * tile_lines;
     right_lines = even(tiles_of(right_tiles, groups)) * tile_lines;
     blocks = tiles_of(left, left_lines);
@@ -129,6 +126,7 @@ void pack_right(ThreadPool& pool, int64_t threads, Bf16* packed, const Lines& li
 }  // namespace
 
 void amx_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b) {
+  if (gemm.m == 0 || gemm.n == 0) return;
   const auto lines = [&](const void* data, bool by_k, int64_t ld, int64_t count) {
     return Lines{static_cast<const Bf16*>(data), by_k ? 1 : ld, by_k ? ld : 1, count, gemm.k};
   };
@@ -142,12 +140,13 @@ void amx_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, c
   // Below this the pool's wake-up costs more than it saves.
   const int64_t threads = gemm.m * gemm.n * gemm.k < 64 * 1024 ? 1 : context.threads->threads();
   const bool kept = gemm.k > k_most;
-  const int64_t left_step = kept ? kept_most : left.count;
+  const int64_t right_step = std::min(right_most, even(tiles_of(right.count, tile_lines)) * tile_lines);
+  const int64_t left_step = kept ? kept_most / right_step / left_most * left_most : left.count;
 
   thread_local Panels<Bf16> right_panels;
   thread_local Panels<float> kept_sums;
-  for (int64_t r0 = 0; r0 < right.count; r0 += right_most) {
-    const int64_t right_count = std::min(right_most, right.count - r0);
+  for (int64_t r0 = 0; r0 < right.count; r0 += right_step) {
+    const int64_t right_count = std::min(right_step, right.count - r0);
     for (int64_t l0 = 0; l0 < left.count; l0 += left_step) {
       const int64_t left_count = std::min(left_step, left.count - l0);
       const Units units(left_count, right_count, threads);
