@@ -27,7 +27,7 @@ void register_ops(ops::Registry& registry);
 struct ProductRates {
   double arithmetic;  // register loops: fused multiply-adds of f32, products of bf16 tiles or dot products where the
                       // machine has them; at least `matmul`
-  double matmul;  // what this program's matmul reaches on a 2048-cube
+  double matmul;      // what this program's matmul reaches on a 2048-cube
 };
 // Of f32 or bf16, measured for about `seconds`.
 ProductRates measure_products(ops::Context& context, DType dtype, double seconds);
