@@ -9,7 +9,8 @@
 namespace ingot::cpu {
 
 // The instruction-set level that kernels are compiled for. A later one includes the earlier.
-enum class Isa { plain, avx2, avx512 };  // avx512: F, BW, DQ, VL, VNNI and BF16
+// avx512: F, BW, DQ, VL, VNNI and BF16; amx: also AMX's tiles of bf16, for matrix products alone.
+enum class Isa { plain, avx2, avx512, amx };
 
 const char* name(Isa isa);
 // The best level that this machine and this build have.
@@ -18,14 +19,14 @@ Isa best_isa();
 // The host's memory and cores. `arch()` names the level, for instance "avx512".
 std::unique_ptr<Device> make_device();
 
-// Adds the CPU implementations of every op, best first: onednn where it serves, then this machine's levels from
-// best_isa() down to plain, then the double-precision reference.
+// Adds the CPU implementations of every op, best first: amx and onednn where they serve, then this machine's levels
+// from best_isa() down to plain, then the double-precision reference.
 void register_ops(ops::Registry& registry);
 
 // FLOP/s over all threads.
 struct ProductRates {
-  double arithmetic;  // register loops: fused multiply-adds of f32, dot products of bf16 where the machine has them;
-                      // at least `matmul`
+  double arithmetic;  // register loops: fused multiply-adds of f32, products of bf16 tiles or dot products where the
+                      // machine has them; at least `matmul`
   double matmul;      // what this program's matmul reaches on a 2048-cube
 };
 // Of f32 or bf16, measured for about `seconds`.
@@ -33,7 +34,7 @@ ProductRates measure_products(ops::Context& context, DType dtype, double seconds
 
 struct Peaks {
   double f32_flops;       // FLOP/s of fused multiply-adds over all threads
-  double bf16_flops;      // FLOP/s of bf16 dot products; equals f32_flops where the machine has none
+  double bf16_flops;      // FLOP/s of bf16 products; equals f32_flops where the machine has none
   double gemm_f32_flops;  // what this program's matmul reaches on a 2048-cube
   double gemm_bf16_flops;
   double read_bytes;  // bytes/s read from memory

@@ -2,15 +2,51 @@
 
 #include <cstdlib>
 
+#if defined(INGOT_SIMD_X86)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "base/error.h"
 
 namespace ingot::cpu {
+
+#if defined(INGOT_SIMD_X86)
+namespace {
+
+// Whether the processor has AMX's bf16 tiles and the kernel lets this process use them: Intel's Software Developer's
+// Manual, volume 1, section 18.3 (detection), Linux's Documentation/arch/x86/xstate.rst (permission).
+bool has_amx() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned system_saves = 1U << 27;  // OSXSAVE in ecx of leaf 1: xgetbv may be called
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & system_saves) == 0) return false;
+  constexpr unsigned amx_bf16 = 1U << 22;
+  constexpr unsigned amx_tile = 1U << 24;
+  constexpr unsigned both = amx_bf16 | amx_tile;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & both) != both) return false;
+  unsigned low = 0;
+  unsigned high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned tile_data = 18;
+  constexpr unsigned tile_state = 3U << 17;  // configuration and data
+  if ((low & tile_state) != tile_state) return false;
+  constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM, for all threads of the process
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+}  // namespace
+#endif
 
 const char* name(Isa isa) {
   switch (isa) {
     case Isa::plain: return "plain";
     case Isa::avx2: return "avx2";
     case Isa::avx512: return "avx512";
+    case Isa::amx: return "amx";
   }
   return "?";
 }
@@ -22,6 +58,8 @@ Isa machine_isa() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+  static const bool amx = avx2 && avx512 && has_amx();
+  if (amx) return Isa::amx;
   if (avx2 && avx512) return Isa::avx512;
   if (avx2) return Isa::avx2;
 #endif
@@ -32,7 +70,7 @@ Isa best_isa() {
   const Isa machine = machine_isa();
   const char* wanted = std::getenv("INGOT_CPU_ISA");
   if (wanted == nullptr || *wanted == '\0') return machine;
-  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::amx}) {
     if (std::string_view(wanted) != name(isa)) continue;
     if (isa > machine) {
       throw_hint(ErrorKind::unavailable, fmt::format("unset it, or set it to {} or lower", name(machine)),
@@ -40,7 +78,7 @@ Isa best_isa() {
     }
     return isa;
   }
-  throw_hint(ErrorKind::usage, "use plain, avx2 or avx512", "INGOT_CPU_ISA is '{}'", wanted);
+  throw_hint(ErrorKind::usage, "use plain, avx2, avx512 or amx", "INGOT_CPU_ISA is '{}'", wanted);
 }
 
 Levels machine_levels() {

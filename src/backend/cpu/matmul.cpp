@@ -2,6 +2,7 @@
 // decoded, a slice of rows at a time, and the slice is multiplied.
 #include "ops/matmul.h"
 
+#include "backend/cpu/amx_gemm.h"
 #include "backend/cpu/decode.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/glue.h"
@@ -49,7 +50,15 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   }
 }
 
+// A product over the pool's threads; an engine's, or slices of one thread each.
+using Product = void (*)(Context& context, const Gemm& gemm, void* c, const void* a, const void* b);
+
 template <GemmSlice S>
+void sliced(Context& context, const Gemm& gemm, void* c, const void* a, const void* b) {
+  parallel_gemm(context, gemm, c, a, b, S);
+}
+
+template <Product P>
 void run_matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b, ops::MatmulAttributes attributes) {
   const Gemm gemm{.m = c.shape[0],
                   .n = c.shape[1],
@@ -62,7 +71,7 @@ void run_matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor
                   .lda = a.shape[1],
                   .ldb = b.shape[1],
                   .ldc = c.shape[1]};
-  parallel_gemm(context, gemm, c.data, a.data, b.data, S);
+  P(context, gemm, c.data, a.data, b.data);
 }
 
 bool in_place(const Weight& weight, DType dtype) { return is_plain(weight.storage) && weight.tensor().dtype == dtype; }
@@ -91,7 +100,7 @@ void for_slices(Context& context, const ElementwiseKernels& kernels, const Weigh
   }
 }
 
-template <GemmSlice S, const ElementwiseKernels& E>
+template <Product P, const ElementwiseKernels& E>
 void run_linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                 ops::LinearAttributes attributes) {
   for_slices(context, E, weight, x.dtype, [&](int64_t begin, const Weight& slice, const void* rows) {
@@ -106,11 +115,11 @@ void run_linear(Context& context, const Tensor& y, const Tensor& x, const Weight
                     .ldb = weight.in,
                     .ldc = weight.out};
     std::byte* columns = static_cast<std::byte*>(y.data) + static_cast<size_t>(begin) * size_of(y.dtype);
-    parallel_gemm(context, gemm, columns, x.data, rows, S);
+    P(context, gemm, columns, x.data, rows);
   });
 }
 
-template <GemmSlice S, const ElementwiseKernels& E>
+template <Product P, const ElementwiseKernels& E>
 void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                                ops::LinearAttributes attributes) {
   const Arena::Scope scope(context.scratch);
@@ -129,7 +138,7 @@ void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor&
                     .ldb = weight.in,
                     .ldc = weight.in};
     const std::byte* columns = static_cast<const std::byte*>(dy.data) + static_cast<size_t>(begin) * size_of(dy.dtype);
-    parallel_gemm(context, gemm, sums.data, columns, rows, S);
+    P(context, gemm, sums.data, columns, rows);
   });
   if (!staged) return;
   context.threads->parallel_for(0, dx.elements(), element_grain, [&](int64_t lo, int64_t hi) {
@@ -206,20 +215,27 @@ void reference_dequantize(Context&, const Tensor& out, const Weight& weight) {
   }
 }
 
-std::string onednn_declines_matmul(const Context&, const Tensor& c, const Tensor& a, const Tensor&,
-                                   ops::MatmulAttributes attributes) {
-  return onednn_declines(a.dtype, c.dtype, a.shape[attributes.transpose_a ? 0 : 1]);
+// Why an engine does not serve a product; empty when it does.
+using Declines = std::string (*)(DType in, DType out, int64_t k);
+
+template <Declines D>
+std::string declines_matmul(const Context&, const Tensor& c, const Tensor& a, const Tensor&,
+                            ops::MatmulAttributes attributes) {
+  return D(a.dtype, c.dtype, a.shape[attributes.transpose_a ? 0 : 1]);
 }
-std::string onednn_declines_linear(const Context&, const Tensor& result, const Tensor& given, const Weight&,
-                                   ops::LinearAttributes) {
-  return onednn_declines(given.dtype, result.dtype, given.shape[1]);
+template <Declines D>
+std::string declines_linear(const Context&, const Tensor& result, const Tensor& given, const Weight&,
+                            ops::LinearAttributes) {
+  return D(given.dtype, result.dtype, given.shape[1]);
 }
 
-template <GemmSlice S, const ElementwiseKernels& E>
+std::string takes_all(DType, DType, int64_t) { return {}; }
+
+template <Product P, const ElementwiseKernels& E, Declines D = takes_all>
 void add_products(ops::Registry& registry, const char* name) {
-  registry.add<ops::Matmul>(DeviceKind::cpu, name, run_matmul<S>);
-  registry.add<ops::Linear>(DeviceKind::cpu, name, run_linear<S, E>);
-  registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, name, run_linear_backward_input<S, E>);
+  registry.add<ops::Matmul>(DeviceKind::cpu, name, run_matmul<P>, declines_matmul<D>);
+  registry.add<ops::Linear>(DeviceKind::cpu, name, run_linear<P, E>, declines_linear<D>);
+  registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, name, run_linear_backward_input<P, E>, declines_linear<D>);
 }
 
 template <const GemmKernels& K, const ElementwiseKernels& E>
@@ -227,37 +243,32 @@ void add_dots(ops::Registry& registry) {
   registry.add<ops::Linear>(DeviceKind::cpu, "dot", run_dots<K, E>, decline_dots);
 }
 
-template <const ElementwiseKernels& E>
-void add_onednn(ops::Registry& registry) {
-  registry.add<ops::Matmul>(DeviceKind::cpu, "onednn", run_matmul<onednn_gemm>, onednn_declines_matmul);
-  registry.add<ops::Linear>(DeviceKind::cpu, "onednn", run_linear<onednn_gemm, E>, onednn_declines_linear);
-  registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, "onednn", run_linear_backward_input<onednn_gemm, E>,
-                                         onednn_declines_linear);
-}
-
 }  // namespace
 
 void register_matmul(ops::Registry& registry, Levels levels) {
 #if defined(INGOT_SIMD_X86)
-  if (levels.best == Isa::avx512) {
+  if (levels.best >= Isa::avx512) {
     add_dots<avx512::gemm_kernels, avx512::elementwise_kernels>(registry);
   } else if (levels.best == Isa::avx2) {
     add_dots<avx2::gemm_kernels, avx2::elementwise_kernels>(registry);
   } else {
     add_dots<plain::gemm_kernels, plain::elementwise_kernels>(registry);
   }
-  if (levels.onednn) add_onednn<plain::elementwise_kernels>(registry);
+  if (levels.best >= Isa::amx) add_products<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
+  if (levels.onednn) {
+    add_products<sliced<onednn_gemm>, plain::elementwise_kernels, onednn_declines>(registry, "onednn");
+  }
   if (levels.best >= Isa::avx512) {
-    add_products<simd_gemm<avx512::gemm_kernels>, avx512::elementwise_kernels>(registry, "avx512");
+    add_products<sliced<simd_gemm<avx512::gemm_kernels>>, avx512::elementwise_kernels>(registry, "avx512");
   }
   if (levels.best >= Isa::avx2) {
-    add_products<simd_gemm<avx2::gemm_kernels>, avx2::elementwise_kernels>(registry, "avx2");
+    add_products<sliced<simd_gemm<avx2::gemm_kernels>>, avx2::elementwise_kernels>(registry, "avx2");
   }
 #else
   add_dots<plain::gemm_kernels, plain::elementwise_kernels>(registry);
 #endif
-  add_products<simd_gemm<plain::gemm_kernels>, plain::elementwise_kernels>(registry, "plain");
-  add_products<reference_gemm, plain::elementwise_kernels>(registry, "reference");
+  add_products<sliced<simd_gemm<plain::gemm_kernels>>, plain::elementwise_kernels>(registry, "plain");
+  add_products<sliced<reference_gemm>, plain::elementwise_kernels>(registry, "reference");
   INGOT_ADD_LEVELS(registry, levels.best, ops::Dequantize, run_dequantize, elementwise_kernels);
   registry.add<ops::Dequantize>(DeviceKind::cpu, "reference", reference_dequantize);
 }

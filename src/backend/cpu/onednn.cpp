@@ -16,7 +16,7 @@ using dnnl::memory;
 
 // oneDNN uses no AMX: there it cuts a sum of bf16 products by how many rows and columns there are (measured with 2.6,
 // for sums of 768 terms and more), so that a row's bits would depend on its company and on the threads. By AVX-512 they
-// do not.
+// do not. Our own engine `amx` has these products where there is AMX.
 dnnl::engine& engine() {
   static dnnl::engine instance = [] {
     dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);

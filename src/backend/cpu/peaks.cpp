@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/glue.h"
 #include "backend/cpu/isa.h"
 #include "ops/matmul.h"
@@ -18,12 +19,21 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 const PeakKernels& kernels() {
 #if defined(INGOT_SIMD_X86)
   switch (best_isa()) {
+    case Isa::amx:
     case Isa::avx512: return avx512::peak_kernels;
     case Isa::avx2: return avx2::peak_kernels;
     case Isa::plain: break;
   }
 #endif
   return plain::peak_kernels;
+}
+
+// Of bf16 products; null where the machine has no instruction for them.
+double (*bf16_products())(int64_t, float*) {
+#if defined(INGOT_SIMD_X86)
+  if (best_isa() >= Isa::amx) return amx::tile_products;
+#endif
+  return kernels().bf16_dots;
 }
 
 // The best rate of repeated calls of `work`, which returns what it did, over `seconds`.
@@ -40,11 +50,11 @@ double best_rate(double seconds, Work work) {
 }
 
 double arithmetic_rate(ThreadPool& pool, double seconds, double (*kernel)(int64_t, float*)) {
-  std::vector<float> sinks(static_cast<size_t>(pool.threads()) * 16);
+  std::vector<float> sinks(static_cast<size_t>(pool.threads()) * peak_sink);
   return best_rate(seconds, [&] {
     std::vector<double> done(static_cast<size_t>(pool.threads()));
     pool.run(pool.threads(),
-             [&](int slot) { done[static_cast<size_t>(slot)] = kernel(200000, sinks.data() + slot * 16); });
+             [&](int slot) { done[static_cast<size_t>(slot)] = kernel(200000, sinks.data() + slot * peak_sink); });
     double total = 0;
     for (const double one : done) total += one;
     return total;
@@ -85,10 +95,10 @@ double read_rate(ops::Context& context, double seconds) {
 }  // namespace
 
 ProductRates measure_products(ops::Context& context, DType dtype, double seconds) {
-  const bool dots = dtype == DType::bf16 && kernels().bf16_dots != nullptr;
-  const auto kernel = dots ? kernels().bf16_dots : kernels().fused_multiply_adds;
+  const bool own = dtype == DType::bf16 && bf16_products() != nullptr;
+  const auto kernel = own ? bf16_products() : kernels().fused_multiply_adds;
   const double matmul = gemm_rate(context, seconds / 2, dtype);
-  // Products may run on units that the loops do not use (AMX): what they reach, the machine can do.
+  // What products reach, the machine can do.
   return {std::max(arithmetic_rate(*context.threads, seconds / 2, kernel), matmul), matmul};
 }
 
@@ -96,8 +106,8 @@ Peaks measure_peaks(ops::Context& context, double seconds) {
   const ProductRates f32 = measure_products(context, DType::f32, seconds * 2 / 5);
   const ProductRates bf16 = measure_products(context, DType::bf16, seconds * 2 / 5);
   // Where bf16 has no instruction of its own both are the same arithmetic: the higher measurement is its rate.
-  const double f32_flops = kernels().bf16_dots == nullptr ? std::max(f32.arithmetic, bf16.arithmetic) : f32.arithmetic;
-  const double bf16_flops = kernels().bf16_dots == nullptr ? f32_flops : bf16.arithmetic;
+  const double f32_flops = bf16_products() == nullptr ? std::max(f32.arithmetic, bf16.arithmetic) : f32.arithmetic;
+  const double bf16_flops = bf16_products() == nullptr ? f32_flops : bf16.arithmetic;
   return {f32_flops, bf16_flops, f32.matmul, bf16.matmul, read_rate(context, seconds / 5)};
 }
 

@@ -48,7 +48,7 @@ TEST(SupportMatrix, RefusesARunWithoutItsReport) {
 // `INGOT_WRITE_DOCS=1 test_backend_gpu --gtest_filter=SupportMatrix.*` writes the page anew.
 TEST(SupportMatrix, PageIsCurrent) {
   ops::Registry registry;
-  cpu::register_ops(registry, {cpu::Isa::avx512, true});
+  cpu::register_ops(registry, {cpu::Isa::amx, true});
   gpu::register_ops(registry, DeviceKind::sim);
   const std::string wanted =
       bench::support_matrix(registry, {text_of("tools/device_code.tsv"), text_of("tools/emulated_kernels.tsv"),

@@ -7,8 +7,10 @@
 
 namespace ingot::cpu {
 
+constexpr int64_t peak_sink = 256;
+
 struct PeakKernels {
-  // Runs `rounds` rounds and returns the FLOPs done. `sink` keeps the result alive.
+  // Runs `rounds` rounds and returns the FLOPs done. `sink`, peak_sink floats, keeps the result alive.
   double (*fused_multiply_adds)(int64_t rounds, float* sink);
   double (*bf16_dots)(int64_t rounds, float* sink);  // null where the level has no such instruction
   // Reads n floats; returns their sum's bits mixed, so that the reads are not removed.

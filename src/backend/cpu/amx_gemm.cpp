@@ -1,0 +1,187 @@
+#include "backend/cpu/amx_gemm.h"
+
+#include <sys/mman.h>
+
+#include "backend/cpu/amx/tiles.h"
+#include "backend/cpu/glue.h"
+
+namespace ingot::cpu {
+
+std::string amx_declines(DType in, DType, int64_t k) {
+  if (in != DType::bf16) return "takes bf16 only";
+  return k == 0 ? "an empty sum" : "";
+}
+
+#if defined(INGOT_SIMD_X86)
+namespace {
+
+using amx::Lines;
+using amx::tile_k;
+using amx::tile_lines;
+
+// What is packed at a time: the right operand's lines for all threads (8 MiB at most), the left one's for one thread (1
+// MiB at most: half of its L2). Where k takes several pieces, the sums that are kept between them: 16 MiB.
+constexpr int64_t right_most = 2048;
+constexpr int64_t k_most = 2048;
+constexpr int64_t left_most = 256;
+constexpr int64_t kept_most = right_most * 2048;
+
+int64_t tiles_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
+int64_t even(int64_t tiles) { return (tiles + 1) / 2 * 2; }
+
+// Memory of one thread that grows and is kept.
+template <class T>
+class Panels {
+ public:
+  T* of(int64_t elements) {
+    if (elements > size_) {
+      constexpr size_t huge_page = size_t{2} << 20;
+      const size_t bytes = static_cast<size_t>(elements) * sizeof(T);
+      const size_t alignment = bytes >= huge_page ? huge_page : 64;
+      const size_t whole = (bytes + alignment - 1) / alignment * alignment;
+      size_ = 0;
+      memory_.reset(static_cast<T*>(std::aligned_alloc(alignment, whole)));
+      if (!memory_) throw_error(ErrorKind::resource, "no memory for the panels of a matrix product");
+      if (alignment == huge_page) madvise(memory_.get(), whole, MADV_HUGEPAGE);  // advice only: no error matters
+      size_ = elements;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(T* data) const { std::free(data); }  // NOLINT: from aligned_alloc
+  };
+  std::unique_ptr<T, Free> memory_;
+  int64_t size_ = 0;
+};
+
+Lines part(const Lines& lines, int64_t first, int64_t most, int64_t k, int64_t k_count) {
+  Lines some = lines;
+  some.data += first * lines.line_step + k * lines.k_step;
+  some.count = std::min(most, lines.count - first);
+  some.k = k_count;
+  return some;
+}
+
+// c, whose element (left line l, right line r) is at l * left_step + r * right_step.
+struct Destination {
+  std::byte* data;
+  size_t element;
+  int64_t left_step, right_step;
+
+  amx::Result result(const Gemm& gemm, int64_t left, int64_t right, int64_t rows, int64_t columns) const {
+    std::byte* first = data + static_cast<size_t>(left * left_step + right * right_step) * element;
+    const bool wide = gemm.out == DType::f32;
+    return {.c_float = wide ? reinterpret_cast<float*>(first) : nullptr,
+            .c_bf16 = wide ? nullptr : reinterpret_cast<Bf16*>(first),
+            .c_row = gemm.ldc,
+            .rows = rows,
+            .columns = columns,
+            .transposed = left_step == 1,
+            .accumulate = gemm.accumulate};
+  }
+};
+
+// How the tiles of left x right lines are cut into units of work.
+struct Units {
+  int64_t left_lines, right_lines;  // of a unit
+  int64_t blocks, groups;           // of left and of right lines
+
+  Units(int64_t left, int64_t right, int64_t threads) {
+    const int64_t left_tiles = tiles_of(left, tile_lines);
+    const int64_t right_tiles = tiles_of(right, tile_lines);
+    // Every thread has as many: lines of the left operand are packed once more for every group, so groups are few.
+    blocks = tiles_of(left, left_most);
+    groups = std::clamp<int64_t>(threads / blocks, 1, tiles_of(right_tiles, 2));
+    const int64_t rounds = tiles_of(blocks * groups, threads);
+    blocks = std::min(left_tiles, rounds * threads / groups);
+    left_lines = even(tiles_of(left_tiles, blocks)) * tile_lines;
+    right_lines = even(tiles_of(right_tiles, groups)) * tile_lines;
+    blocks = tiles_of(left, left_lines);
+    groups = tiles_of(right, right_lines);
+  }
+};
+
+// The tiles want pairs of k side by side, in the left operand along its lines and in the right one across them. An
+// operand that lies the other way is transposed as it is packed, and c when the operands change places.
+bool exchanged(const Gemm& gemm) {
+  const int64_t a = gemm.m * gemm.k;
+  const int64_t b = gemm.n * gemm.k;
+  const int64_t straight = (gemm.transpose_a ? a : 0) + (gemm.transpose_b ? b : 0);
+  const int64_t other = (gemm.transpose_a ? 0 : a) + (gemm.transpose_b ? 0 : b) + 2 * gemm.m * gemm.n;
+  return other < straight;
+}
+
+void pack_right(ThreadPool& pool, int64_t threads, Bf16* packed, const Lines& lines) {
+  const int64_t line = tiles_of(lines.k, tile_k) * tile_k;
+  const int64_t share = tiles_of(tiles_of(lines.count, tile_lines), threads) * tile_lines;
+  // Few lines are packed sooner than a thread wakes up.
+  const int64_t grain = lines.count * lines.k < 64 * 1024 ? lines.count : share;
+  pool.parallel_for(0, lines.count, grain, [&](int64_t lo, int64_t hi) {
+    amx::pack_right(packed + lo * line, part(lines, lo, hi - lo, 0, lines.k));
+  });
+}
+
+}  // namespace
+
+void amx_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b) {
+  if (gemm.m == 0 || gemm.n == 0) return;
+  const auto lines = [&](const void* data, bool by_k, int64_t ld, int64_t count) {
+    return Lines{static_cast<const Bf16*>(data), by_k ? 1 : ld, by_k ? ld : 1, count, gemm.k};
+  };
+  Lines left = lines(a, gemm.transpose_a, gemm.lda, gemm.m);
+  Lines right = lines(b, !gemm.transpose_b, gemm.ldb, gemm.n);
+  Destination destination{static_cast<std::byte*>(c), size_of(gemm.out), gemm.ldc, 1};
+  if (exchanged(gemm)) {
+    std::swap(left, right);
+    std::swap(destination.left_step, destination.right_step);
+  }
+  // Below this the pool's wake-up costs more than it saves.
+  const int64_t threads = gemm.m * gemm.n * gemm.k < 64 * 1024 ? 1 : context.threads->threads();
+  const bool kept = gemm.k > k_most;
+  const int64_t right_step = std::min(right_most, even(tiles_of(right.count, tile_lines)) * tile_lines);
+  const int64_t left_step = kept ? kept_most / right_step / left_most * left_most : left.count;
+
+  thread_local Panels<Bf16> right_panels;
+  thread_local Panels<float> kept_sums;
+  for (int64_t r0 = 0; r0 < right.count; r0 += right_step) {
+    const int64_t right_count = std::min(right_step, right.count - r0);
+    for (int64_t l0 = 0; l0 < left.count; l0 += left_step) {
+      const int64_t left_count = std::min(left_step, left.count - l0);
+      const Units units(left_count, right_count, threads);
+      const int64_t unit_sums = units.left_lines * units.right_lines;
+      float* sums = kept ? kept_sums.of(units.blocks * units.groups * unit_sums) : nullptr;
+      for (int64_t k0 = 0; k0 < gemm.k; k0 += k_most) {
+        const int64_t k = std::min(k_most, gemm.k - k0);
+        const int64_t k_tiles = tiles_of(k, tile_k);
+        const int64_t line = k_tiles * tile_k;
+        Bf16* packed = right_panels.of(tiles_of(right_count, tile_lines) * tile_lines * line);
+        pack_right(*context.threads, threads, packed, part(right, r0, right_count, k0, k));
+        const int64_t count = units.blocks * units.groups;
+        context.threads->parallel_for(0, count, tiles_of(count, threads), [&](int64_t lo, int64_t hi) {
+          thread_local Panels<Bf16> left_panels;
+          thread_local Panels<float> unit_memory;
+          int64_t packed_block = -1;
+          for (int64_t unit = lo; unit < hi; ++unit) {
+            const int64_t l = unit / units.groups * units.left_lines;
+            const int64_t r = unit % units.groups * units.right_lines;
+            const Lines own = part(left, l0 + l, std::min(units.left_lines, left_count - l), k0, k);
+            const int64_t columns = std::min(units.right_lines, right_count - r);
+            const int64_t left_tiles = tiles_of(own.count, tile_lines);
+            Bf16* own_packed = left_panels.of(left_most * line);
+            if (l != packed_block) amx::pack_left(own_packed, own);
+            packed_block = l;
+            const amx::Result result = destination.result(gemm, l0 + l, r0 + r, own.count, columns);
+            amx::multiply(kept ? sums + unit * unit_sums : unit_memory.of(2 * left_most * tile_lines), own_packed,
+                          left_tiles, packed + r * line, tiles_of(columns, tile_lines), k_tiles, k0 == 0,
+                          k0 + k == gemm.k ? &result : nullptr);
+          }
+        });
+      }
+    }
+  }
+}
+#endif
+
+}  // namespace ingot::cpu
