@@ -21,6 +21,7 @@ namespace ingot {
 namespace fs = std::filesystem;
 
 struct FolderLock::State {
+  static constexpr int deepest_turn = 3;  // of processes that each ended in their turn to remove the other's
   fs::path folder, path;
   FolderLockTimes times;
   LockHolder self = LockHolder::this_process();
@@ -59,22 +60,22 @@ struct FolderLock::State {
     return fmt::format("{}, which has given no sign of life for {:.0f} s", who, silent);
   }
 
-  // Removes the lock that was judged, if it still is that one. One process at a time does, and looks before, so that
-  // another's is hardly ever renamed and put back.
-  void remove(const LockHolder& judged, const LockCandidate& clock) const {
-    const fs::path turn = folder / ".lock.turn", aside = folder / fmt::format(".lock.gone.{}", self.token);
-    const LockCandidate mine(folder / fmt::format(".lock.turn.{}", self.token), self.text());
+  // Removes `lock` if it still is the one that was judged. Only whose turn it is may remove a lock of that token, which
+  // no other lock ever has, so none that has come meanwhile is removed. A turn is a lock, too: it has a name of its own
+  // for each token, and one that was left behind is removed in the same way.
+  void remove(const fs::path& lock, const LockHolder& judged, const LockCandidate& clock, int depth = 0) const {
+    const fs::path turn = folder / fmt::format(".lock.turn.{}", judged.token);
+    const LockCandidate mine(folder / fmt::format(".lock.{}.{}", depth, self.token), self.text());
     if (!mine.link_to(turn)) {
       const std::optional<FoundLock> other = look_at_lock(turn);
-      if (other && (gone(other->holder) || clock.now() - other->changed > times.stale_s)) {
-        remove_lock(turn, other->holder.token, aside);  // it ended in its turn
-      }
+      const bool left = other && (gone(other->holder) || clock.now() - other->changed > times.stale_s);
+      if (left && depth < deepest_turn) return remove(turn, other->holder, clock, depth + 1);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       return;
     }
-    const std::optional<FoundLock> found = look_at_lock(path);
-    if (found && found->holder.token == judged.token) remove_lock(path, judged.token, aside);
-    remove_lock(turn, self.token, aside);
+    const std::optional<FoundLock> found = look_at_lock(lock);
+    if (found && found->holder.token == judged.token) ::unlink(lock.c_str());
+    ::unlink(turn.c_str());
   }
 
   void take() {
@@ -86,7 +87,7 @@ struct FolderLock::State {
       }
       if (!found) continue;  // given back just now
       taken_over = why_stale(*found, candidate.now());
-      remove(found->holder, candidate);
+      remove(path, found->holder, candidate);
     }
     fd = candidate.release();
     held = true;
@@ -97,8 +98,7 @@ struct FolderLock::State {
     ::futimens(fd, nullptr);
     struct stat ours{}, there{};
     if (::fstat(fd, &ours) != 0) return errno != ESTALE;
-    // A server that is away has taken nothing; and who renamed the lock by mistake puts it back.
-    if (::stat(path.c_str(), &there) != 0) return errno != ENOENT || ours.st_nlink > 0;
+    if (::stat(path.c_str(), &there) != 0) return errno != ENOENT;  // a server that is away has taken nothing
     return ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
   }
 

@@ -138,11 +138,4 @@ void LockCandidate::fail() const {
   throw_error(ErrorKind::unavailable, "{}: cannot be written: {}", path_.string(), std::strerror(errno));
 }
 
-void remove_lock(const fs::path& path, const std::string& token, const fs::path& aside) {
-  ::rename(path.c_str(), aside.c_str());  // what became of it is seen there: the answer may have been lost
-  const std::optional<FoundLock> taken = look_at_lock(aside);
-  if (!taken || taken->holder.token != token) ::link(aside.c_str(), path.c_str());
-  ::unlink(aside.c_str());
-}
-
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// The file of a folder's lock (folder_lock.h): made and removed so that of several processes one succeeds, on any NFS.
+// The file of a folder's lock (folder_lock.h): made so that of several processes one succeeds, on any NFS.
 #pragma once
 
 #include <cstdint>
@@ -49,10 +49,5 @@ class LockCandidate {
   std::filesystem::path path_;
   int fd_ = -1;
 };
-
-// Removes the lock at `path` if it has this token. It is renamed to `aside`, which nobody else uses, before it is
-// looked at, so that no other that has come meanwhile is removed: that one is put back. In between `path` is free for a
-// moment; whoever takes it then leaves the holder without its lock, which the holder sees (FolderLock::held).
-void remove_lock(const std::filesystem::path& path, const std::string& token, const std::filesystem::path& aside);
 
 }  // namespace ingot

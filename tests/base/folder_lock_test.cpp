@@ -24,13 +24,14 @@ namespace fs = std::filesystem;
 class FolderLockTest : public testing::Test {
  protected:
   // The lock of a process on another machine, whose last sign of life was so long ago.
-  void leave_foreign_lock(int64_t seconds_ago) const {
-    write_file(path(), "host far-away\nplace other-boot/pid:[1]\npid 77\nstarted 5\nsince then\ntoken abc\n");
+  void leave_foreign_lock(int64_t seconds_ago) const { leave_foreign(path(), "abc", seconds_ago); }
+  static void leave_foreign(const fs::path& path, const std::string& token, int64_t seconds_ago) {
+    write_file(path, "host far-away\nplace other-boot/pid:[1]\npid 77\nstarted 5\nsince then\ntoken " + token + "\n");
     timespec times[2] = {};
     ::clock_gettime(CLOCK_REALTIME, &times[0]);
     times[0].tv_sec -= seconds_ago;
     times[1] = times[0];
-    ASSERT_EQ(::utimensat(AT_FDCWD, path().c_str(), times, 0), 0);
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
   }
   // The message and hint with which a second lock is refused.
   std::string refused() const {
@@ -174,29 +175,12 @@ TEST_F(FolderLockTest, OneOfManyTakesItOver) {
   EXPECT_EQ(held, 1);
 }
 
-// What somebody judged may be another's by the time that it removes it.
-TEST_F(FolderLockTest, ALockThatIsAnothersByNowIsPutBack) {
-  const fs::path aside = scratch_ / ".lock.gone.1";
-  {
-    const FolderLock lock(scratch_.folder(), {.beat_s = 0.001});
-    for (int i = 0; i < 100; ++i) remove_lock(path(), "abc", aside);
-    EXPECT_TRUE(lock.held());
-    EXPECT_EQ(look_at_lock(path())->holder.pid, ::getpid());
-    EXPECT_EQ(files(), std::vector<std::string>{"lock"});
-  }
-  remove_lock(path(), "abc", aside);
-  EXPECT_EQ(files(), std::vector<std::string>{});
-  leave_foreign_lock(0);
-  remove_lock(path(), "abc", aside);
-  EXPECT_EQ(files(), std::vector<std::string>{});
-}
-
-// The one whose turn it was to take it over has ended in its turn, too.
-TEST_F(FolderLockTest, OneOfManyTakesItOverWhenTheTurnIsLeftToo) {
+// The one whose turn it was to take it over has ended in its turn, and so has the one who was to remove that.
+TEST_F(FolderLockTest, OneOfManyTakesItOverWhenTurnsAreLeftToo) {
   for (int round = 0; round < 10; ++round) {
     leave_foreign_lock(1000);
-    fs::copy_file(path(), scratch_ / ".lock.turn");
-    fs::last_write_time(scratch_ / ".lock.turn", fs::last_write_time(path()));
+    leave_foreign(scratch_ / ".lock.turn.abc", "def", 1000);
+    leave_foreign(scratch_ / ".lock.turn.def", "ghi", 1000);
     std::atomic<int> tried = 0, held = 0;
     std::vector<std::thread> threads;
     for (int i = 0; i < 8; ++i) {
@@ -215,6 +199,13 @@ TEST_F(FolderLockTest, OneOfManyTakesItOverWhenTheTurnIsLeftToo) {
     ASSERT_EQ(held, 1) << round;
     EXPECT_EQ(files(), std::vector<std::string>{});
   }
+}
+
+TEST_F(FolderLockTest, WhoseTurnItIsIsWaitedFor) {
+  leave_foreign_lock(1000);
+  leave_foreign(scratch_ / ".lock.turn.abc", "def", 0);
+  EXPECT_NE(refused().find("several processes want it at once"), std::string::npos);
+  EXPECT_EQ(look_at_lock(path())->holder.token, "abc");
 }
 
 TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {
