@@ -279,6 +279,27 @@ TEST_F(S3StoreTest, AnUploadThatIsStoppedLeavesNothing) {
   EXPECT_EQ(server_.requests().back().method, "DELETE");
 }
 
+// Of a process that died: nothing says so but the list of uploads, which comes by pages.
+TEST_F(S3StoreTest, UploadsThatNeverEndedAreDropped) {
+  const auto other = store();
+  server_.fault = [](const S3Server::Request& request, size_t) {
+    const bool last = request.args.contains("uploadId") && request.method != "PUT";  // its own tidying, too
+    return last && request.key.find("dead") != std::string::npos ? Fault::denied : Fault::none;
+  };
+  write_file(scratch_ / "in", noise(2500));
+  for (const char* key : {"a/dead 1", "a/dead&2", "a/dead3", "b/dead4", "a/dead3"}) {
+    error_of([&] { other->put_file(key, scratch_ / "in"); });
+  }
+  EXPECT_EQ(server_.unfinished_uploads(), 5U);
+  server_.fault = nullptr;
+  EXPECT_EQ(store()->drop_unfinished("a/"), 4);
+  EXPECT_EQ(server_.unfinished_uploads(), 1U);
+  EXPECT_EQ(store()->drop_unfinished("a/"), 0);
+  EXPECT_EQ(store("s3://bucket/other")->drop_unfinished(""), 0);
+  EXPECT_EQ(store()->drop_unfinished(""), 1);
+  EXPECT_EQ(server_.problem(), "");
+}
+
 TEST_F(S3StoreTest, AnotherRangeIsNotTheEnd) {
   LoopbackServer server([](const std::string&, int) {
     return std::string("HTTP/1.1 206 X\r\nContent-Range: bytes 5-9/300\r\nContent-Length: 5\r\n\r\nabcde");
@@ -316,6 +337,12 @@ TEST(Store, AFolder) {
   store->remove("c");
   store->remove("c");
   EXPECT_EQ(store->list("").size(), 1U);
+  write_file(scratch / "store/a/d.partial", "");
+  EXPECT_EQ(store->drop_unfinished("b/"), 0);
+  EXPECT_EQ(store->drop_unfinished("a/"), 1);
+  store->remove("a/b");
+  EXPECT_FALSE(fs::exists(scratch / "store/a"));  // a prefix without keys is nothing
+  EXPECT_TRUE(fs::exists(scratch / "store"));
   EXPECT_THROW(store->put("../x", {}), Error);
   EXPECT_THROW(open_store("https://example.org/x"), Error);
 }
