@@ -225,9 +225,15 @@ void print_plan(const Output& output, const RunPlan& plan, size_t available, con
                            plan.trained_parameters, spec::num_parameters(plan.model)));
 }
 
-// Where the run's checkpoints are kept besides its folder.
+// Where the run's checkpoints are kept besides its folder. Errors: usage when that is its folder.
 std::optional<checkpoint::RemoteCheckpoints> remote_checkpoints(const train::Recipe& r) {
   if (!r.checkpoint.store) return std::nullopt;
+  const std::filesystem::path folder = parse_uri(*r.checkpoint.store).path;  // empty of an address
+  if (!folder.empty() && std::filesystem::weakly_canonical(folder / r.name) ==
+                             std::filesystem::weakly_canonical(std::filesystem::path(r.run_dir) / r.name)) {
+    throw_hint(ErrorKind::usage, "give another folder, or an s3:// address",
+               "checkpoint.store {}: the checkpoints are there already, it is run_dir", *r.checkpoint.store);
+  }
   return checkpoint::RemoteCheckpoints(uri_below(*r.checkpoint.store, r.name + "/checkpoints"));
 }
 

@@ -162,6 +162,7 @@ TEST_F(CheckpointStore, AStoreThatCannotBeWrittenEndsTheRunAtOnce) {
   EXPECT_EQ(nothing.code, 3);
   EXPECT_NE(nothing.error.find("there is no run to continue"), std::string::npos) << nothing.error;
   program_.refuses(command("a", {"checkpoint.store=https://example.org/x"}), 2, "checkpoint.store");
+  program_.refuses(command("a", {"checkpoint.store=" + (program_ / "x/../a/").string()}), 2, "it is run_dir");
   const Result dry = program_.run(command("a", {"--dry-run", "checkpoint.store=s3://elsewhere/x"}));
   EXPECT_EQ(dry.code, 0) << dry.error;  // asks nobody
   ::setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
