@@ -1,9 +1,9 @@
 #include "checkpoint/remote.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <map>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -106,10 +106,14 @@ std::vector<int64_t> RemoteCheckpoints::list() const {
   return listing.steps;
 }
 
-void RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const {
+std::unique_ptr<Store> RemoteCheckpoints::open(const std::function<bool()>& go_on) const {
   StoreOptions options = options_;
-  options.attempts.progress = [&](uint64_t, uint64_t) { return go_on(); };
-  const std::unique_ptr<Store> store = open_store(address_, options);
+  options.attempts.progress = [go_on](uint64_t, uint64_t) { return go_on(); };
+  return open_store(address_, options);
+}
+
+void RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const {
+  const std::unique_ptr<Store> store = open(go_on);
   const int64_t step = files.step;
   if (store->find(key_of(step, manifest_name))) {  // of the same step, to be replaced
     store->remove(latest_name);
@@ -128,11 +132,12 @@ void RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, const std::
 }
 
 std::optional<int64_t> RemoteCheckpoints::bring_newest(
-    const fs::path& folder, const std::function<void(const std::string&, const std::string&)>& accept) const {
+    const fs::path& folder, const std::function<void(const std::string&, const std::string&)>& accept,
+    const std::function<bool()>& go_on) const {
   const std::vector<int64_t> steps = list(), here = list_checkpoints(folder);
   if (steps.empty() || (!here.empty() && here.back() >= steps.back())) return std::nullopt;
   const int64_t step = steps.back();
-  const std::unique_ptr<Store> store = open_store(address_, options_);
+  const std::unique_ptr<Store> store = open(go_on);
   const auto damaged = [&](const std::string& what) { throw_damaged(uri(step), step, steps, what); };
   const auto read_manifest = [&](const std::string& text) { return parse_manifest(text, step, uri(step), damaged); };
   const auto get_manifest = [&] { return store->get(key_of(step, manifest_name), 0, most_manifest); };

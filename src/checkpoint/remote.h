@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,19 +44,21 @@ class RemoteCheckpoints {
   std::vector<int64_t> list() const;
 
   // Puts a checkpoint there, then removes all but the newest `keep`. `go_on` is asked now and then, in any thread; it
-  // ends (unavailable) when it says no. Errors: as Store::put; what is there then is no checkpoint.
+  // ends (unavailable) when it says no. Errors: as Store::put.
   void upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const;
 
   // Brings the newest one to folder/step-N when the folder has none that is as new; its step. `accept(shown, metadata)`
   // may refuse it, by throwing, before anything is fetched. What comes damaged is fetched once more. Errors: corrupt,
   // naming the file and what is wrong with it (an earlier one is never taken instead: the hint names it); resource for
-  // a full disk; as Store::get_file.
+  // a full disk; as Store::get_file. `go_on`: as in upload.
   std::optional<int64_t> bring_newest(const std::filesystem::path& folder,
-                                      const std::function<void(const std::string&, const std::string&)>& accept) const;
+                                      const std::function<void(const std::string&, const std::string&)>& accept,
+                                      const std::function<bool()>& go_on) const;
 
  private:
   struct Listing;
   Listing look(const Store& store) const;
+  std::unique_ptr<Store> open(const std::function<bool()>& go_on) const;
 
   std::string address_;
   StoreOptions options_;

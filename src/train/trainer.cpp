@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -40,19 +41,27 @@ Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Tra
 // and again while that is at it, so that none takes it for lost.
 int64_t Trainer::bring_checkpoint() {
   const checkpoint::RemoteCheckpoints* remote = settings_.remote;
+  std::atomic<bool> wanted = true;
   std::future<std::optional<int64_t>> brought;
   if (remote != nullptr) {
     brought = std::async(std::launch::async, [&] {
-      return remote->bring_newest(settings_.run_dir / "checkpoints",
-                                  [&](const std::string& shown, const std::string& metadata) {
-                                    require_same_run(shown, metadata, settings_.identity);
-                                  });
+      return remote->bring_newest(
+          settings_.run_dir / "checkpoints",
+          [&](const std::string& shown, const std::string& metadata) {
+            require_same_run(shown, metadata, settings_.identity);
+          },
+          [&] { return wanted.load(); });
     });
   }
   const auto under_way = [&] {
     return brought.valid() && brought.wait_for(std::chrono::seconds(1)) == std::future_status::timeout;
   };
-  while (agreed(under_way())) {
+  try {
+    while (agreed(under_way())) {
+    }
+  } catch (...) {  // another rank has failed
+    wanted = false;
+    throw;
   }
   if (remote == nullptr) return -1;
   if (const std::optional<int64_t> step = brought.get()) brought_ = remote->uri(*step);

@@ -33,7 +33,7 @@ class Remote : public testing::Test {
     remote().upload(OpenFiles(folder, step), keep, [] { return true; });
   }
   std::optional<int64_t> bring() const {
-    return remote().bring_newest(elsewhere, [](const std::string&, const std::string&) {});
+    return remote().bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; });
   }
   static std::string key(int64_t step, const std::string& file) {
     return "bucket/runs/tiny/checkpoints/step-" + std::to_string(step) + "/" + file;
@@ -95,7 +95,7 @@ TEST_F(Remote, AFolderWillDo) {
     disk.upload(OpenFiles(folder, step), 1, [] { return true; });
   }
   EXPECT_EQ(list_checkpoints(scratch.path / "disk"), std::vector<int64_t>{2});
-  EXPECT_EQ(disk.bring_newest(elsewhere, [](const std::string&, const std::string&) {}), 2);
+  EXPECT_EQ(disk.bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; }), 2);
   EXPECT_EQ(open_checkpoint(elsewhere, std::nullopt).step, 2);
 }
 
@@ -193,9 +193,12 @@ TEST_F(Remote, AnotherRunsIsRefusedBeforeItIsFetched) {
   write(7);
   upload(7);
   expect_error(ErrorKind::usage, {"s3://bucket/runs/tiny/checkpoints/step-7", "this"}, [&] {
-    remote().bring_newest(elsewhere, [](const std::string& shown, const std::string& metadata) {
-      throw_error(ErrorKind::usage, "{} is of {}", shown, metadata);
-    });
+    remote().bring_newest(
+        elsewhere,
+        [](const std::string& shown, const std::string& metadata) {
+          throw_error(ErrorKind::usage, "{} is of {}", shown, metadata);
+        },
+        [] { return true; });
   });
   for (const Request& request : server.requests()) {
     EXPECT_FALSE(request.method == "GET" && request.key == key(7, shard));
