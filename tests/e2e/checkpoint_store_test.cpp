@@ -28,10 +28,10 @@ class CheckpointStore : public testing::Test {
               "\n";
     write(program_ / "train.jsonl", text);
     write(program_ / "recipe.yaml",
-          "name: run\nmodel: " + std::string(INGOT_SOURCE) +
-              "/recipes/models/tiny\ninit: random\ndata: {train: " + (program_ / "train.jsonl").string() +
-              ", sequence_length: 32}\ndeterminism: bitwise\nsteps: 6\nbatch: {global: 2}\n"
-              "threads: 2\nschedule: {name: constant}\ncheckpoint: {every: 2, keep: 2}\n");
+          "name: run\nmodel: " + make_text_model(program_, false) +
+              "\ninit: random\ndata: {train: " + (program_ / "train.jsonl").string() +
+              ", sequence_length: 32}\ndeterminism: bitwise\nsteps: 6\nbatch: {global: 2}\nthreads: 1\n"
+              "schedule: {name: constant}\ncheckpoint: {every: 2, keep: 2}\n");
   }
   // The run on a machine: only the store is common to machines.
   std::vector<std::string> command(const std::string& machine, const std::vector<std::string>& more = {}) const {
@@ -110,7 +110,7 @@ TEST_F(CheckpointStore, AMachineIsLostAndTwoRanksGoOnElsewhere) {
   EXPECT_EQ(seed.code, 2);
   EXPECT_NE(seed.error.find("checkpoints/step-2 cannot be continued: data_seed was 17 and is now 3"), std::string::npos)
       << seed.error;
-  trains("elsewhere", {"--resume", "parallel.dp=2", "parallel.zero=2"});
+  trains("elsewhere", {"--resume", "parallel.dp=2", "parallel.zero=2", "threads=2"});
   EXPECT_EQ(events("elsewhere", "start").at(0)["first_step"], 3);
   EXPECT_TRUE(warned("elsewhere", "continued from s3://bucket/runs/run/checkpoints/step-2"));
   EXPECT_EQ(hash("elsewhere"), whole);
