@@ -368,27 +368,6 @@ class S3Server {
                       std::to_string(bytes.size()) + "\r\n");
   }
 
-  std::string list(const Request& request, const std::map<std::string, std::string>& objects) const {
-    const std::string prefix = request.key + "/" + request.args.at("prefix");
-    const auto after = request.args.find("continuation-token");
-    std::string body = "<ListBucketResult>", last;
-    size_t number = 0;
-    bool more = false;
-    for (const auto& [key, bytes] : objects) {
-      if (!key.starts_with(prefix) || (after != request.args.end() && key <= after->second)) continue;
-      if (number++ == page) {
-        more = true;
-        break;
-      }
-      body += "<Contents><Key>" + encoded(key.substr(request.key.size() + 1), "-._~/") + "</Key><ETag>&quot;" +
-              sha256(bytes) + "&quot;</ETag><Size>" + std::to_string(bytes.size()) + "</Size></Contents>";
-      last = key;
-    }
-    body += more ? "<IsTruncated>true</IsTruncated><NextContinuationToken>" + last + "</NextContinuationToken>"
-                 : "<IsTruncated>false</IsTruncated>";
-    return answer(200, body + "</ListBucketResult>");
-  }
-
   std::string list_uploads(const Request& request, const State& state) const {
     const auto argument = [&](const std::string& name) {
       const auto found = request.args.find(name);
@@ -415,6 +394,27 @@ class S3Server {
               found.back().second + "</NextUploadIdMarker>";
     }
     return answer(200, body + "</ListMultipartUploadsResult>");
+  }
+
+  std::string list(const Request& request, const std::map<std::string, std::string>& objects) const {
+    const std::string prefix = request.key + "/" + request.args.at("prefix");
+    const auto after = request.args.find("continuation-token");
+    std::string body = "<ListBucketResult>", last;
+    size_t number = 0;
+    bool more = false;
+    for (const auto& [key, bytes] : objects) {
+      if (!key.starts_with(prefix) || (after != request.args.end() && key <= after->second)) continue;
+      if (number++ == page) {
+        more = true;
+        break;
+      }
+      body += "<Contents><Key>" + encoded(key.substr(request.key.size() + 1), "-._~/") + "</Key><ETag>&quot;" +
+              sha256(bytes) + "&quot;</ETag><Size>" + std::to_string(bytes.size()) + "</Size></Contents>";
+      last = key;
+    }
+    body += more ? "<IsTruncated>true</IsTruncated><NextContinuationToken>" + last + "</NextContinuationToken>"
+                 : "<IsTruncated>false</IsTruncated>";
+    return answer(200, body + "</ListBucketResult>");
   }
 
   int socket_ = -1;
