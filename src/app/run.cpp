@@ -22,9 +22,11 @@
 #include "base/machine.h"
 #include "base/signals.h"
 #include "base/strings.h"
+#include "base/uri.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/export.h"
 #include "checkpoint/load.h"
+#include "checkpoint/remote.h"
 #include "checkpoint/text_assets.h"
 #include "comm/failure.h"
 #include "infer/engine.h"
@@ -223,6 +225,35 @@ void print_plan(const Output& output, const RunPlan& plan, size_t available, con
                            plan.trained_parameters, spec::num_parameters(plan.model)));
 }
 
+// Where the run's checkpoints are kept besides its folder. Errors: usage when that is its folder.
+std::optional<checkpoint::RemoteCheckpoints> remote_checkpoints(const train::Recipe& r) {
+  if (!r.checkpoint.store) return std::nullopt;
+  const std::filesystem::path folder = parse_uri(*r.checkpoint.store).path;  // empty of an address
+  if (!folder.empty() && std::filesystem::weakly_canonical(folder / r.name) ==
+                             std::filesystem::weakly_canonical(std::filesystem::path(r.run_dir) / r.name)) {
+    throw_hint(ErrorKind::usage, "give another folder, or an s3:// address",
+               "checkpoint.store {}: the checkpoints are there already, it is run_dir", *r.checkpoint.store);
+  }
+  return checkpoint::RemoteCheckpoints(uri_below(*r.checkpoint.store, r.name + "/checkpoints"));
+}
+
+// A store may let one write and not list what is half-written: that is no reason to stop.
+void remove_leftovers(const checkpoint::RemoteCheckpoints& remote, const Log& log) {
+  try {
+    const int64_t removed = remote.remove_leftovers();
+    if (removed > 0) log.warning("{}: {} objects of uploads that never ended were removed", remote.address(), removed);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unavailable) throw;
+    log.warning("{}: what uploads left that never ended stays there: {}", remote.address(), error.message());
+  }
+}
+
+void require_stored(const train::Trainer& trainer) {
+  if (trainer.not_stored().empty()) return;
+  throw_hint(ErrorKind::unavailable, "mend that and go on with --resume, which uploads it",
+             "the last checkpoint is in the run's folder, but not in checkpoint.store: {}", trainer.not_stored());
+}
+
 class RunCommand : public Command {
  public:
   RunCommand(const char* name, const char* summary, const char* example)
@@ -278,6 +309,8 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
   const comm::Group& world = rank.world;
   const bool first = world.rank() == 0;
   Log log(first ? LogLevel::info : LogLevel::error);
+  // Said before anything is read, not at the first checkpoint.
+  if (first && recipe.checkpoint.store && !dry_run_) remote_checkpoints(recipe)->require_writable();
   Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, rank);
   Sources sources{checkpoint::open_model(recipe.model), {}};
   const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
@@ -356,11 +389,14 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   const comm::Group& world = rank.world;
   const bool first = world.rank() == 0;
   const std::filesystem::path run_dir = std::filesystem::path(r.run_dir) / r.name;
+  const std::optional<checkpoint::RemoteCheckpoints> remote = first ? remote_checkpoints(r) : std::nullopt;
   std::optional<RunFolder> folder;  // rank 0's
   if (first) {
-    folder.emplace(run_dir, resume_);
+    const bool elsewhere = remote && !remote->list().empty();
+    folder.emplace(run_dir, resume_, elsewhere ? remote->address() : "");
     log.add_file(run_dir / "log.txt");
     if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
+    if (remote) remove_leftovers(*remote, log);
   }
   world.barrier();
 
@@ -385,6 +421,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.background_checkpoints = plan.background_checkpoints;
   settings.run_dir = run_dir;
+  settings.remote = remote ? &*remote : nullptr;
   settings.identity = run_identity(plan, data.train->content_hash(), made.base);
   const double ranks = world.size();  // on as many devices of a kind, or with as many shares of the threads
   settings.rates = {gpu_rates.peak * ranks, gpu_rates.gemm * ranks};
@@ -436,6 +473,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     throw;
   }
   if (end == train::Trainer::End::stopped) {
+    require_stored(trainer);
     log.info("stopped after step {}; continue with --resume", console.memory().end.step);
     return 130;
   }
@@ -454,6 +492,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
                          plan.step.activation);
   }
   output.print(end_report(plan, data, console.memory(), result));
+  require_stored(trainer);
   return 0;
 }
 

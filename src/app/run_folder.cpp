@@ -7,11 +7,11 @@
 
 namespace ingot::app {
 
-RunFolder::RunFolder(std::filesystem::path path, bool resume) : path_(std::move(path)) {
-  const bool has_run = std::filesystem::exists(path_ / "events.jsonl");
+RunFolder::RunFolder(std::filesystem::path path, bool resume, const std::string& elsewhere) : path_(std::move(path)) {
+  const bool is_here = std::filesystem::exists(path_ / "events.jsonl"), has_run = is_here || !elsewhere.empty();
   if (has_run && !resume) {
     throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
-               "{}: there is a run already", path_.string());
+               "{}: there is a run already", is_here ? path_.string() : elsewhere);
   }
   if (!has_run && resume) throw_error(ErrorKind::not_found, "{}: there is no run to continue", path_.string());
   std::error_code error;

@@ -16,7 +16,8 @@ class RunFolder {
  public:
   // Makes the folder. ErrorKind::usage when it holds a run and `resume` is false; unavailable when another process runs
   // there; not_found for a resume where there is nothing; unavailable when the folder cannot be made or written.
-  RunFolder(std::filesystem::path path, bool resume);
+  // `elsewhere`: the address where the run has checkpoints besides, as if they were here; empty without any.
+  RunFolder(std::filesystem::path path, bool resume, const std::string& elsewhere = {});
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 

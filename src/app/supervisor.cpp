@@ -204,13 +204,14 @@ int supervise(const Supervised& what, Log& log) {
       return code;
     }
     const fs::path events = what.run / "events.jsonl";
-    resume = fs::exists(events);
+    const bool begun = fs::exists(events);
+    resume = resume || begun;
     const int64_t from = last_checkpoint(what.run);
     const std::string message =
         fmt::format("the run failed ({}); restart {} of {} from {} in {}", describe(code), restart, what.restarts,
                     from > 0 ? fmt::format("step {}", from) : "its beginning", format_duration(pause));
     log.warning("{}", message);
-    if (resume) {
+    if (begun) {
       add_warning(events, from, message);
       Log file;
       file.add_file(what.run / "log.txt");

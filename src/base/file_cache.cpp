@@ -148,7 +148,8 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
   const AttemptsResult found = ask(uri, bucket, options);
   const HttpResult& result = found.result;
   if (result.outcome == HttpOutcome::missing) return std::nullopt;
-  if (result.outcome == HttpOutcome::done && !result.etag.empty()) return RemoteFile{text, result.etag, result.length};
+  const std::string& version = result.etag.empty() ? result.last_modified : result.etag;
+  if (result.outcome == HttpOutcome::done && !version.empty()) return RemoteFile{text, version, result.length};
   const bool unasked = result.outcome == HttpOutcome::done || (!bucket && result.status >= 400 && result.status < 500);
   if (unasked) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
@@ -369,7 +370,7 @@ struct FilePrefetch::State {
   };
 
   FileCache cache;
-  std::vector<RemoteFile> files;
+  std::function<RemoteFile(size_t)> file;
   size_t ahead = 1;
   std::atomic<bool> stop = false;
   Guarded<Queue> queue;
@@ -384,7 +385,7 @@ struct FilePrefetch::State {
     Slot slot;
     for (bool alone = false;; alone = true) {
       try {
-        slot.file = cache.get(files[index]);
+        slot.file = cache.get(file(index));
         return slot;
       } catch (const Error& error) {
         if (alone || error.kind() != ErrorKind::resource) {
@@ -450,11 +451,12 @@ struct FilePrefetch::State {
   }
 };
 
-FilePrefetch::FilePrefetch(const FileCache& cache, std::vector<RemoteFile> files, int ahead, int threads)
+FilePrefetch::FilePrefetch(const FileCache& cache, size_t files, std::function<RemoteFile(size_t)> file, int ahead,
+                           int threads)
     : state_(std::make_unique<State>(cache)) {
-  state_->files = std::move(files);
+  state_->file = std::move(file);
   state_->ahead = static_cast<size_t>(ahead);
-  state_->queue.lock()->slots.resize(state_->files.size());
+  state_->queue.lock()->slots.resize(files);
   const BlockedSignals blocked;
   for (int i = 0; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->work(); });
 }

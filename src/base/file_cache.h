@@ -18,7 +18,7 @@ namespace ingot {
 
 struct RemoteFile {
   std::string uri;      // http(s):// or s3://
-  std::string version;  // another version of the same address is another file: an ETag, a digest, a size
+  std::string version;  // another version of the same address is another file: an ETag, a time, a digest
   uint64_t bytes = 0;   // 0: not known
   bool lasting = true;  // false: the server tells no version; this one is this process's alone
 };
@@ -92,8 +92,10 @@ bool input_exists(const std::filesystem::path& path);
 // Gives files in a fixed order, those behind fetched by threads of its own while the one before is worked on.
 class FilePrefetch {
  public:
-  // `ahead`: files that may lie ready; `threads`: fetched at once.
-  FilePrefetch(const FileCache& cache, std::vector<RemoteFile> files, int ahead = 8, int threads = 4);
+  // `file(i)` says what the i-th of `files` is, in any thread, until this has ended; what it throws is that file's
+  // error. `ahead`: files that may lie ready; `threads`: fetched at once.
+  FilePrefetch(const FileCache& cache, size_t files, std::function<RemoteFile(size_t)> file, int ahead = 8,
+               int threads = 4);
   FilePrefetch(const FilePrefetch&) = delete;
   FilePrefetch& operator=(const FilePrefetch&) = delete;
   ~FilePrefetch();  // stops what is on its way

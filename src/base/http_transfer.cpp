@@ -191,6 +191,7 @@ HttpResult judge(const Transfer& transfer, CURLcode code, const char* details) {
   HttpResult result;
   result.status = transfer.status;
   result.etag = transfer.etag;
+  result.last_modified = transfer.modified;
   result.bucket_region = transfer.bucket_region;
   result.checksum_sha256 = transfer.checksum;
   result.length = transfer.content_length;

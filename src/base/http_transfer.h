@@ -33,12 +33,13 @@ enum class HttpOutcome { done, retry, failed, missing, stopped, stale_range };
 
 struct HttpResult {
   HttpOutcome outcome = HttpOutcome::failed;
-  std::string reason;                                // for messages
-  double retry_after_s = 0;                          // as the server asked
-  long status = 0;                                   // 0: there was no answer
-  std::string etag, bucket_region, checksum_sha256;  // of headers of that name (x-amz-...); empty without
-  std::string error_code;                            // S3's, of an answer that is no success
-  uint64_t length = 0;                               // of the whole body, as the headers say
+  std::string reason;        // for messages
+  double retry_after_s = 0;  // as the server asked
+  long status = 0;           // 0: there was no answer
+  // Of headers of that name (x-amz-...); empty without.
+  std::string etag, last_modified, bucket_region, checksum_sha256;
+  std::string error_code;  // S3's, of an answer that is no success
+  uint64_t length = 0;     // of the whole body, as the headers say
 };
 
 // Exceptions of the callbacks end the transfer and come out here. Errors: unavailable when libcurl cannot start.

@@ -224,13 +224,12 @@ void S3Store::get_file(const std::string& key, const std::filesystem::path& out)
 }
 
 void S3Store::put(const std::string& key, std::span<const std::byte> bytes) {
+  if (bytes.size() > options_.part_bytes) return put_parts(key, bytes);
   must({.method = "PUT", .key = key, .body = bytes});
 }
 
 void S3Store::put_file(const std::string& key, const std::filesystem::path& file) {
-  const MappedFile map(file);
-  if (map.bytes().size() <= options_.part_bytes) return put(key, map.bytes());
-  put_parts(key, map.bytes());
+  put(key, MappedFile(file).bytes());
 }
 
 void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes) {
@@ -305,6 +304,33 @@ std::vector<StoredObject> S3Store::list(const std::string& prefix) const {
 void S3Store::remove(const std::string& key) {
   const Answer answer = call({.method = "DELETE", .key = key});
   if (!answer.done() && answer.result().outcome != HttpOutcome::missing) bucket_.fail(uri(key), answer.attempts);
+}
+
+int64_t S3Store::drop_unfinished(const std::string& prefix) {
+  struct Upload {
+    std::string key, id;
+  };
+  std::vector<Upload> uploads;
+  Upload after;
+  do {
+    S3Query query = {{"uploads", ""}, {"encoding-type", "url"}, {"prefix", prefix_ + prefix}};
+    if (!after.key.empty()) query.insert(query.end(), {{"key-marker", after.key}, {"upload-id-marker", after.id}});
+    const Answer page = must({.method = "GET", .key = "", .query = std::move(query)});
+    for (const std::string_view entry : elements(page.body, "Upload")) {
+      const Upload upload{url_decoded(element(entry, "Key")), element(entry, "UploadId")};
+      if (upload.key.starts_with(prefix_)) uploads.push_back({upload.key.substr(prefix_.size()), upload.id});
+    }
+    after = {};
+    if (element(page.body, "IsTruncated") == "true") {
+      after = {url_decoded(element(page.body, "NextKeyMarker")), element(page.body, "NextUploadIdMarker")};
+    }
+  } while (!after.key.empty());
+  for (const Upload& upload : uploads) {
+    const Answer answer = call({.method = "DELETE", .key = upload.key, .query = {{"uploadId", upload.id}}});
+    const bool gone = answer.done() || answer.result().outcome == HttpOutcome::missing;
+    if (!gone) bucket_.fail(uri(upload.key), answer.attempts);
+  }
+  return std::ssize(uploads);
 }
 
 }  // namespace ingot

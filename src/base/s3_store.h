@@ -39,6 +39,7 @@ class S3Store : public Store {
   void put_file(const std::string& key, const std::filesystem::path& file) override;
   std::vector<StoredObject> list(const std::string& prefix) const override;
   void remove(const std::string& key) override;
+  int64_t drop_unfinished(const std::string& prefix) override;
 
  private:
   struct Answer {

@@ -17,7 +17,10 @@ namespace fs = std::filesystem;
 
 class FolderStore : public Store {
  public:
-  explicit FolderStore(fs::path folder) : folder_(std::move(folder)) { make(folder_); }
+  explicit FolderStore(fs::path folder) : folder_(std::move(folder)) {
+    if (!folder_.has_filename()) folder_ = folder_.parent_path();  // "folder/"
+    make(folder_);
+  }
 
   std::string uri(const std::string& key) const override { return (folder_ / key).string(); }
 
@@ -59,8 +62,22 @@ class FolderStore : public Store {
 
   void remove(const std::string& key) override {
     std::error_code error;
-    fs::remove(place(key), error);
+    const fs::path path = place(key);
+    fs::remove(path, error);
     if (error) throw_error(ErrorKind::unavailable, "{}: cannot be removed: {}", uri(key), error.message());
+    // Folders are there for what is in them, as prefixes of keys are.
+    for (fs::path above = path.parent_path(); above != folder_ && fs::remove(above, error);)
+      above = above.parent_path();
+  }
+
+  int64_t drop_unfinished(const std::string& prefix) override {
+    int64_t dropped = 0;
+    for (const StoredObject& object : list(prefix)) {
+      if (!object.key.ends_with(".partial")) continue;
+      remove(object.key);
+      ++dropped;
+    }
+    return dropped;
   }
 
  private:

@@ -21,7 +21,7 @@ struct StoredObject {
 
 struct StoreOptions {
   FetchOptions attempts;                     // how often, how long; its digest and headers are not used
-  uint64_t part_bytes = uint64_t{64} << 20;  // files above this go up in parts; more where 10,000 are not enough
+  uint64_t part_bytes = uint64_t{64} << 20;  // objects above this go up in parts; more where 10,000 are not enough
   int parallel_parts = 4;                    // on their way at once
 };
 
@@ -43,13 +43,16 @@ class Store {
   virtual std::string get(const std::string& key, uint64_t first, uint64_t bytes) const = 0;
   // As ingot::fetch: complete or absent, goes on where an earlier call was.
   virtual void get_file(const std::string& key, const std::filesystem::path& out) const = 0;
-  // Whole or not at all, replacing what is there.
+  // Whole or not at all, replacing what is there; large ones in parts.
   virtual void put(const std::string& key, std::span<const std::byte> bytes) = 0;
   virtual void put_file(const std::string& key, const std::filesystem::path& file) = 0;
   // Every object whose key begins with `prefix`, ascending.
   virtual std::vector<StoredObject> list(const std::string& prefix) const = 0;
   // Done as well when there is none.
   virtual void remove(const std::string& key) = 0;
+  // Removes what uploads left that never ended, of objects whose keys begin with `prefix`; returns how many there were.
+  // REQUIRES that nobody writes such objects now.
+  virtual int64_t drop_unfinished(const std::string& prefix) = 0;
 };
 
 // `uri`: s3://bucket/prefix, or a folder (a path or file://), which is made. Errors: usage for another scheme; those of

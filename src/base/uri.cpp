@@ -56,9 +56,14 @@ bool is_remote(std::string_view text) {
   return scheme != UriScheme::file;
 }
 
+std::string_view without_query(std::string_view text) {
+  const bool http = is_remote(text) && parse_uri(text).scheme != UriScheme::s3;
+  return http ? text.substr(0, text.find_first_of("?#")) : text;
+}
+
 std::string uri_below(std::string_view folder, std::string_view relative) {
   const bool http = is_remote(folder) && parse_uri(folder).scheme != UriScheme::s3;
-  std::string_view path = http ? folder.substr(0, folder.find_first_of("?#")) : folder;
+  std::string_view path = without_query(folder);
   const std::string_view behind = folder.substr(path.size());
   while (path.ends_with('/')) path.remove_suffix(1);
   return fmt::format("{}/{}{}", path, http ? percent_encoded(relative, true) : std::string(relative), behind);

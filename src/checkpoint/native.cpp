@@ -24,7 +24,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* manifest_name = "manifest.json";
 constexpr const char* format_name = "ingot-checkpoint";
 constexpr int format_version = 1;
 constexpr size_t staging_bytes = size_t{16} << 20;
@@ -65,6 +64,11 @@ void remove_folder(const fs::path& folder) {
 // What a checkpoint is called while another takes its place and names cannot be exchanged.
 constexpr std::string_view replaced_suffix = ".replaced.partial";
 
+fs::path with_suffix(fs::path path, std::string_view suffix) { return path += suffix; }
+
+// What a checkpoint is called while it is being removed.
+fs::path doomed_name(const fs::path& checkpoint) { return with_suffix(checkpoint, ".old.partial"); }
+
 void rename_folder(const fs::path& from, const fs::path& to) {
   std::error_code failed;
   fs::rename(from, to, failed);
@@ -78,8 +82,7 @@ void publish(const fs::path& partial, const fs::path& complete) {
   if (!fs::exists(complete)) {
     rename_folder(partial, complete);
   } else if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, complete.c_str(), RENAME_EXCHANGE) != 0) {
-    former = complete;
-    former += replaced_suffix;
+    former = with_suffix(complete, replaced_suffix);
     remove_folder(former);
     rename_folder(complete, former);
     try {
@@ -91,14 +94,20 @@ void publish(const fs::path& partial, const fs::path& complete) {
   }
   sync_folder(complete.parent_path());
   std::error_code in_use;  // somebody reads it: the next start removes it
+  if (former != partial) {
+    // Half removed it must not be given back.
+    const fs::path doomed = doomed_name(complete);
+    fs::remove_all(doomed, in_use);
+    fs::rename(former, doomed, in_use);
+    if (!in_use) former = doomed;
+  }
   fs::remove_all(former, in_use);
 }
 
 // Removes a checkpoint that is too many, under a name that is not one's first, so that a crash in between leaves no
 // half of one. One that somebody reads may not go: the next checkpoint tries again.
 void prune(const fs::path& checkpoint) {
-  fs::path doomed = checkpoint;
-  doomed += ".old.partial";
+  const fs::path doomed = doomed_name(checkpoint);
   std::error_code failed;
   fs::remove_all(doomed, failed);
   fs::rename(checkpoint, doomed, failed);
@@ -167,60 +176,95 @@ std::string digest_of(const json& manifest) {
 }
 
 [[noreturn]] void throw_corrupt(const fs::path& folder, int64_t step, const std::string& what) {
+  throw_damaged(step_folder(folder, step).string(), step, list_checkpoints(folder), what);
+}
+
+Manifest read_manifest(const fs::path& folder, int64_t step) {
+  const fs::path path = step_folder(folder, step) / manifest_name;
+  const auto damaged = [&](const std::string& what) { throw_corrupt(folder, step, what); };
+  if (!fs::exists(path)) damaged("it is half-written: there is no manifest.json");
+  return parse_manifest(read_file(path, uint64_t{1} << 28), step, path.parent_path().string(), damaged);
+}
+
+}  // namespace
+
+void throw_damaged(const std::string& shown, int64_t step, std::span<const int64_t> steps, const std::string& what) {
   std::string hint = "there is no earlier checkpoint";
-  for (int64_t other : list_checkpoints(folder)) {
+  for (const int64_t other : steps) {
     if (other < step) hint = fmt::format("remove the folder to continue from step {}", other);
   }
-  throw_hint(ErrorKind::corrupt, hint, "checkpoint {}: {}", step_folder(folder, step).string(), what);
+  throw_hint(ErrorKind::corrupt, hint, "checkpoint {}: {}", shown, what);
 }
 
-void check_file(const fs::path& folder, int64_t step, const json& entry) {
-  const std::string name = entry.value("name", "");
-  const fs::path path = step_folder(folder, step) / name;
-  if (name.empty() || name.find('/') != std::string::npos || !fs::exists(path)) {
-    throw_corrupt(folder, step, fmt::format("file '{}' is missing", name));
-  }
-  const MappedFile file(path);
-  const auto size = entry.value("size", uint64_t{0});
-  if (file.bytes().size() != size) {
-    throw_corrupt(folder, step,
-                  fmt::format("file '{}' has {} bytes, {} were written", name, file.bytes().size(), size));
-  }
-  if (sha256_hex(file.bytes()) != entry.value("sha256", "")) {
-    throw_corrupt(folder, step, fmt::format("file '{}' is not what was written: its SHA-256 differs", name));
-  }
-}
-
-json read_manifest(const fs::path& folder, int64_t step) {
-  const fs::path path = step_folder(folder, step) / manifest_name;
-  if (!fs::exists(path)) throw_corrupt(folder, step, "it is half-written: there is no manifest.json");
-  json manifest = json::parse(read_file(path, uint64_t{1} << 28), nullptr, false);
-  if (!manifest.is_object() || manifest.value("format", "") != format_name || !manifest.contains("files") ||
-      !manifest["files"].is_array() || !manifest.contains("metadata")) {
-    throw_corrupt(folder, step, "manifest.json is damaged");
-  }
-  if (manifest.value("version", 0) != format_version) {
-    throw_hint(ErrorKind::unsupported, "use the version of Ingot that wrote it", "{}: manifest version {}, not {}",
-               path.string(), manifest.value("version", 0), format_version);
-  }
-  if (manifest.value("sha256", "") != digest_of(manifest) || manifest.value("step", int64_t{-1}) != step) {
-    throw_corrupt(folder, step, "manifest.json is not what was written: its SHA-256 differs");
+Manifest parse_manifest(const std::string& text, int64_t step, const std::string& shown,
+                        FunctionRef<void(const std::string&)> damaged) {
+  Manifest manifest;
+  try {
+    const json read = json::parse(text, nullptr, false);
+    if (!read.is_object() || read.value("format", "") != format_name || !read.contains("files") ||
+        !read["files"].is_array() || !read.contains("metadata")) {
+      damaged("manifest.json is damaged");
+    }
+    if (read.value("version", 0) != format_version) {
+      throw_hint(ErrorKind::unsupported, "use the version of Ingot that wrote it",
+                 "checkpoint {}: manifest version {}, not {}", shown, read.value("version", 0), format_version);
+    }
+    if (read.value("sha256", "") != digest_of(read) || read.value("step", int64_t{-1}) != step) {
+      damaged("manifest.json is not what was written: its SHA-256 differs");
+    }
+    for (const json& file : read["files"]) {
+      manifest.files.push_back({file.value("name", ""), file.value("size", uint64_t{0}), file.value("sha256", "")});
+    }
+    manifest.model = read.value("model", "");
+    manifest.metadata = read["metadata"].dump();
+  } catch (const json::exception&) {  // a value of another type
+    damaged("manifest.json is damaged");
   }
   return manifest;
 }
 
-}  // namespace
+std::string fault_of(const fs::path& folder, const ManifestFile& file) {
+  const bool plain = !file.name.empty() && file.name.find('/') == std::string::npos && file.name != "..";
+  std::error_code unknown;
+  if (!plain || !fs::is_regular_file(folder / file.name, unknown))
+    return fmt::format("file '{}' is missing", file.name);
+  const MappedFile found(folder / file.name);
+  const size_t bytes = found.bytes().size();
+  if (bytes != file.bytes) return fmt::format("file '{}' has {} bytes, {} were written", file.name, bytes, file.bytes);
+  if (sha256_hex(found.bytes()) == file.sha256) return {};
+  return fmt::format("file '{}' is not what was written: its SHA-256 differs", file.name);
+}
+
+void receive_checkpoint(const fs::path& folder, int64_t step, const std::string& manifest_text,
+                        FunctionRef<void(const fs::path& folder)> bring) {
+  begin_checkpoint(folder, step);
+  try {
+    const fs::path partial = partial_folder(folder, step);
+    bring(partial);
+    write_file(partial / manifest_name, manifest_text);
+    sync_folder(partial);
+    publish(partial, step_folder(folder, step));
+  } catch (...) {
+    discard_checkpoint(folder, step);
+    throw;
+  }
+}
+
+std::optional<int64_t> step_of(std::string_view name) {
+  constexpr std::string_view stem = "step-";
+  if (!name.starts_with(stem)) return std::nullopt;
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, bad] = std::from_chars(name.data() + stem.size(), end, step);
+  if (bad != std::errc() || stop != end) return std::nullopt;
+  return step;
+}
 
 std::vector<int64_t> list_checkpoints(const fs::path& folder) {
   std::vector<int64_t> steps;
   std::error_code missing;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step-")) continue;
-    int64_t step = 0;
-    const char* end = name.data() + name.size();
-    const auto [stop, bad] = std::from_chars(name.data() + 5, end, step);
-    if (bad == std::errc() && stop == end) steps.push_back(step);
+    if (const std::optional<int64_t> step = step_of(entry.path().filename().string())) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -350,17 +394,17 @@ NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> 
   NativeCheckpoint checkpoint;
   checkpoint.step = step ? *step : steps.back();
   checkpoint.path = step_folder(folder, checkpoint.step);
-  const json manifest = read_manifest(folder, checkpoint.step);
-  const std::string written = manifest.value("model", "");
-  if (!model.empty() && written != model) {
+  const Manifest manifest = read_manifest(folder, checkpoint.step);
+  if (!model.empty() && manifest.model != model) {
     throw_hint(ErrorKind::usage, "continue with the recipe it was written by, or use another run_dir",
-               "checkpoint {} is of another model: {}, not {}", checkpoint.path.string(), written, model);
+               "checkpoint {} is of another model: {}, not {}", checkpoint.path.string(), manifest.model, model);
   }
-  const json& files = manifest["files"];
+  const std::vector<ManifestFile>& files = manifest.files;
   for (auto i = static_cast<size_t>(reader.rank); i < files.size(); i += static_cast<size_t>(reader.ranks)) {
-    check_file(folder, checkpoint.step, files[i]);
+    const std::string fault = fault_of(checkpoint.path, files[i]);
+    if (!fault.empty()) throw_corrupt(folder, checkpoint.step, fault);
   }
-  checkpoint.metadata = manifest["metadata"].dump();
+  checkpoint.metadata = manifest.metadata;
   checkpoint.tensors = std::make_unique<formats::SafetensorsSet>(checkpoint.path);
   return checkpoint;
 }

@@ -89,7 +89,11 @@ class ByteStream::Raw {
 
   const fs::path& path() const { return path_; }
   std::span<const char> left() const { return {buffer_.data() + begin_, end_ - begin_}; }
-  void consume(size_t bytes) { begin_ += bytes; }
+  void consume(size_t bytes) {
+    begin_ += bytes;
+    consumed_ += bytes;
+  }
+  uint64_t consumed() const { return consumed_; }  // of the file, as it lies there
 
   // Adds what one read gives behind what is left; false at the end of the file.
   bool fill() {
@@ -112,6 +116,7 @@ class ByteStream::Raw {
   fs::path path_;  // as it is shown
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
+  uint64_t consumed_ = 0;
   int fd_ = -1;
 };
 
@@ -127,8 +132,8 @@ class ByteStream::Decoder {
 
  protected:
   [[noreturn]] void damaged(const char* kind, const char* what) const {
-    throw_hint(ErrorKind::corrupt, "fetch or compress the file again", "{}: damaged {} data: {}", raw->path().string(),
-               kind, what);
+    throw_hint(ErrorKind::corrupt, "fetch or compress the file again", "{}: damaged {} data near byte {}: {}",
+               raw->path().string(), kind, raw->consumed(), what);
   }
 };
 

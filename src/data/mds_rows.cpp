@@ -98,9 +98,8 @@ bool MdsRows::advance() {
 // The next remote shard, those behind it being fetched meanwhile.
 FileCache::File MdsRows::prefetched() {
   if (!prefetch_) {
-    std::vector<RemoteFile> files;
-    for (size_t shard = 0; shard < folder_.shards().size(); ++shard) files.push_back(folder_.remote_file(shard));
-    prefetch_ = std::make_unique<FilePrefetch>(FileCache(FileCache::from_environment()), std::move(files));
+    prefetch_ = std::make_unique<FilePrefetch>(FileCache(FileCache::from_environment()), folder_.shards().size(),
+                                               [folder = folder_](size_t shard) { return folder.remote_file(shard); });
   }
   try {
     return prefetch_->next();

@@ -119,6 +119,7 @@ MdsFolder::MdsFolder(std::filesystem::path folder) : path_(std::move(folder)), r
                   printable(shard.raw.basename));
     }
   }
+  if (remote_) versions_ = std::make_shared<std::deque<Guarded<std::optional<std::string>>>>(shards_.size());
   if (num_samples_ == 0) {
     throw_hint(ErrorKind::corrupt, "give a folder with at least one sample", "{}: has no samples", name);
   }
@@ -135,9 +136,17 @@ MdsShard MdsFolder::open(size_t shard) const {
 RemoteFile MdsFolder::remote_file(size_t shard) const {
   const MdsShardInfo& info = shards_[shard];
   const MdsFileInfo& file = info.zip ? *info.zip : info.raw;
-  std::string version = fmt::format("{} bytes", file.bytes);
-  for (const auto& [name, hex] : file.hashes) version += fmt::format(" {}:{}", name, hex);
-  return {uri_below(path_.string(), file.basename), std::move(version), file.bytes};
+  RemoteFile found{uri_below(path_.string(), file.basename), fmt::format("{} bytes", file.bytes), file.bytes};
+  for (const auto& [name, hex] : file.hashes) found.version += fmt::format(" {}:{}", name, hex);
+  if (!file.hashes.empty()) return found;
+  auto known = (*versions_)[shard].lock();
+  if (!*known) {
+    const std::optional<RemoteFile> now = find_remote(found.uri);
+    if (!now) throw_hint(ErrorKind::not_found, "check the address", "{}: there is no such file", shown(found.uri));
+    *known = now->version;
+  }
+  found.version += " " + **known;
+  return found;
 }
 
 MdsShard MdsFolder::open(size_t shard, FileCache::File fetched) const {

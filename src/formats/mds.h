@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +17,7 @@
 
 #include "base/file.h"
 #include "base/file_cache.h"
+#include "base/mutex.h"
 #include "formats/mds_encoding.h"
 
 namespace ingot::formats {
@@ -89,7 +92,8 @@ class MdsFolder {
   // Errors: not_found, naming the file; those of MdsShard, and of FileCache::get for a remote one. A remote one that
   // comes damaged is fetched a second time.
   MdsShard open(size_t shard) const;
-  // REQUIRES remote(). What is fetched of a shard, and the shard when that has been.
+  // REQUIRES remote(). What is fetched of a shard, and the shard when that has been. Of one for which the index has no
+  // hash the server is asked, once, what version it has. Errors: as find_remote.
   RemoteFile remote_file(size_t shard) const;
   MdsShard open(size_t shard, FileCache::File fetched) const;
 
@@ -97,6 +101,8 @@ class MdsFolder {
   std::filesystem::path path_;
   bool remote_ = false;
   std::vector<MdsShardInfo> shards_;
+  // What the server has said, of remote shards; shared, since copies of a folder are the same folder.
+  std::shared_ptr<std::deque<Guarded<std::optional<std::string>>>> versions_;
   int64_t num_samples_ = 0;
 };
 

@@ -89,9 +89,9 @@ void write_index(FileWriter& index, MegatronDtype dtype, const std::vector<int32
 }  // namespace
 
 fs::path with_suffix(const fs::path& prefix, const char* suffix) {
-  fs::path path = prefix;
-  path += suffix;
-  return path;
+  const std::string text = prefix.string();
+  const std::string_view path = without_query(text);
+  return fmt::format("{}{}{}", path, suffix, text.substr(path.size()));
 }
 
 const char* name(MegatronDtype dtype) {
@@ -111,8 +111,11 @@ MegatronDtype megatron_dtype(int64_t vocabulary) {
 }
 
 fs::path megatron_prefix(const fs::path& path) {
-  const fs::path suffix = path.extension();
-  return suffix == ".idx" || suffix == ".bin" ? fs::path(path).replace_extension() : path;
+  const std::string text = path.string();
+  const std::string_view name = without_query(text);
+  const fs::path suffix = fs::path(name).extension();
+  if (suffix != ".idx" && suffix != ".bin") return path;
+  return fmt::format("{}{}", name.substr(0, name.size() - 4), text.substr(name.size()));
 }
 
 bool is_megatron(const fs::path& path) {

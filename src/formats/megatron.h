@@ -23,7 +23,7 @@ bool holds_tokens(MegatronDtype dtype);  // whole numbers, not real ones
 // What Megatron's tools write for a vocabulary of this size.
 MegatronDtype megatron_dtype(int64_t vocabulary);
 
-// PREFIX and what a file's name has behind it.
+// PREFIX and what a file's name has behind it, which comes before the query of an address.
 std::filesystem::path with_suffix(const std::filesystem::path& prefix, const char* suffix);
 // PREFIX, PREFIX.idx or PREFIX.bin to PREFIX.
 std::filesystem::path megatron_prefix(const std::filesystem::path& path);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/uri.h"
 
 template <>
 struct ingot::EnumNames<ingot::train::InitFrom> {
@@ -200,6 +201,7 @@ template <class Visitor>
 void describe(Visitor& v, CheckpointRecipe& r) {
   v.field("every", r.every, "steps between checkpoints; one is always written at the last step", {.min = 0});
   v.field("keep", r.keep, "newest checkpoints kept", {.min = 1});
+  v.field("store", r.store, "s3://bucket/prefix, or a folder: checkpoints are kept in NAME/checkpoints there, too");
 }
 
 template <class Visitor>
@@ -282,6 +284,13 @@ void check(const Recipe& r, const std::string& path) {
   }
   if (r.name.empty() || r.name.find('/') != std::string::npos || r.name.starts_with(".")) {
     fail("use letters, digits, - and _", fmt::format("name '{}' cannot be a folder's name", r.name));
+  }
+  if (r.checkpoint.store) {
+    const UriScheme scheme = parse_uri(*r.checkpoint.store).scheme;
+    if (scheme == UriScheme::http || scheme == UriScheme::https) {
+      fail("give s3://bucket/prefix, with AWS_ENDPOINT_URL for another store than Amazon's, or a folder",
+           fmt::format("checkpoint.store {}: nothing can be written to an HTTP server", shown(*r.checkpoint.store)));
+    }
   }
   check_megatron(r.data, fail);
   if (r.data.streaming && r.data.order != Order::streaming) {

@@ -109,6 +109,7 @@ struct EvalRecipe {
 struct CheckpointRecipe {
   int64_t every = 0;
   int64_t keep = 2;
+  std::optional<std::string> store;  // an s3:// address or a folder, in which NAME/checkpoints is a copy of the run's
 };
 
 struct LogRecipe {

@@ -147,22 +147,26 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
   }
 }
 
+void require_same_run(const std::string& shown, const std::string& metadata, const std::string& identity) {
+  const Json found = Json::parse(metadata, nullptr, false);
+  if (!found.is_object() || !found.contains("identity") || !found.contains("tokens") || !found.contains("updates") ||
+      !found.contains("arch")) {
+    throw_error(ErrorKind::corrupt, "{}: the manifest is not of a training run", shown);
+  }
+  const Json now = Json::parse(identity);
+  const std::string difference = first_difference(found.at("identity"), now, "");
+  if (difference.empty()) return;
+  throw_hint(ErrorKind::usage, "continue it with the settings it was begun with, or begin another run (name=...)",
+             "{} cannot be continued: {} was {} and is now {}", shown, difference,
+             value_at(found.at("identity"), difference), value_at(now, difference));
+}
+
 namespace {
 
 RunProgress read_found(const checkpoint::NativeCheckpoint& found, const std::string& identity, Trained& trained,
                        Device& device, const comm::Group& ranks) {
-  const Json metadata = Json::parse(found.metadata, nullptr, false);
-  if (!metadata.is_object() || !metadata.contains("identity") || !metadata.contains("tokens") ||
-      !metadata.contains("updates") || !metadata.contains("arch")) {
-    throw_error(ErrorKind::corrupt, "{}: the manifest is not of a training run", found.path.string());
-  }
-  const Json now = Json::parse(identity);
-  const std::string difference = first_difference(metadata.at("identity"), now, "");
-  if (!difference.empty()) {
-    throw_hint(ErrorKind::usage, "continue it with the settings it was begun with, or begin another run (name=...)",
-               "{} cannot be continued: {} was {} and is now {}", found.path.string(), difference,
-               value_at(metadata.at("identity"), difference), value_at(now, difference));
-  }
+  require_same_run(found.path.string(), found.metadata, identity);
+  const Json metadata = Json::parse(found.metadata);
   checkpoint::restore_tensors(found, read_by(trained), device);
   ranks.barrier();  // every file was checked by some rank
   trained.set_updates(metadata.at("updates").get<int64_t>());
@@ -222,7 +226,13 @@ void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunP
   snapshot_.take(written_by(trained), device);
   writing_ = std::async(std::launch::async, [this] {
     if (ranks_.size() == 1) checkpoint::begin_checkpoint(folder_, step_);
-    return checkpoint::write_part(folder_, step_, snapshot_.tensors(), nullptr, ranks_.rank(), ranks_.size());
+    try {
+      return checkpoint::write_part(folder_, step_, snapshot_.tensors(), nullptr, ranks_.rank(), ranks_.size());
+    } catch (...) {
+      // Of several ranks others may still write: the first removes it when all have ended.
+      if (ranks_.size() == 1) checkpoint::discard_checkpoint(folder_, step_);
+      throw;
+    }
   });
 }
 

@@ -27,6 +27,10 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
                               const std::string& identity, const Trained& trained, Device& device, int64_t keep,
                               const comm::Group& ranks = {});
 
+// Whether a checkpoint, `shown`, of this metadata is of the run that `identity` (JSON) says. Errors: corrupt for one
+// that is no training run's; usage for another's, naming the first key that differs.
+void require_same_run(const std::string& shown, const std::string& metadata, const std::string& identity);
+
 // Reads the newest one into `trained` (masters, moments, number of updates); nothing when there is none. It may have
 // been written on any device, by any number of ranks. Ranks call it together. Errors: corrupt, naming file and what is
 // wrong; usage when `identity` (JSON) is another, naming the first key that differs.

@@ -1,7 +1,10 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <utility>
 
 #include "base/clock.h"
@@ -29,15 +32,52 @@ Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Tra
       utilisation_(settings_.rates, settings_.measure_rates),
       checkpoint_(step.ranks()) {
   if (lora_) adapters_ = spec::lora_parameters(model.spec(), *lora_);
+  if (settings_.remote != nullptr) {
+    upload_.emplace(*settings_.remote, settings_.run_dir / "checkpoints", settings_.checkpoints_kept);
+  }
+}
+
+// Returns the newest step that settings.remote has; -1 without any, and on other ranks than the first. Ranks meet again
+// and again while that is at it, so that none takes it for lost.
+int64_t Trainer::bring_checkpoint() {
+  const checkpoint::RemoteCheckpoints* remote = settings_.remote;
+  std::atomic<bool> wanted = true;
+  std::future<std::optional<int64_t>> brought;
+  if (remote != nullptr) {
+    brought = std::async(std::launch::async, [&] {
+      return remote->bring_newest(
+          settings_.run_dir / "checkpoints",
+          [&](const std::string& shown, const std::string& metadata) {
+            require_same_run(shown, metadata, settings_.identity);
+          },
+          [&] { return wanted.load(); });
+    });
+  }
+  const auto under_way = [&] {
+    return brought.valid() && brought.wait_for(std::chrono::seconds(1)) == std::future_status::timeout;
+  };
+  try {
+    while (agreed(under_way())) {
+    }
+  } catch (...) {  // another rank has failed
+    wanted = false;
+    throw;
+  }
+  if (remote == nullptr) return -1;
+  if (const std::optional<int64_t> step = brought.get()) brought_ = remote->uri(*step);
+  const std::vector<int64_t> steps = remote->list();
+  return steps.empty() ? -1 : steps.back();
 }
 
 int64_t Trainer::resume() {
+  const int64_t stored = bring_checkpoint();
   const std::optional<RunProgress> progress = read_run_checkpoint(settings_.run_dir / "checkpoints", settings_.identity,
                                                                   trained_, step_.context().device, step_.ranks());
   if (!progress) return 0;
   step_.refresh_weights();
   done_ = progress->step;
   tokens_ = progress->tokens;
+  if (done_ > stored) upload(done_);
   if (progress->arch != step_.context().device.arch()) moved_from_ = progress->arch;
   return done_;
 }
@@ -153,7 +193,9 @@ void Trainer::checkpoint() {
   const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, trained_,
                                               step_.context().device, settings_.checkpoints_kept, step_.ranks());
   const double seconds = steady_seconds() - begin;
-  if (first()) observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, seconds});
+  if (!first()) return;
+  observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, seconds});
+  upload(done_);
 }
 
 void Trainer::begin_checkpoint() {
@@ -170,6 +212,30 @@ void Trainer::end_checkpoint() {
   if (!first()) return;
   observer_.on_checkpoint({written.step, settings_.run_dir / "checkpoints" / fmt::format("step-{}", written.step),
                            written.bytes, written.seconds, paused_});
+  upload(written.step);
+}
+
+void Trainer::upload(int64_t step) {
+  if (!upload_) return;
+  if (const std::optional<int64_t> left_out = upload_->add(step)) {
+    observer_.on_warning({done_, fmt::format("the checkpoint of step {} is not in {}: that of step {} came before the "
+                                             "upload of an earlier one had ended; raise checkpoint.every",
+                                             *left_out, settings_.remote->address(), step)});
+  }
+}
+
+// Of what has ended, waited for at most so long.
+void Trainer::tell_upload(double seconds) {
+  if (!upload_) return;
+  const std::optional<checkpoint::BackgroundUpload::Ended> ended = upload_->ended(seconds);
+  if (!ended) return;
+  not_stored_ = ended->fault;
+  if (ended->fault.empty()) {
+    observer_.on_checkpoint({ended->step, settings_.remote->uri(ended->step), ended->bytes, ended->seconds, 0});
+  } else {
+    observer_.on_warning({done_, fmt::format("the checkpoint of step {} is not in {}: {}", ended->step,
+                                             settings_.remote->address(), ended->fault)});
+  }
 }
 
 bool Trainer::pauses_after(int64_t step) const {
@@ -235,6 +301,10 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
                                              "with an unmoved one to rounding, not bit for bit",
                                              step_.context().device.arch(), moved_from_)});
   }
+  if (!brought_.empty()) {
+    observer_.on_warning(
+        {done_, fmt::format("continued from {}: what came before is told where it ran, not here", brought_)});
+  }
   if (done_ == 0) evaluate_now();
   End end = End::done;
   int64_t written = done_ > 0 ? done_ : -1;
@@ -256,6 +326,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
       if (begun_.empty()) break;
       finish();
       if (checkpoint_.advance()) end_checkpoint();
+      tell_upload(0);
       if (due(settings_.eval_every, done_) || done_ == settings_.steps) evaluate_now();
       if (due(settings_.checkpoint_every, done_) && done_ < settings_.steps) {
         settings_.background_checkpoints ? begin_checkpoint() : checkpoint();
@@ -266,6 +337,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   end_checkpoint();
   if (written != done_) checkpoint();
   step_.ranks().barrier();  // what was written is there
+  while (agreed(upload_ && upload_->busy())) tell_upload(1);
   EndEvent event;
   event.step = done_;
   event.reason = end == End::done ? "done" : "stopped";

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/function_ref.h"
+#include "checkpoint/remote.h"
 #include "data/loader.h"
 #include "train/events.h"
 #include "train/run_checkpoint.h"
@@ -26,6 +27,8 @@ struct TrainerSettings {
   int64_t checkpoints_kept = 2;
   bool background_checkpoints = false;  // written from a copy of the state while the steps behind them run
   std::filesystem::path run_dir;
+  // Where checkpoints are kept, too, which outlives the trainer; rank 0's, null without.
+  const checkpoint::RemoteCheckpoints* remote = nullptr;
   std::string identity;  // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
   DeviceRates rates;
   // Joules that this rank's part of the hardware has taken since some time; none, or nothing, where it does not tell.
@@ -42,16 +45,19 @@ class Trainer {
           const std::optional<spec::LoraSpec>& lora, const data::SequenceSet& train, const data::Order& order,
           const data::SequenceSet* eval, TrainerSettings settings, Observer& observer);
 
-  // Continues from the newest checkpoint of the run directory: reads weights and optimizer state. Returns its step, or
-  // 0 when there is none. A run may move between kinds of devices; run() then warns that bits do not agree from there.
-  // ErrorKind::corrupt when it is damaged (an older one is not taken by itself), usage when it is of another run than
-  // `identity` says, naming what differs.
+  // Continues from the newest checkpoint of the run directory, to which a newer one of settings.remote is brought
+  // first: reads weights and optimizer state. Returns its step, or 0 when there is none. A run may move between kinds
+  // of devices; run() then warns that bits do not agree from there. ErrorKind::corrupt when it is damaged (an older one
+  // is not taken by itself), usage when it is of another run than `identity` says, naming what differs.
   int64_t resume();
 
   enum class End { done, stopped };
   // Runs to the last step, or until `stop` says so after a step, on any rank; then a checkpoint is written and the run
   // can be resumed. `on_eval(step)` is called on rank 0 after each evaluation, before its samples are wanted.
   End run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval);
+
+  // Why the last checkpoint is not in settings.remote; empty when it is, or without one.
+  const std::string& not_stored() const { return not_stored_; }
 
   // Mean held-out loss and perplexity now.
   EvalEvent evaluate(int64_t step);
@@ -71,6 +77,9 @@ class Trainer {
   void checkpoint();
   void begin_checkpoint();
   void end_checkpoint();
+  int64_t bring_checkpoint();
+  void upload(int64_t step);
+  void tell_upload(double seconds);
   uint64_t memory_taken() const;
   // Whether something is to be done between step `step` and the next that needs the weights as they are then.
   bool due(int64_t every, int64_t step) const { return every > 0 && step % every == 0; }
@@ -109,8 +118,11 @@ class Trainer {
   int64_t done_ = 0;              // steps behind us
   int64_t tokens_ = 0;            // of them
   BackgroundCheckpoint checkpoint_;
-  double paused_ = 0;       // seconds that steps waited for it
-  double seen_ = 0;         // steady seconds when the last of them was done
+  double paused_ = 0;                                   // seconds that steps waited for it
+  double seen_ = 0;                                     // steady seconds when the last of them was done
+  std::optional<checkpoint::BackgroundUpload> upload_;  // with settings_.remote
+  std::string not_stored_;
+  std::string brought_;     // the checkpoint that was brought from there
   std::string moved_from_;  // the kind of device that the run was continued from, when this is another
 };
 

@@ -1,5 +1,6 @@
 #include "base/file_cache.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -176,6 +177,24 @@ TEST_F(FileCacheTest, WhatTheServerSaysOfAFile) {
   EXPECT_FALSE(find_remote("s3://bucket/gone").has_value());
 }
 
+// A version by its time where there is no ETag.
+TEST_F(FileCacheTest, AFileThatWasRewrittenIsFetchedAgain) {
+  std::atomic<int> written = 1;
+  LoopbackServer web([&](const std::string& head, int) {
+    const std::string body = fmt::format("text {}", written.load());
+    return fmt::format(
+        "HTTP/1.1 200 X\r\nLast-Modified: Sun, 22 Nov 2026 10:00:0{} GMT\r\nContent-Length: {}\r\n"
+        "Connection: close\r\n\r\n{}",
+        written.load(), body.size(), head.starts_with("HEAD") ? "" : body);
+  });
+  const auto read = [&] { return read_file(cache().get(*find_remote(web.url("/a"))).path()); };
+  EXPECT_EQ(read(), "text 1");
+  EXPECT_EQ(read(), "text 1");
+  EXPECT_EQ(web.heads().size(), 3U);  // asked twice, fetched once
+  written = 2;
+  EXPECT_EQ(read(), "text 2");
+}
+
 TEST_F(FileCacheTest, AServerThatRefusesToSayHasNoSuchFile) {
   EXPECT_TRUE(input_exists("s3://" + key(0)));
   EXPECT_FALSE(input_exists("s3://bucket/gone"));
@@ -217,7 +236,7 @@ TEST_F(FileCacheTest, PrefetchGivesFilesInOrder) {
   };
   std::vector<RemoteFile> wanted;
   for (int i = 0; i < 20; ++i) wanted.push_back(file(i));
-  FilePrefetch prefetch(cache(), wanted, 2, 2);
+  FilePrefetch prefetch(cache(), wanted.size(), [&](size_t i) { return wanted[i]; }, 2, 2);
   for (int i = 0; i < 20; ++i)
     EXPECT_EQ(read_file(prefetch.next().path()), std::string(1000, static_cast<char>('a' + i)));
   EXPECT_TRUE(together);
@@ -228,17 +247,18 @@ TEST_F(FileCacheTest, PrefetchWithRoomForOneFile) {
   settings_.limit = 1500;
   std::vector<RemoteFile> wanted;
   for (int i = 0; i < 12; ++i) wanted.push_back(file(i));
-  FilePrefetch prefetch(cache(), wanted, 8, 4);
+  FilePrefetch prefetch(cache(), wanted.size(), [&](size_t i) { return wanted[i]; }, 8, 4);
   for (int i = 0; i < 12; ++i) EXPECT_EQ(read_file(prefetch.next().path())[0], static_cast<char>('a' + i));
 }
 
 TEST_F(FileCacheTest, PrefetchTellsErrorsInTheirPlace) {
   std::vector<RemoteFile> wanted = {file(0), {"s3://bucket/gone", "1", 5}, file(2)};
-  FilePrefetch prefetch(cache(), wanted);
+  const auto each = [&](size_t i) { return wanted[i]; };
+  FilePrefetch prefetch(cache(), wanted.size(), each);
   EXPECT_EQ(read_file(prefetch.next().path())[0], 'a');
   EXPECT_THROW(prefetch.next(), Error);
   EXPECT_EQ(read_file(prefetch.next().path())[0], 'c');
-  FilePrefetch unused(cache(), wanted);  // ends at once
+  FilePrefetch unused(cache(), wanted.size(), each);  // ends at once
 }
 
 }  // namespace

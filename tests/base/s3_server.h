@@ -36,6 +36,7 @@ class S3Server {
   enum class Fault {
     none,
     busy,      // 503 SlowDown
+    denied,    // 403 AccessDenied
     reset,     // the connection is reset before an answer
     truncate,  // half of the body, then the connection is closed
     flip,      // one bit of the body is another
@@ -44,6 +45,7 @@ class S3Server {
   struct State {
     std::map<std::string, std::string> objects;  // "bucket/key"
     std::map<std::string, std::map<int, std::string>> uploads;
+    std::map<std::string, std::string> upload_keys;  // "bucket/key" of those
     std::vector<Request> requests;
     std::string problem;  // why the first request was refused
     int most_at_once = 0, now = 0;
@@ -263,6 +265,8 @@ class S3Server {
       reply = error(403, bad);
     } else if (wanted == Fault::busy) {
       reply = error(503, "SlowDown");
+    } else if (wanted == Fault::denied) {
+      reply = error(403, "AccessDenied");
     } else if (wanted == Fault::late) {
       reply = answer(200, "<Error><Code>InternalError</Code><Message>too late</Message></Error>");
     } else if (wanted == Fault::reset) {
@@ -286,6 +290,7 @@ class S3Server {
     if (request.method == "POST" && request.args.contains("uploads")) {
       const std::string id = "id/of+" + std::to_string(state->requests.size()) + "=";
       state->uploads[id];
+      state->upload_keys[id] = request.key;
       return answer(200,
                     "<InitiateMultipartUploadResult><UploadId>" + id + "</UploadId></InitiateMultipartUploadResult>");
     }
@@ -315,6 +320,7 @@ class S3Server {
       return answer(200, "", "ETag: \"" + sha256(request.body) + "\"\r\n");
     }
     if (request.args.contains("list-type")) return list(request, objects);
+    if (request.args.contains("uploads")) return list_uploads(request, *state);
     const auto found = objects.find(request.key);
     if (found == objects.end()) return error(404, "NoSuchKey");
     const std::string& bytes = found->second;
@@ -336,6 +342,34 @@ class S3Server {
     return answer(206, bytes.substr(first, last - first + 1),
                   tag + "Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" +
                       std::to_string(bytes.size()) + "\r\n");
+  }
+
+  std::string list_uploads(const Request& request, const State& state) const {
+    const auto argument = [&](const std::string& name) {
+      const auto found = request.args.find(name);
+      return found == request.args.end() ? std::string() : found->second;
+    };
+    const std::string bucket = request.key + "/";
+    const std::pair<std::string, std::string> after = {argument("key-marker"), argument("upload-id-marker")};
+    std::vector<std::pair<std::string, std::string>> found;
+    for (const auto& [id, parts] : state.uploads) {
+      const std::string& key = state.upload_keys.at(id);
+      if (!key.starts_with(bucket + argument("prefix"))) continue;
+      if (const std::pair one = {key.substr(bucket.size()), id}; one > after) found.push_back(one);
+    }
+    std::sort(found.begin(), found.end());
+    const bool more = found.size() > page;
+    if (more) found.resize(page);
+    std::string body = "<ListMultipartUploadsResult>";
+    for (const auto& [key, id] : found) {
+      body += "<Upload><Key>" + encoded(key, "-._~/") + "</Key><UploadId>" + id + "</UploadId></Upload>";
+    }
+    body += std::string("<IsTruncated>") + (more ? "true" : "false") + "</IsTruncated>";
+    if (more) {
+      body += "<NextKeyMarker>" + encoded(found.back().first, "-._~/") + "</NextKeyMarker><NextUploadIdMarker>" +
+              found.back().second + "</NextUploadIdMarker>";
+    }
+    return answer(200, body + "</ListMultipartUploadsResult>");
   }
 
   std::string list(const Request& request, const std::map<std::string, std::string>& objects) const {

@@ -163,13 +163,18 @@ TEST_F(Native, AStepThatIsReplacedIsNeverLost) {
       if (child == 0) {
         names_can_be_exchanged = allowed;
         name_changes_left = point;
-        state.w[0] = 2;
-        write(5, 1);
+        try {
+          state.w[0] = 2;
+          write(5, 1);
+        } catch (...) {
+          _exit(1);
+        }
         _exit(0);
       }
       int status = 0;
       ASSERT_EQ(waitpid(child, &status, 0), child);
       killed = WIFSIGNALED(status);
+      EXPECT_TRUE(killed || status == 0) << point << ": status " << status;
       if (exchanges && allowed) EXPECT_EQ(list_checkpoints(folder), std::vector<int64_t>{5}) << point;
       remove_leftovers(folder);
       EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << point;

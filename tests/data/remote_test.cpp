@@ -35,10 +35,11 @@ class Remote : public testing::Test {
   }
 
   // A folder of shards of about `size_limit` bytes, in the store below bucket/set; gives its texts.
-  std::vector<std::string> shards(const std::string& compression = "") {
+  std::vector<std::string> shards(const std::string& compression = "",
+                                  const std::vector<std::string>& hashes = {"sha1", "xxh64"}) {
     std::vector<std::string> texts;
     formats::MdsWriter writer(folder_.path() / "set", {{"text", formats::parse_mds_encoding("str")}},
-                              {compression, {"sha1", "xxh64"}, 300});
+                              {compression, hashes, 300});
     for (int i = 0; i < 60; ++i) {
       texts.push_back("text number " + std::to_string(i));
       writer.write(std::array<std::string_view, 1>{texts.back()});
@@ -88,6 +89,32 @@ TEST_F(Remote, ShardsAreFetchedOnceAndKept) {
     EXPECT_EQ(server_.requests().size(), asked + 2);  // whether it is there, and the index
   }
   EXPECT_EQ(server_.problem(), "");
+}
+
+// Without hashes the server says what version of a shard it has: it is asked once a run, and told of again when the
+// shard was rewritten with as many bytes.
+TEST_F(Remote, ShardsWithoutHashesThatAreRewritten) {
+  std::vector<std::string> texts = shards("", {});
+  const std::string key = "bucket/set/shard.00001.mds";
+  const auto asked = [&](const std::string& method) {
+    const std::vector<S3Server::Request> all = server_.requests();
+    return std::ranges::count_if(all, [&](const auto& r) { return r.method == method && r.key == key; });
+  };
+  EXPECT_EQ(read("s3://bucket/set"), texts);
+  EXPECT_EQ(read("s3://bucket/set"), texts);
+  EXPECT_EQ(asked("GET"), 1);
+  EXPECT_EQ(asked("HEAD"), 2);
+  std::string shard = server_.object(key);
+  const size_t at = shard.find("number");
+  ASSERT_NE(at, std::string::npos);
+  server_.put(key, shard.replace(at, 6, "letter"));
+  const std::vector<std::string> now = read("s3://bucket/set");
+  EXPECT_NE(now, texts);
+  EXPECT_EQ(std::ranges::count_if(now, [](const std::string& text) { return text.starts_with("text letter"); }), 1);
+  const formats::MdsFolder folder("s3://bucket/set");
+  const auto before = asked("HEAD");
+  for (int i = 0; i < 3; ++i) EXPECT_GT(folder.open(1).num_samples(), 0);
+  EXPECT_EQ(asked("HEAD"), before + 1);
 }
 
 TEST_F(Remote, TheCacheIsBounded) {
@@ -181,6 +208,30 @@ TEST_F(Remote, MegatronsFiles) {
   EXPECT_EQ(there.source(), "s3://bucket/x/m");
   EXPECT_TRUE(std::ranges::equal(here.token_bytes(), there.token_bytes()));
   EXPECT_TRUE(std::ranges::equal(here.index_bytes(), there.index_bytes()));
+}
+
+// The suffixes come before what an address has behind its path, which no message shows.
+TEST_F(Remote, MegatronsFilesBehindASignature) {
+  write_source(folder_.path() / "m", {5, 7, 3}, 1);
+  LoopbackServer web([&](const std::string& head, int) {
+    const auto answer = [&](int status, const std::string& body) {
+      return "HTTP/1.1 " + std::to_string(status) + " X\r\nContent-Length: " + std::to_string(body.size()) +
+             "\r\nETag: \"1\"\r\nConnection: close\r\n\r\n" + (head.starts_with("HEAD") ? "" : body);
+    };
+    for (const char* suffix : {".idx", ".bin"}) {
+      if (head.find(std::string(" /x.y/m") + suffix + "?sig=a.b/c&n=1 ") != std::string::npos) {
+        return answer(200, read_file(folder_.path() / (std::string("m") + suffix)));
+      }
+    }
+    return answer(404, "");
+  });
+  for (const char* suffix : {"", ".idx", ".bin"}) {
+    const std::string uri = web.url(std::string("/x.y/m") + suffix + "?sig=a.b/c&n=1");
+    EXPECT_TRUE(is_megatron(uri));
+    const formats::MegatronFile file(uri);
+    EXPECT_EQ(file.num_sequences(), 3);
+    EXPECT_EQ(file.source(), web.url("/x.y/m"));
+  }
 }
 
 // A file whose name says what it is is asked for and nothing else, so a store that refuses to say what is not there is

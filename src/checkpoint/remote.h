@@ -1,0 +1,102 @@
+// Checkpoints of a run in an object store: ADDRESS/step-N/FILE, the files of the folder step-N as checkpoint/native.h
+// writes them, its manifest last: a step without one is not there. Behind it comes ADDRESS/latest, the line "step-N".
+//
+// One process writes there at a time: the one that has the run's folder.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/store.h"
+
+namespace ingot::checkpoint {
+
+// The files of the checkpoint folder/step-`step`, open: they can be read also when the folder is removed.
+struct OpenFiles {
+  OpenFiles(const std::filesystem::path& folder, int64_t step);  // errors: not_found
+  int64_t step = 0;
+  std::vector<MappedFile> files;  // the manifest last
+  uint64_t bytes = 0;
+};
+
+class RemoteCheckpoints {
+ public:
+  // `address`: as open_store's. The store is opened, and credentials read, anew for everything that is done.
+  explicit RemoteCheckpoints(std::string address, StoreOptions options = {});
+
+  std::string uri(int64_t step) const;
+  const std::string& address() const { return address_; }
+
+  // That objects can be written and removed there. Errors: as Store::put.
+  void require_writable() const;
+  // For the start of a run: removes what uploads left that never ended. Returns how many objects these were.
+  int64_t remove_leftovers() const;
+  // Steps whose manifest is there, ascending. Errors: corrupt when `latest` names a newer one of which there are files
+  // but no manifest.
+  std::vector<int64_t> list() const;
+
+  // Puts a checkpoint there, then removes all but the newest `keep`. `go_on` is asked now and then, in any thread; it
+  // ends (unavailable) when it says no. Errors: as Store::put.
+  void upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const;
+
+  // Brings the newest one to folder/step-N when the folder has none that is as new; its step. `accept(shown, metadata)`
+  // may refuse it, by throwing, before anything is fetched. What comes damaged is fetched once more. Errors: corrupt,
+  // naming the file and what is wrong with it (an earlier one is never taken instead: the hint names it); resource for
+  // a full disk; as Store::get_file. `go_on`: as in upload.
+  std::optional<int64_t> bring_newest(const std::filesystem::path& folder,
+                                      const std::function<void(const std::string&, const std::string&)>& accept,
+                                      const std::function<bool()>& go_on) const;
+
+ private:
+  struct Listing;
+  Listing look(const Store& store) const;
+  std::unique_ptr<Store> open(const std::function<bool()>& go_on) const;
+
+  std::string address_;
+  StoreOptions options_;
+};
+
+// Uploads what a run has published, one at a time, by a thread of its own while training goes on. The newest waits for
+// its turn; one that was waiting when a newer came is left out. Used by one thread.
+class BackgroundUpload {
+ public:
+  struct Ended {
+    int64_t step = 0;
+    uint64_t bytes = 0;
+    double seconds = 0;
+    std::string fault;  // why it is not there; empty: it is
+  };
+
+  // `remote` outlives it.
+  BackgroundUpload(const RemoteCheckpoints& remote, std::filesystem::path folder, int64_t keep)
+      : remote_(remote), folder_(std::move(folder)), keep_(keep) {}
+  BackgroundUpload(const BackgroundUpload&) = delete;
+  BackgroundUpload& operator=(const BackgroundUpload&) = delete;
+  ~BackgroundUpload();  // stops what is under way
+
+  // folder/step-`step` was published. Returns the step that is left out for its sake.
+  std::optional<int64_t> add(int64_t step);
+  // What has ended, waited for at most `seconds`; then begins what waits for its turn.
+  std::optional<Ended> ended(double seconds);
+  bool busy() const { return now_.valid() || next_.has_value(); }
+
+ private:
+  void begin_next();
+
+  const RemoteCheckpoints& remote_;
+  std::filesystem::path folder_;
+  int64_t keep_;
+  std::optional<int64_t> next_;
+  std::atomic<bool> stop_ = false;
+  std::future<Ended> now_;  // last: its thread uses the others
+};
+
+}  // namespace ingot::checkpoint

@@ -1,0 +1,211 @@
+// Checkpoints in an object store: a run whose machine is gone goes on elsewhere, whatever the store does meanwhile.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <sstream>
+#include <thread>
+
+#include "tests/base/s3_server.h"
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using Fault = S3Server::Fault;
+using Request = S3Server::Request;
+
+class CheckpointStore : public testing::Test {
+ protected:
+  CheckpointStore() {
+    server_.announce();
+    server_.page = 1000;
+    std::string text;
+    for (int i = 0; i < 60; ++i)
+      text += R"({"text": "Document )" + std::to_string(i * i) +
+              R"( is one of many."})"
+              "\n";
+    write(program_ / "train.jsonl", text);
+    write(program_ / "recipe.yaml",
+          "name: run\nmodel: " + make_text_model(program_, false) +
+              "\ninit: random\ndata: {train: " + (program_ / "train.jsonl").string() +
+              ", sequence_length: 32}\ndeterminism: bitwise\nsteps: 6\nbatch: {global: 2}\nthreads: 1\n"
+              "schedule: {name: constant}\ncheckpoint: {every: 2, keep: 2}\n");
+  }
+  // The run on a machine: only the store is common to machines.
+  std::vector<std::string> command(const std::string& machine, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"pretrain", (program_ / "recipe.yaml").string(),
+                                      "run_dir=" + (program_ / machine).string(), "checkpoint.store=s3://bucket/runs",
+                                      "--quiet"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  void trains(const std::string& machine, const std::vector<std::string>& more = {}) const {
+    const Result result = program_.run(command(machine, more));
+    EXPECT_EQ(result.code, 0) << result.error;
+  }
+  fs::path run(const std::string& machine) const { return program_ / machine / "run"; }
+  std::string hash(const std::string& machine) const {
+    return program_.report({"model", "inspect", (run(machine) / "model").string(), "--hash"}).at("sha256");
+  }
+  std::vector<Json> events(const std::string& machine, const std::string& type) const {
+    std::vector<Json> found;
+    std::istringstream lines(read(run(machine) / "events.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      Json event = Json::parse(line);
+      if (event["type"] == type) found.push_back(std::move(event));
+    }
+    return found;
+  }
+  // Steps that are in the store, as the run says.
+  std::vector<int64_t> stored(const std::string& machine) const {
+    std::vector<int64_t> steps;
+    for (const Json& event : events(machine, "checkpoint")) {
+      if (event["path"].get<std::string>().starts_with("s3://bucket/runs/run/checkpoints/step-")) {
+        steps.push_back(event["step"]);
+      }
+    }
+    return steps;
+  }
+  bool warned(const std::string& machine, const std::string& words) const {
+    for (const Json& event : events(machine, "warning")) {
+      if (event["message"].get<std::string>().find(words) != std::string::npos) return true;
+    }
+    return false;
+  }
+  std::string undisturbed() const {
+    trains("undisturbed", {"checkpoint.store=" + (program_ / "disk").string()});
+    return hash("undisturbed");
+  }
+
+  S3Server server_;
+  Program program_;
+};
+
+TEST_F(CheckpointStore, AMachineIsLostAndTwoRanksGoOnElsewhere) {
+  const std::string whole = undisturbed();
+  EXPECT_TRUE(fs::exists(program_ / "disk/run/checkpoints/step-6/manifest.json"));  // a folder will do
+  // Killed when a checkpoint behind that of step 2 is half there.
+  std::atomic<bool> half = false, killed = false;
+  server_.fault = [&](const Request& request, size_t) {
+    const bool manifest = request.method == "PUT" && request.key.ends_with("/manifest.json");
+    if (!killed && manifest && !request.key.ends_with("step-2/manifest.json")) {
+      half = true;
+      while (!killed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return Fault::denied;
+    }
+    return Fault::none;
+  };
+  Process lost(command("lost", {"steps=200"}));
+  while (!half) ASSERT_FALSE(lost.wait(std::chrono::milliseconds(5))) << lost.result().error;
+  lost.kill(SIGKILL);
+  killed = true;
+  fs::remove_all(program_ / "lost");
+  EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-2\n");
+  const Result again = program_.run(command("elsewhere"));
+  EXPECT_EQ(again.code, 2);
+  EXPECT_NE(again.error.find("s3://bucket/runs/run/checkpoints: there is a run already"), std::string::npos);
+  const Result seed = program_.run(command("elsewhere", {"--resume", "data.seed=3"}));
+  EXPECT_EQ(seed.code, 2);
+  EXPECT_NE(seed.error.find("checkpoints/step-2 cannot be continued: data_seed was 17 and is now 3"), std::string::npos)
+      << seed.error;
+  trains("elsewhere", {"--resume", "parallel.dp=2", "parallel.zero=2", "threads=2"});
+  EXPECT_EQ(events("elsewhere", "start").at(0)["first_step"], 3);
+  EXPECT_TRUE(warned("elsewhere", "continued from s3://bucket/runs/run/checkpoints/step-2"));
+  EXPECT_EQ(hash("elsewhere"), whole);
+  EXPECT_EQ(stored("elsewhere").back(), 6);
+  EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-6\n");
+  EXPECT_EQ(server_.unfinished_uploads(), 0U);
+  EXPECT_EQ(server_.problem(), "");
+}
+
+TEST_F(CheckpointStore, FaultsThatPassChangeNothing) {
+  server_.fault = [](const Request&, size_t number) {
+    return number % 12 == 1   ? Fault::busy
+           : number % 12 == 5 ? Fault::reset
+           : number % 12 == 8 ? Fault::truncate
+                              : Fault::none;
+  };
+  trains("first", {"steps=3"});
+  EXPECT_EQ(stored("first").back(), 3);
+  trains("second", {"--resume"});
+  EXPECT_EQ(hash("second"), undisturbed());
+}
+
+TEST_F(CheckpointStore, ADamagedOneIsNamedAndTheOneBeforeNotTaken) {
+  trains("first", {"steps=4"});
+  const std::string key = "bucket/runs/run/checkpoints/step-4/model.safetensors";
+  std::string bytes = server_.object(key);
+  bytes[bytes.size() / 2] ^= 1;
+  server_.put(key, bytes);
+  const Result result = program_.run(command("second", {"--resume"}));
+  EXPECT_EQ(result.code, 3);
+  for (const char* words : {"s3://bucket/runs/run/checkpoints/step-4: file 'model.safetensors'", "SHA-256",
+                            "remove the folder to continue from step"}) {
+    EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
+  }
+  trains("first", {"--resume"});  // what is here is whole
+}
+
+// Before anything is read or computed.
+TEST_F(CheckpointStore, AStoreThatCannotBeWrittenEndsTheRunAtOnce) {
+  std::atomic<bool> read_only = true;
+  server_.fault = [&](const Request& request, size_t) {
+    return read_only && request.method != "GET" && request.method != "HEAD" ? Fault::denied : Fault::none;
+  };
+  program_.refuses(command("a"), 5, "s3://bucket/runs/run/checkpoints/write-check: ");
+  EXPECT_FALSE(fs::exists(run("a")));
+  program_.refuses(command("a", {"--resume"}), 5, "write-check");
+  read_only = false;
+  const Result nothing = program_.run(command("a", {"--resume"}));
+  EXPECT_EQ(nothing.code, 3);
+  EXPECT_NE(nothing.error.find("there is no run to continue"), std::string::npos) << nothing.error;
+  program_.refuses(command("a", {"checkpoint.store=https://example.org/x"}), 2, "checkpoint.store");
+  program_.refuses(command("a", {"checkpoint.store=" + (program_ / "x/../a/").string()}), 2, "it is run_dir");
+  const Result dry = program_.run(command("a", {"--dry-run", "checkpoint.store=s3://elsewhere/x"}));
+  EXPECT_EQ(dry.code, 0) << dry.error;  // asks nobody
+  ::setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
+  program_.refuses(command("a"), 5, "403");
+}
+
+// The run goes on with what it has here, and says so; in the end it is not done, and --resume uploads what lacks.
+TEST_F(CheckpointStore, AStoreThatIsGoneMeanwhile) {
+  std::atomic<bool> gone = true;
+  server_.fault = [&](const Request& request, size_t) {
+    return gone && request.method == "PUT" && request.key.find("/step-") != std::string::npos ? Fault::denied
+                                                                                              : Fault::none;
+  };
+  const Result result = program_.run(command("a"));
+  EXPECT_EQ(result.code, 5);
+  EXPECT_NE(result.error.find("the last checkpoint is in the run's folder, but not in checkpoint.store: "),
+            std::string::npos)
+      << result.error;
+  EXPECT_TRUE(fs::exists(run("a") / "model/model.safetensors"));
+  EXPECT_EQ(events("a", "step").size(), 6U);
+  EXPECT_TRUE(warned("a", "the checkpoint of step 6 is not in s3://bucket/runs/run/checkpoints: "));
+  EXPECT_TRUE(stored("a").empty());
+  gone = false;
+  trains("a", {"--resume"});
+  EXPECT_EQ(stored("a"), std::vector<int64_t>{6});
+  EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-6\n");
+}
+
+// Training does not wait for the store; what is left out is told. Step 8's checkpoint begins behind step 6's upload.
+TEST_F(CheckpointStore, ASlowStoreHoldsNothingUp) {
+  const fs::path behind = run("a") / "checkpoints/step-8";
+  server_.fault = [&](const Request& request, size_t) {
+    while (request.key.ends_with("step-2/manifest.json") && !fs::exists(behind)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return Fault::none;
+  };
+  trains("a", {"steps=9"});
+  EXPECT_TRUE(warned("a", "the checkpoint of step 4 is not in s3://bucket/runs/run/checkpoints: that of step 6 came"));
+  const std::vector<int64_t> steps = stored("a");
+  EXPECT_EQ(steps.front(), 2);
+  EXPECT_EQ(steps.back(), 9);
+}
+
+}  // namespace
+}  // namespace ingot::e2e
