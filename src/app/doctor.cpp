@@ -49,6 +49,13 @@ void check_cpu(Findings& findings) {
     finding.grade = Grade::warn;
     finding.advice = "without AVX2 everything is slow; another machine, or unset INGOT_CPU_ISA if it is set";
   }
+  if (cpu::amx_is_refused()) {
+    finding.grade = Grade::warn;
+    finding.message += "; it has AMX, which the system does not let this process use";
+    finding.advice =
+        "bf16 products are several times slower than they could be: a kernel since 5.16 and a container that "
+        "passes arch_prctl(ARCH_REQ_XCOMP_PERM) on let it";
+  }
   findings.push_back(finding);
 }
 

@@ -50,10 +50,11 @@ TEST(CpuIsa, OverrideTakesEffect) {
     EXPECT_EQ(cpu::make_device()->arch(), cpu::name(isa));
     EXPECT_EQ(implementations("add").front(), cpu::name(std::min(isa, cpu::Isa::avx512)));
     EXPECT_EQ(implementations("add").back(), "reference");
-    // oneDNN would use instructions above the level that is asked for.
+    // oneDNN would use instructions above the level that is asked for, but for AMX, which it may not.
     const auto products = implementations("matmul");
     const bool onednn = std::find(products.begin(), products.end(), "onednn") != products.end();
-    EXPECT_LE(onednn, isa == cpu::machine_isa());
+    EXPECT_LE(onednn, std::min(isa, cpu::Isa::avx512) == std::min(cpu::machine_isa(), cpu::Isa::avx512));
+    if (isa == cpu::Isa::avx512) EXPECT_TRUE(onednn);
     EXPECT_EQ(products.front() == "amx", isa == cpu::Isa::amx);
   }
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "backend/cpu/cpu_device.h"
 #include "base/half.h"
 #include "base/philox.h"
@@ -26,6 +28,8 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
       const auto& all = listing.implementations;
       present_ = std::find(all.begin(), all.end(), std::get<0>(GetParam())) != all.end();
     }
+    cpu::register_ops(reference_);
+    reference_.restrict_to("matmul", "reference");
     if (present_) registry_.restrict_to("matmul", std::get<0>(GetParam()));
   }
 
@@ -47,6 +51,10 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
   // Rows [row, row + m) and columns [column, column + n) of the product, computed alone from copies of their inputs.
   std::vector<std::byte> part(ThreadPool& pool, const Form& form, const Tensor& a, const Tensor& b, int64_t row,
                               int64_t m, int64_t column, int64_t n, bool accumulate) {
+    return part(registry_, pool, form, a, b, row, m, column, n, accumulate);
+  }
+  std::vector<std::byte> part(const ops::Registry& registry, ThreadPool& pool, const Form& form, const Tensor& a,
+                              const Tensor& b, int64_t row, int64_t m, int64_t column, int64_t n, bool accumulate) {
     const int64_t k = a.shape[form.transpose_a ? 0 : 1];
     const auto copy = [&](Buffer& buffer, const Tensor& from, bool lines_are_rows, int64_t first, int64_t count) {
       const size_t size = size_of(from.dtype);
@@ -70,7 +78,7 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
     const DType out = std::get<2>(GetParam());
     Buffer result(*device_, static_cast<size_t>(m * n) * size_of(out));
     const Tensor c = result.view(out, Shape{m, n});
-    ops::Context context{*device_, registry_, scratch_, &pool};
+    ops::Context context{*device_, registry, scratch_, &pool};
     ops::MatmulAttributes attributes{form.transpose_a, form.transpose_b, false};
     ops::matmul(context, c, part_a, part_b, attributes);
     attributes.accumulate = true;
@@ -81,7 +89,7 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
   }
 
   std::unique_ptr<Device> device_ = cpu::make_device();
-  ops::Registry registry_;
+  ops::Registry registry_, reference_;
   Arena scratch_;
   bool present_ = false;
 };
@@ -135,6 +143,42 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
           EXPECT_TRUE(same) << form.name << " K=" << k << " accumulate=" << accumulate << ": " << n
                             << " columns alone differ";
         }
+      }
+    }
+  }
+}
+
+// Where engines cut k (4200) and n (2100).
+TEST_P(MatmulBits, LongSumsAndWideProductsAreThoseOfTheReference) {
+  if (!present_) return;  // a level that this machine does not have
+  const DType in = std::get<1>(GetParam());
+  const DType out = std::get<2>(GetParam());
+  ThreadPool two(2);
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>(19, 37, 4200), {5, 2100, 600}}) {
+    for (const Form& form :
+         {Form{"NT", false, true}, Form{"NN", false, false}, Form{"TN", true, false}, Form{"TT", true, true}}) {
+      Buffer buffer_a;
+      Buffer buffer_b;
+      const Tensor a = random(buffer_a, form.transpose_a ? Shape{k, m} : Shape{m, k}, in, 1);
+      const Tensor b = random(buffer_b, form.transpose_b ? Shape{n, k} : Shape{k, n}, in, 2);
+      for (const bool accumulate : {false, true}) {
+        const auto found = part(two, form, a, b, 0, m, 0, n, accumulate);
+        const auto expected = part(reference_, two, form, a, b, 0, m, 0, n, accumulate);
+        const auto value = [&](const std::vector<std::byte>& bytes, int64_t i) {
+          const std::byte* at = bytes.data() + static_cast<size_t>(i) * size_of(out);
+          if (out == DType::f32) return *reinterpret_cast<const float*>(at);
+          const uint16_t half = *reinterpret_cast<const uint16_t*>(at);
+          return out == DType::bf16 ? bf16_to_float(half) : f16_to_float(half);
+        };
+        // Products are at most 1/4; a 16-bit result is rounded once for each of two products.
+        const float sum = 2 * static_cast<float>(k) * 0.25F * std::ldexp(1.0F, -23);
+        const float rounding = out == DType::f32 ? 0 : std::ldexp(1.0F, out == DType::bf16 ? -7 : -10);
+        float worst = 0;
+        for (int64_t i = 0; i < m * n; ++i) {
+          const float want = value(expected, i);
+          worst = std::max(worst, std::abs(value(found, i) - want) - rounding * std::abs(want));
+        }
+        EXPECT_LE(worst, sum) << form.name << " " << m << " x " << n << " x " << k << " accumulate=" << accumulate;
       }
     }
   }

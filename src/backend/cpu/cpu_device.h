@@ -15,6 +15,8 @@ enum class Isa { plain, avx2, avx512, amx };
 const char* name(Isa isa);
 // The best level that this machine and this build have.
 Isa best_isa();
+// Whether the processor has AMX and the system (a container, an old kernel) does not let this process use it.
+bool amx_is_refused();
 
 // The host's memory and cores. `arch()` names the level, for instance "avx512".
 std::unique_ptr<Device> make_device();

@@ -1,5 +1,6 @@
 #include "backend/cpu/isa.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #if defined(INGOT_SIMD_X86)
@@ -15,31 +16,46 @@ namespace ingot::cpu {
 #if defined(INGOT_SIMD_X86)
 namespace {
 
-// Whether the processor has AMX's bf16 tiles and the kernel lets this process use them: Intel's Software Developer's
+enum class Amx { absent, refused, usable };
+
+// Whether the processor has AMX's bf16 tiles, and the system lets this process use them: Intel's Software Developer's
 // Manual, volume 1, section 18.3 (detection), Linux's Documentation/arch/x86/xstate.rst (permission).
-bool has_amx() {
+Amx find_amx() {
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
   unsigned d = 0;
   constexpr unsigned system_saves = 1U << 27;  // OSXSAVE in ecx of leaf 1: xgetbv may be called
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & system_saves) == 0) return false;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & system_saves) == 0) return Amx::absent;
   constexpr unsigned amx_bf16 = 1U << 22;
   constexpr unsigned amx_tile = 1U << 24;
   constexpr unsigned both = amx_bf16 | amx_tile;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & both) != both) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & both) != both) return Amx::absent;
   unsigned low = 0;
   unsigned high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   constexpr unsigned tile_data = 18;
   constexpr unsigned tile_state = 3U << 17;  // configuration and data
-  if ((low & tile_state) != tile_state) return false;
+  if ((low & tile_state) != tile_state) return Amx::refused;
   constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM, for all threads of the process
-  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0 ? Amx::usable : Amx::refused;
+}
+
+Amx amx() {
+  static const Amx found = find_amx();
+  return found;
 }
 
 }  // namespace
 #endif
+
+bool amx_is_refused() {
+#if defined(INGOT_SIMD_X86)
+  return amx() == Amx::refused;
+#else
+  return false;
+#endif
+}
 
 const char* name(Isa isa) {
   switch (isa) {
@@ -58,8 +74,7 @@ Isa machine_isa() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
-  static const bool amx = avx2 && avx512 && has_amx();
-  if (amx) return Isa::amx;
+  if (avx2 && avx512 && amx() == Amx::usable) return Isa::amx;
   if (avx2 && avx512) return Isa::avx512;
   if (avx2) return Isa::avx2;
 #endif
@@ -83,7 +98,7 @@ Isa best_isa() {
 
 Levels machine_levels() {
   const Isa best = best_isa();
-  return {best, best == machine_isa()};
+  return {best, std::min(best, Isa::avx512) == std::min(machine_isa(), Isa::avx512)};
 }
 
 }  // namespace ingot::cpu

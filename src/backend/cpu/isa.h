@@ -11,10 +11,10 @@ Isa machine_isa();
 // What `register_ops` registers.
 struct Levels {
   Isa best = Isa::plain;  // levels up to this one
-  bool onednn = false;    // oneDNN chooses its instructions itself, so it is left out below the machine's own level
+  bool onednn = false;    // it chooses its instructions itself, up to avx512, so it is left out below the machine's own
 };
 
-// What `register_ops(registry)` uses: best_isa(), and oneDNN when that is the machine's own level.
+// What `register_ops(registry)` uses: best_isa(), and oneDNN when that is the machine's own level, AMX aside.
 Levels machine_levels();
 
 // As `register_ops(registry)` for given levels. Only registers: the machine need not have them.

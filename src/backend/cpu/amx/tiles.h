@@ -4,7 +4,7 @@
 // tile, 32 of k x 16 lines, in an order of its own that is the same for every element (Intel's Software Developer's
 // Manual, volume 2: the even and the odd k are each summed in order from zero, then both are added to the sum;
 // subnormals are zero). Operands are padded with zeros to whole tiles and k is taken in order, so a sum's bits depend
-// on its line, its column and k alone. They do not depend on which operand is the left one either.
+// on its line, its column and k alone. Which operand is the left one changes none of them but a NaN's payload.
 #pragma once
 
 #include <stdint.h>
