@@ -134,22 +134,23 @@ std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, cons
     store->remove(key_of(step, manifest_name));
   }
   std::map<std::string, uint64_t> lacking;  // bytes, by key
-  for (const MappedFile& file : files.files) {
+  const auto put = [&](const MappedFile& file) {
     const std::string key = key_of(step, file.path().filename().string());
-    if (&file == &files.files.back()) {
-      for (const StoredObject& there : store->list(key_of(step))) {
-        const auto put = lacking.find(there.key);
-        if (put != lacking.end() && put->second == there.bytes) lacking.erase(put);
-      }
-      if (!lacking.empty()) {
-        throw_hint(ErrorKind::unavailable, "end the other one, or give one of the runs another name",
-                   "{}: is no longer what was put there: another process writes to {}",
-                   store->uri(lacking.begin()->first), address_);
-      }
-    }
     store->put(key, file.bytes());
     lacking[key] = file.bytes().size();
+  };
+  for (const MappedFile& file : std::span(files.files).first(files.files.size() - 1)) put(file);
+  // Another process' start may have taken it for what a dead one left.
+  for (const StoredObject& there : store->list(key_of(step))) {
+    const auto found = lacking.find(there.key);
+    if (found != lacking.end() && found->second == there.bytes) lacking.erase(found);
   }
+  if (!lacking.empty()) {
+    throw_hint(ErrorKind::unavailable, "end the other one, or give one of the runs another name",
+               "{}: is no longer what was put there: another process writes to {}", store->uri(lacking.begin()->first),
+               address_);
+  }
+  put(files.files.back());
   try {
     put_latest(*store, step);
     // One that is too many ceases to be a checkpoint first.

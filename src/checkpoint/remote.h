@@ -56,11 +56,10 @@ class RemoteCheckpoints {
   std::string upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const;
 
   // Brings the newest one to folder/step-N when the folder has none that is as new; its step. What a killed run left in
-  // the folder is removed before. `accept(shown, metadata)`
-  // may refuse it, by throwing, before anything is fetched. What comes damaged is fetched once more. Errors: corrupt,
-  // naming the file and what is wrong with it, also when `latest` names a newer one of which there are files but no
-  // manifest (an earlier one is never taken instead: the hint names it); resource for a full disk; as Store::get_file.
-  // `go_on`: as in upload.
+  // the folder is removed before. `accept(shown, metadata)` may refuse it, by throwing, before anything is fetched.
+  // What comes damaged is fetched once more. Errors: corrupt, naming the file and what is wrong with it, also when
+  // `latest` names a newer one of which there are files but no manifest (an earlier one is never taken instead: the
+  // hint names it); resource for a full disk; as Store::get_file. `go_on`: as in upload.
   std::optional<int64_t> bring_newest(const std::filesystem::path& folder,
                                       const std::function<void(const std::string&, const std::string&)>& accept,
                                       const std::function<bool()>& go_on) const;

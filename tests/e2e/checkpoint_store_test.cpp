@@ -212,6 +212,22 @@ TEST_F(CheckpointStore, WhatIsStoredButNotTidiedIsAWarning) {
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-6\n");
 }
 
+// Also when all there is left to do is to wait for the store.
+TEST_F(CheckpointStore, AFolderThatIsTakenOverEndsTheLastUpload) {
+  server_.fault = [this, lock = run("a") / "lock"](const Request& request, size_t) {
+    if (request.method != "PUT" || !request.key.ends_with("step-6/manifest.json")) return Fault::none;
+    fs::remove(lock);
+    while (!over_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Fault::denied;
+  };
+  Process process(command("a", {"checkpoint.keep=1"}));
+  const std::optional<int> code = process.wait(std::chrono::minutes(2));
+  EXPECT_EQ(code, 5) << process.result().error;
+  EXPECT_NE(process.result().error.find("the lock is another process's now"), std::string::npos)
+      << process.result().error;
+  EXPECT_EQ(process.result().error.find("the last checkpoint is in the run's folder"), std::string::npos);
+}
+
 TEST_F(CheckpointStore, ASupervisorDoesNotKnowWhereItGoesOn) {
   trains("a");
   server_.fault = [](const Request& request, size_t) {
