@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <functional>
 #include <map>
 
 #include "app/command.h"
@@ -19,6 +21,7 @@
 #include "app/tensorboard_log.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/error.h"
+#include "base/function_ref.h"
 #include "base/machine.h"
 #include "base/signals.h"
 #include "base/strings.h"
@@ -237,15 +240,27 @@ std::optional<checkpoint::RemoteCheckpoints> remote_checkpoints(const train::Rec
   return checkpoint::RemoteCheckpoints(uri_below(*r.checkpoint.store, r.name + "/checkpoints"));
 }
 
-// A store may let one write and not list what is half-written: that is no reason to stop.
+// A store may let one write and not list what is half-written, or not know uploads in parts: that is no reason to stop.
 void remove_leftovers(const checkpoint::RemoteCheckpoints& remote, const Log& log) {
-  try {
-    const int64_t removed = remote.remove_leftovers();
-    if (removed > 0) log.warning("{}: {} objects of uploads that never ended were removed", remote.address(), removed);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::unavailable) throw;
-    log.warning("{}: what uploads left that never ended stays there: {}", remote.address(), error.message());
-  }
+  const auto attempt = [&](const char* what, FunctionRef<int64_t()> remove) {
+    try {
+      const int64_t removed = remove();
+      if (removed > 0)
+        log.warning("{}: {} {} of uploads that never ended were removed", remote.address(), removed, what);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::unavailable && error.kind() != ErrorKind::not_found) throw;
+      log.warning("{}: {} of uploads that never ended stay there: {}", remote.address(), what, error.message());
+    }
+  };
+  attempt("parts", [&] { return remote.drop_unfinished(); });
+  attempt("objects", [&] { return remote.remove_half_written(); });
+}
+
+// What the first rank does alone and takes its time for; all call it.
+void on_first(const comm::Group& world, FunctionRef<void()> work) {
+  std::function<void(const std::atomic<bool>&)> alone;
+  if (world.rank() == 0) alone = [&](const std::atomic<bool>&) { work(); };
+  comm::meet_while(world, alone);
 }
 
 void require_stored(const train::Trainer& trainer) {
@@ -310,7 +325,9 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
   const bool first = world.rank() == 0;
   Log log(first ? LogLevel::info : LogLevel::error);
   // Said before anything is read, not at the first checkpoint.
-  if (first && recipe.checkpoint.store && !dry_run_) remote_checkpoints(recipe)->require_writable();
+  if (recipe.checkpoint.store && !dry_run_) {
+    on_first(world, [&] { remote_checkpoints(recipe)->require_writable(); });
+  }
   Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, rank);
   Sources sources{checkpoint::open_model(recipe.model), {}};
   const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
@@ -391,13 +408,13 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   const std::filesystem::path run_dir = std::filesystem::path(r.run_dir) / r.name;
   const std::optional<checkpoint::RemoteCheckpoints> remote = first ? remote_checkpoints(r) : std::nullopt;
   std::optional<RunFolder> folder;  // rank 0's
-  if (first) {
-    const bool elsewhere = remote && !remote->list().empty();
+  on_first(world, [&] {
+    const bool elsewhere = remote && remote->any();
     folder.emplace(run_dir, resume_, elsewhere ? remote->address() : "");
     log.add_file(run_dir / "log.txt");
     if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
     if (remote) remove_leftovers(*remote, log);
-  }
+  });
   world.barrier();
 
   require_like_devices(*runtime.device, r, world);

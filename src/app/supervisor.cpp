@@ -209,7 +209,10 @@ int supervise(const Supervised& what, Log& log) {
     const int64_t from = last_checkpoint(what.run);
     const std::string message =
         fmt::format("the run failed ({}); restart {} of {} from {} in {}", describe(code), restart, what.restarts,
-                    from > 0 ? fmt::format("step {}", from) : "its beginning", format_duration(pause));
+                    from > 0 ? fmt::format("step {}", from)
+                    : resume ? "its last checkpoint"
+                             : "its beginning",
+                    format_duration(pause));
     log.warning("{}", message);
     if (begun) {
       add_warning(events, from, message);

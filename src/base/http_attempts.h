@@ -1,5 +1,5 @@
 // HTTP requests that are tried again when what went wrong may pass: connections that break, bodies that are cut short,
-// 408, 425, 429 and 5xx. Used by fetch.cpp and s3_store.cpp only.
+// 408, 425, 429 and 5xx. Used by fetch.cpp, store.cpp and s3_store.cpp only.
 #pragma once
 
 #include <functional>

@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t most_parts = 10'000;                // of an upload, S3's limit
 constexpr uint64_t most_listed = uint64_t{1} << 24;  // bytes of one page of a list
+constexpr double last_timeout_s = 5;                 // of a call that is made when everything is to end
 constexpr size_t headers_of_answers = 64;            // bytes of a range that is asked for beside its own
 
 int64_t seconds_now() {
@@ -155,7 +156,12 @@ std::string S3Store::uri(const std::string& key) const { return fmt::format("s3:
 S3Store::Answer S3Store::call(const Call& call) const {
   Answer answer;
   FetchOptions options = options_.attempts;
-  if (call.whatever) options.progress = nullptr;
+  if (call.whatever) {
+    options.progress = nullptr;
+    options.max_attempts = 1;
+    options.connect_timeout_s = std::min(options.connect_timeout_s, last_timeout_s);
+    options.stall_timeout_s = std::min(options.stall_timeout_s, last_timeout_s);
+  }
   Attempts attempts;
   attempts.size = [] { return uint64_t{0}; };
   attempts.total = attempts.size;

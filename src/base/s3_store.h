@@ -55,7 +55,7 @@ class S3Store : public Store {
     std::span<const std::byte> body;
     uint64_t first = 0, bytes = 0;  // of the object; 0: all
     std::vector<std::pair<std::string, std::string>> amz_headers;
-    bool whatever = false;  // is made even when the progress says stop
+    bool whatever = false;  // is made once, and even when the progress says stop
   };
   Answer call(const Call& call) const;
   Answer must(const Call& call) const;  // fails unless done

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/http_attempts.h"
 #include "base/s3_store.h"
 #include "base/uri.h"
 
@@ -15,9 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t piece_bytes = size_t{16} << 20;  // of a file, between two questions whether to go on
+
 class FolderStore : public Store {
  public:
-  explicit FolderStore(fs::path folder) : folder_(std::move(folder)) {
+  FolderStore(fs::path folder, StoreOptions options) : folder_(std::move(folder)), options_(std::move(options)) {
     if (!folder_.has_filename()) folder_ = folder_.parent_path();  // "folder/"
     make(folder_);
   }
@@ -28,7 +31,9 @@ class FolderStore : public Store {
     const fs::path path = place(key);
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return std::nullopt;
-    return StoredObject{key, fs::file_size(path), ""};
+    const uint64_t bytes = fs::file_size(path, error);
+    if (error) return std::nullopt;  // removed meanwhile
+    return StoredObject{key, bytes, ""};
   }
 
   std::string get(const std::string& key, uint64_t first, uint64_t bytes) const override {
@@ -44,7 +49,10 @@ class FolderStore : public Store {
     const fs::path path = place(key);
     make(path.parent_path());
     FileWriter writer(path);
-    writer.write(bytes);
+    for (size_t at = 0; at < bytes.size(); at += piece_bytes) {
+      if (options_.attempts.progress && !options_.attempts.progress(at, bytes.size())) throw_stopped(uri(key));
+      writer.write(bytes.subspan(at, std::min(piece_bytes, bytes.size() - at)));
+    }
     writer.publish();
   }
 
@@ -52,10 +60,15 @@ class FolderStore : public Store {
 
   std::vector<StoredObject> list(const std::string& prefix) const override {
     std::vector<StoredObject> objects;
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder_)) {
-      const std::string key = entry.path().lexically_relative(folder_).generic_string();
-      if (entry.is_regular_file() && key.starts_with(prefix)) objects.push_back({key, entry.file_size(), ""});
+    std::error_code failed;
+    for (fs::recursive_directory_iterator at(folder_, failed), end; !failed && at != end; at.increment(failed)) {
+      const std::string key = at->path().lexically_relative(folder_).generic_string();
+      std::error_code gone;  // removed meanwhile
+      if (!at->is_regular_file(gone) || !key.starts_with(prefix)) continue;
+      const uint64_t bytes = at->file_size(gone);
+      if (!gone) objects.push_back({key, bytes, ""});
     }
+    if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be listed: {}", folder_.string(), failed.message());
     std::sort(objects.begin(), objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
     return objects;
   }
@@ -96,6 +109,7 @@ class FolderStore : public Store {
   }
 
   fs::path folder_;
+  StoreOptions options_;
 };
 
 }  // namespace
@@ -103,7 +117,7 @@ class FolderStore : public Store {
 std::unique_ptr<Store> open_store(const std::string& text, const StoreOptions& options) {
   const Uri uri = parse_uri(text);
   switch (uri.scheme) {
-    case UriScheme::file: return std::make_unique<FolderStore>(uri.path);
+    case UriScheme::file: return std::make_unique<FolderStore>(uri.path, options);
     case UriScheme::s3: return std::make_unique<S3Store>(read_s3_config(), uri.bucket, uri.key, options);
     case UriScheme::http:
     case UriScheme::https: break;

@@ -179,6 +179,12 @@ std::string digest_of(const json& manifest) {
   throw_damaged(step_folder(folder, step).string(), step, list_checkpoints(folder), what);
 }
 
+// Of a file in the folder itself: another leads out of it, or is none.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
 Manifest read_manifest(const fs::path& folder, int64_t step) {
   const fs::path path = step_folder(folder, step) / manifest_name;
   const auto damaged = [&](const std::string& what) { throw_corrupt(folder, step, what); };
@@ -191,7 +197,7 @@ Manifest read_manifest(const fs::path& folder, int64_t step) {
 void throw_damaged(const std::string& shown, int64_t step, std::span<const int64_t> steps, const std::string& what) {
   std::string hint = "there is no earlier checkpoint";
   for (const int64_t other : steps) {
-    if (other < step) hint = fmt::format("remove the folder to continue from step {}", other);
+    if (other < step) hint = fmt::format("remove it ({}) to continue from step {}", shown, other);
   }
   throw_hint(ErrorKind::corrupt, hint, "checkpoint {}: {}", shown, what);
 }
@@ -214,6 +220,8 @@ Manifest parse_manifest(const std::string& text, int64_t step, const std::string
     }
     for (const json& file : read["files"]) {
       manifest.files.push_back({file.value("name", ""), file.value("size", uint64_t{0}), file.value("sha256", "")});
+      const std::string& name = manifest.files.back().name;
+      if (!is_plain_name(name)) damaged(fmt::format("manifest.json is damaged: '{}' is no file's name", name));
     }
     manifest.model = read.value("model", "");
     manifest.metadata = read["metadata"].dump();
@@ -224,10 +232,8 @@ Manifest parse_manifest(const std::string& text, int64_t step, const std::string
 }
 
 std::string fault_of(const fs::path& folder, const ManifestFile& file) {
-  const bool plain = !file.name.empty() && file.name.find('/') == std::string::npos && file.name != "..";
   std::error_code unknown;
-  if (!plain || !fs::is_regular_file(folder / file.name, unknown))
-    return fmt::format("file '{}' is missing", file.name);
+  if (!fs::is_regular_file(folder / file.name, unknown)) return fmt::format("file '{}' is missing", file.name);
   const MappedFile found(folder / file.name);
   const size_t bytes = found.bytes().size();
   if (bytes != file.bytes) return fmt::format("file '{}' has {} bytes, {} were written", file.name, bytes, file.bytes);

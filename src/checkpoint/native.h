@@ -91,8 +91,9 @@ struct Manifest {
 };
 inline constexpr const char* manifest_name = "manifest.json";
 
-// The text of the manifest of step `step`. `damaged(what)` is called, and throws, when it is not what was written.
-// `shown`: the checkpoint, for messages. Errors besides: unsupported for another version.
+// The text of the manifest of step `step`. `damaged(what)` is called, and throws, when it is not what was written or
+// names a file that is not in the checkpoint's folder itself. `shown`: the checkpoint, for messages. Errors besides:
+// unsupported for another version.
 Manifest parse_manifest(const std::string& text, int64_t step, const std::string& shown,
                         FunctionRef<void(const std::string&)> damaged);
 // What is wrong with a file of that name in `folder`: empty when it is what was written.

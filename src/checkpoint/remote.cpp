@@ -26,23 +26,33 @@ std::span<const std::byte> bytes_of(const std::string& text) { return std::as_by
 
 std::string key_of(int64_t step, const std::string& file = {}) { return fmt::format("step-{}/{}", step, file); }
 
+std::string text_of(const std::exception& fault) {
+  const auto* error = dynamic_cast<const Error*>(&fault);
+  return error == nullptr || error->hint().empty() ? fault.what() : error->message() + "; " + error->hint();
+}
+
+void put_latest(Store& store, int64_t step) { store.put(latest_name, bytes_of(fmt::format("step-{}\n", step))); }
+
 }  // namespace
 
 OpenFiles::OpenFiles(const fs::path& folder, int64_t of) : step(of) {
   const fs::path path = folder / fmt::format("step-{}", step);
-  std::vector<std::string> names;
-  std::error_code failed;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, failed)) {
-    names.push_back(entry.path().filename().string());
+  const auto damaged = [&](const std::string& what) {
+    throw_error(ErrorKind::corrupt, "checkpoint {}: {}", path.string(), what);
+  };
+  MappedFile manifest(path / manifest_name);
+  const std::string text(reinterpret_cast<const char*>(manifest.bytes().data()), manifest.bytes().size());
+  const Manifest read = parse_manifest(text, step, path.string(), damaged);
+  for (const ManifestFile& file : read.files) {
+    files.emplace_back(path / file.name);
+    const size_t found = files.back().bytes().size();
+    if (found != file.bytes) {
+      damaged(fmt::format("file '{}' has {} bytes, {} were written", file.name, found, file.bytes));
+    }
+    bytes += found;
   }
-  if (failed) throw_error(ErrorKind::not_found, "checkpoint {}: cannot be read: {}", path.string(), failed.message());
-  std::sort(names.begin(), names.end());
-  std::erase(names, manifest_name);
-  names.emplace_back(manifest_name);
-  for (const std::string& name : names) {
-    files.emplace_back(path / name);
-    bytes += files.back().bytes().size();
-  }
+  bytes += manifest.bytes().size();
+  files.push_back(std::move(manifest));
 }
 
 // What lies in the store.
@@ -86,24 +96,28 @@ RemoteCheckpoints::Listing RemoteCheckpoints::look(const Store& store) const {
   return listing;
 }
 
-int64_t RemoteCheckpoints::remove_leftovers() const {
+int64_t RemoteCheckpoints::drop_unfinished() const { return open_store(address_, options_)->drop_unfinished(""); }
+
+int64_t RemoteCheckpoints::remove_half_written() const {
   const std::unique_ptr<Store> store = open_store(address_, options_);
-  int64_t removed = store->drop_unfinished("");
+  int64_t removed = 0;
   const Listing listing = look(*store);
   for (const auto& [step, files] : listing.files) {
     if (files.contains(manifest_name) || step == listing.broken()) continue;
     for (const auto& [name, bytes] : files) store->remove(key_of(step, name));
     removed += std::ssize(files);
   }
+  if (!listing.broken() && !listing.steps.empty() && listing.latest != listing.steps.back()) {
+    put_latest(*store, listing.steps.back());
+  }
   return removed;
 }
 
-std::vector<int64_t> RemoteCheckpoints::list() const {
+std::vector<int64_t> RemoteCheckpoints::list() const { return look(*open_store(address_, options_)).steps; }
+
+bool RemoteCheckpoints::any() const {
   const Listing listing = look(*open_store(address_, options_));
-  if (const std::optional<int64_t> broken = listing.broken()) {
-    throw_damaged(uri(*broken), *broken, listing.steps, "it is half-written: there is no manifest.json");
-  }
-  return listing.steps;
+  return !listing.steps.empty() || listing.broken();
 }
 
 std::unique_ptr<Store> RemoteCheckpoints::open(const std::function<bool()>& go_on) const {
@@ -112,33 +126,61 @@ std::unique_ptr<Store> RemoteCheckpoints::open(const std::function<bool()>& go_o
   return open_store(address_, options);
 }
 
-void RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const {
+std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const {
   const std::unique_ptr<Store> store = open(go_on);
   const int64_t step = files.step;
   if (store->find(key_of(step, manifest_name))) {  // of the same step, to be replaced
     store->remove(latest_name);
     store->remove(key_of(step, manifest_name));
   }
-  for (const MappedFile& file : files.files) store->put(key_of(step, file.path().filename().string()), file.bytes());
-  store->put(latest_name, bytes_of(fmt::format("step-{}\n", step)));
-  // One that is too many ceases to be a checkpoint first.
-  Listing listing = look(*store);
-  std::erase_if(listing.steps, [&](int64_t other) { return other >= step; });
-  for (size_t i = 0; i + static_cast<size_t>(keep) - 1 < listing.steps.size(); ++i) {
-    const int64_t doomed = listing.steps[i];
-    store->remove(key_of(doomed, manifest_name));
-    for (const auto& [name, bytes] : listing.files[doomed]) store->remove(key_of(doomed, name));
+  std::map<std::string, uint64_t> lacking;  // bytes, by key
+  const auto put = [&](const MappedFile& file) {
+    const std::string key = key_of(step, file.path().filename().string());
+    store->put(key, file.bytes());
+    lacking[key] = file.bytes().size();
+  };
+  for (const MappedFile& file : std::span(files.files).first(files.files.size() - 1)) put(file);
+  // Another process' start may have taken it for what a dead one left.
+  for (const StoredObject& there : store->list(key_of(step))) {
+    const auto found = lacking.find(there.key);
+    if (found != lacking.end() && found->second == there.bytes) lacking.erase(found);
   }
+  if (!lacking.empty()) {
+    throw_hint(ErrorKind::unavailable, "end the other one, or give one of the runs another name",
+               "{}: is no longer what was put there: another process writes to {}", store->uri(lacking.begin()->first),
+               address_);
+  }
+  put(files.files.back());
+  try {
+    put_latest(*store, step);
+    // One that is too many ceases to be a checkpoint first.
+    Listing listing = look(*store);
+    std::erase_if(listing.steps, [&](int64_t other) { return other >= step; });
+    for (size_t i = 0; i + static_cast<size_t>(keep) - 1 < listing.steps.size(); ++i) {
+      const int64_t doomed = listing.steps[i];
+      store->remove(key_of(doomed, manifest_name));
+      for (const auto& [name, bytes] : listing.files[doomed]) store->remove(key_of(doomed, name));
+    }
+  } catch (const std::exception& error) {
+    return text_of(error);
+  }
+  return {};
 }
 
 std::optional<int64_t> RemoteCheckpoints::bring_newest(
     const fs::path& folder, const std::function<void(const std::string&, const std::string&)>& accept,
     const std::function<bool()>& go_on) const {
-  const std::vector<int64_t> steps = list(), here = list_checkpoints(folder);
-  if (steps.empty() || (!here.empty() && here.back() >= steps.back())) return std::nullopt;
-  const int64_t step = steps.back();
+  remove_leftovers(folder);
   const std::unique_ptr<Store> store = open(go_on);
+  const Listing listing = look(*store);
+  const std::vector<int64_t>& steps = listing.steps;
+  const std::optional<int64_t> broken = listing.broken();
+  if (steps.empty() && !broken) return std::nullopt;
+  const int64_t step = broken ? *broken : steps.back();
+  const std::vector<int64_t> here = list_checkpoints(folder);
+  if (!here.empty() && here.back() >= step) return std::nullopt;
   const auto damaged = [&](const std::string& what) { throw_damaged(uri(step), step, steps, what); };
+  if (broken) damaged("it is half-written: there is no manifest.json");
   const auto read_manifest = [&](const std::string& text) { return parse_manifest(text, step, uri(step), damaged); };
   const auto get_manifest = [&] { return store->get(key_of(step, manifest_name), 0, most_manifest); };
   std::string text = get_manifest();
@@ -154,9 +196,7 @@ std::optional<int64_t> RemoteCheckpoints::bring_newest(
     std::string fault;
     for (int attempt = 0; attempt < 2; ++attempt) {
       const std::string key = key_of(step, file.name);
-      // A name that leads elsewhere is none of a checkpoint's file.
-      const bool plain = fs::path(file.name).filename() == file.name;
-      if (!plain || !store->find(key)) break;
+      if (!store->find(key)) break;
       store->get_file(key, to / file.name);
       fault = fault_of(to, file);
       if (fault.empty()) return;
@@ -181,30 +221,38 @@ std::optional<int64_t> RemoteCheckpoints::bring_newest(
 BackgroundUpload::~BackgroundUpload() { stop_ = true; }
 
 std::optional<int64_t> BackgroundUpload::add(int64_t step) {
-  const std::optional<int64_t> left_out = std::exchange(next_, step);
+  Waiting added{step, nullptr, {}};
+  try {
+    added.files = std::make_shared<const OpenFiles>(folder_, step);
+  } catch (const std::exception& error) {
+    added.fault = text_of(error);
+  }
+  const std::optional<Waiting> left_out = std::exchange(next_, std::move(added));
   if (!now_.valid()) begin_next();
-  return left_out;
+  return left_out ? std::optional(left_out->step) : std::nullopt;
 }
 
 void BackgroundUpload::begin_next() {
   if (!next_) return;
-  const int64_t step = *std::exchange(next_, std::nullopt);
-  const auto failed = [step](const Error& error) {
-    return Ended{step, 0, 0, error.hint().empty() ? error.message() : error.message() + "; " + error.hint()};
-  };
+  const Waiting next = *std::exchange(next_, std::nullopt);
+  const auto failed = [step = next.step](const std::string& fault) { return Ended{step, 0, 0, fault, {}}; };
+  if (!next.files) {
+    now_ = std::async(std::launch::deferred, failed, next.fault);
+    return;
+  }
   const BlockedSignals blocked;
   try {
-    now_ = std::async(std::launch::async, [this, failed, files = OpenFiles(folder_, step)] {
+    now_ = std::async(std::launch::async, [this, failed, files = next.files] {
       const double from = steady_seconds();
       try {
-        remote_.upload(files, keep_, [this] { return !stop_; });
-        return Ended{files.step, files.bytes, steady_seconds() - from, {}};
-      } catch (const Error& error) {
-        return failed(error);
+        std::string untidied = remote_.upload(*files, keep_, [this] { return !stop_; });
+        return Ended{files->step, files->bytes, steady_seconds() - from, {}, std::move(untidied)};
+      } catch (const std::exception& error) {
+        return failed(text_of(error));
       }
     });
-  } catch (const Error& error) {  // the files could not be opened
-    now_ = std::async(std::launch::deferred, failed, error);
+  } catch (const std::exception& error) {  // there is no thread
+    now_ = std::async(std::launch::deferred, failed, text_of(error));
   }
 }
 

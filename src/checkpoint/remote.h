@@ -21,7 +21,9 @@ namespace ingot::checkpoint {
 
 // The files of the checkpoint folder/step-`step`, open: they can be read also when the folder is removed.
 struct OpenFiles {
-  OpenFiles(const std::filesystem::path& folder, int64_t step);  // errors: not_found
+  // Those that its manifest names, and no others that lie there. Errors: not_found for one that is missing; corrupt for
+  // one of another size, and for a damaged manifest.
+  OpenFiles(const std::filesystem::path& folder, int64_t step);
   int64_t step = 0;
   std::vector<MappedFile> files;  // the manifest last
   uint64_t bytes = 0;
@@ -37,20 +39,27 @@ class RemoteCheckpoints {
 
   // That objects can be written and removed there. Errors: as Store::put.
   void require_writable() const;
-  // For the start of a run: removes what uploads left that never ended. Returns how many objects these were.
-  int64_t remove_leftovers() const;
-  // Steps whose manifest is there, ascending. Errors: corrupt when `latest` names a newer one of which there are files
-  // but no manifest.
+  // For the start of a run: removes the parts of uploads that never ended. Returns of how many.
+  int64_t drop_unfinished() const;
+  // The same of objects of checkpoints that have no manifest. Then `latest` is what it should be. Leaves all as it is
+  // of a newest one whose manifest was lost.
+  int64_t remove_half_written() const;
+  // Steps whose manifest is there, ascending.
   std::vector<int64_t> list() const;
+  // Whether there is one, be it one whose manifest was lost.
+  bool any() const;
 
   // Puts a checkpoint there, then removes all but the newest `keep`. `go_on` is asked now and then, in any thread; it
-  // ends (unavailable) when it says no. Errors: as Store::put.
-  void upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const;
+  // ends (unavailable) when it says no. Returns what went wrong when the checkpoint was there already, so that `latest`
+  // or older ones are not as they should be; empty when all is well. Errors: as Store::put; unavailable when another
+  // process has removed or replaced what was put.
+  std::string upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const;
 
-  // Brings the newest one to folder/step-N when the folder has none that is as new; its step. `accept(shown, metadata)`
-  // may refuse it, by throwing, before anything is fetched. What comes damaged is fetched once more. Errors: corrupt,
-  // naming the file and what is wrong with it (an earlier one is never taken instead: the hint names it); resource for
-  // a full disk; as Store::get_file. `go_on`: as in upload.
+  // Brings the newest one to folder/step-N when the folder has none that is as new; its step. What a killed run left in
+  // the folder is removed before. `accept(shown, metadata)` may refuse it, by throwing, before anything is fetched.
+  // What comes damaged is fetched once more. Errors: corrupt, naming the file and what is wrong with it, also when
+  // `latest` names a newer one of which there are files but no manifest (an earlier one is never taken instead: the
+  // hint names it); resource for a full disk; as Store::get_file. `go_on`: as in upload.
   std::optional<int64_t> bring_newest(const std::filesystem::path& folder,
                                       const std::function<void(const std::string&, const std::string&)>& accept,
                                       const std::function<bool()>& go_on) const;
@@ -72,7 +81,8 @@ class BackgroundUpload {
     int64_t step = 0;
     uint64_t bytes = 0;
     double seconds = 0;
-    std::string fault;  // why it is not there; empty: it is
+    std::string fault;     // why it is not there; empty: it is
+    std::string untidied;  // as upload() returns it
   };
 
   // `remote` outlives it.
@@ -82,19 +92,24 @@ class BackgroundUpload {
   BackgroundUpload& operator=(const BackgroundUpload&) = delete;
   ~BackgroundUpload();  // stops what is under way
 
-  // folder/step-`step` was published. Returns the step that is left out for its sake.
+  // folder/step-`step` was published; it may go again. Returns the step that is left out for its sake.
   std::optional<int64_t> add(int64_t step);
   // What has ended, waited for at most `seconds`; then begins what waits for its turn.
   std::optional<Ended> ended(double seconds);
   bool busy() const { return now_.valid() || next_.has_value(); }
 
  private:
+  struct Waiting {
+    int64_t step = 0;
+    std::shared_ptr<const OpenFiles> files;  // none: they could not be opened
+    std::string fault;
+  };
   void begin_next();
 
   const RemoteCheckpoints& remote_;
   std::filesystem::path folder_;
   int64_t keep_;
-  std::optional<int64_t> next_;
+  std::optional<Waiting> next_;
   std::atomic<bool> stop_ = false;
   std::future<Ended> now_;  // last: its thread uses the others
 };

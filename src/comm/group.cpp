@@ -1,9 +1,12 @@
 #include "comm/group.h"
 
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/signals.h"
 
 namespace ingot::comm {
 
@@ -55,6 +58,26 @@ std::vector<std::string> Group::gather(const std::string& text) const {
 
 Group Group::split(int color, int key, const std::string& name) const {
   return alone() ? Group() : Group(channel_->split(color, key, name));
+}
+
+void meet_while(const Group& group, const std::function<void(const std::atomic<bool>& wanted)>& work) {
+  std::atomic<bool> wanted = true;
+  std::future<void> done;
+  if (work) {
+    const BlockedSignals blocked;
+    done = std::async(std::launch::async, [&] { work(wanted); });
+  }
+  const auto under_way = [&] {
+    return done.valid() && done.wait_for(std::chrono::seconds(1)) == std::future_status::timeout;
+  };
+  try {
+    while (group.all_max<int32_t>(under_way() ? 1 : 0) != 0) {
+    }
+  } catch (...) {
+    wanted = false;
+    throw;
+  }
+  if (done.valid()) done.get();
 }
 
 }  // namespace ingot::comm

@@ -1,9 +1,11 @@
 // A group of ranks that work together, passed as a value. A group of one does nothing: what is asked for is there.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -132,5 +134,10 @@ class Group {
   std::shared_ptr<Channel> channel_;
   std::shared_ptr<double> waited_;  // one thread at a time uses a channel
 };
+
+// Runs `work` in a thread of its own on the ranks that have some (it may be empty), while all ranks, which call this
+// together, meet again and again: none takes another for lost. It may not use the group; `wanted` becomes false when
+// another rank has failed, and the end of `work` is waited for. Errors: those of `work`, those of the group.
+void meet_while(const Group& group, const std::function<void(const std::atomic<bool>& wanted)>& work);
 
 }  // namespace ingot::comm

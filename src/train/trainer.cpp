@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
-#include <future>
+#include <functional>
 #include <utility>
 
 #include "base/clock.h"
@@ -37,36 +36,25 @@ Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Tra
   }
 }
 
-// Returns the newest step that settings.remote has; -1 without any, and on other ranks than the first. Ranks meet again
-// and again while that is at it, so that none takes it for lost.
+// Returns the newest step that settings.remote has; -1 without any, and on other ranks than the first.
 int64_t Trainer::bring_checkpoint() {
-  const checkpoint::RemoteCheckpoints* remote = settings_.remote;
-  std::atomic<bool> wanted = true;
-  std::future<std::optional<int64_t>> brought;
-  if (remote != nullptr) {
-    brought = std::async(std::launch::async, [&] {
-      return remote->bring_newest(
+  int64_t stored = -1;
+  std::function<void(const std::atomic<bool>&)> bring;
+  if (const checkpoint::RemoteCheckpoints* remote = settings_.remote) {
+    bring = [this, remote, &stored](const std::atomic<bool>& wanted) {
+      const std::optional<int64_t> step = remote->bring_newest(
           settings_.run_dir / "checkpoints",
           [&](const std::string& shown, const std::string& metadata) {
             require_same_run(shown, metadata, settings_.identity);
           },
           [&] { return wanted.load(); });
-    });
+      if (step) brought_ = remote->uri(*step);
+      const std::vector<int64_t> steps = remote->list();
+      if (!steps.empty()) stored = steps.back();
+    };
   }
-  const auto under_way = [&] {
-    return brought.valid() && brought.wait_for(std::chrono::seconds(1)) == std::future_status::timeout;
-  };
-  try {
-    while (agreed(under_way())) {
-    }
-  } catch (...) {  // another rank has failed
-    wanted = false;
-    throw;
-  }
-  if (remote == nullptr) return -1;
-  if (const std::optional<int64_t> step = brought.get()) brought_ = remote->uri(*step);
-  const std::vector<int64_t> steps = remote->list();
-  return steps.empty() ? -1 : steps.back();
+  comm::meet_while(step_.ranks(), bring);
+  return stored;
 }
 
 int64_t Trainer::resume() {
@@ -232,6 +220,10 @@ void Trainer::tell_upload(double seconds) {
   not_stored_ = ended->fault;
   if (ended->fault.empty()) {
     observer_.on_checkpoint({ended->step, settings_.remote->uri(ended->step), ended->bytes, ended->seconds, 0});
+    if (ended->untidied.empty()) return;
+    observer_.on_warning({done_, fmt::format("the checkpoint of step {} is in {}, but `latest` or older ones there are "
+                                             "not as they should be: {}",
+                                             ended->step, settings_.remote->address(), ended->untidied)});
   } else {
     observer_.on_warning({done_, fmt::format("the checkpoint of step {} is not in {}: {}", ended->step,
                                              settings_.remote->address(), ended->fault)});
@@ -337,7 +329,10 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   end_checkpoint();
   if (written != done_) checkpoint();
   step_.ranks().barrier();  // what was written is there
-  while (agreed(upload_ && upload_->busy())) tell_upload(1);
+  while (agreed(upload_ && upload_->busy())) {
+    stop();  // it is for the upload's end that one waits: only what it throws counts
+    tell_upload(1);
+  }
   EndEvent event;
   event.step = done_;
   event.reason = end == End::done ? "done" : "stopped";

@@ -122,6 +122,19 @@ TEST_F(S3ConfigTest, ProfilesOfTheUsualFiles) {
   EXPECT_EQ(refusal(ErrorKind::usage).find("password"), std::string::npos);
 }
 
+Error error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    for (const char* secret : {"aVery/Secret+Key", "token/of+session", "AKIDLOOPBACK", "Signature="}) {
+      EXPECT_EQ((error.message() + error.hint()).find(secret), std::string::npos) << error.message();
+    }
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorKind::internal, ""};
+}
+
 class S3StoreTest : public testing::Test {
  protected:
   S3StoreTest() {
@@ -137,18 +150,6 @@ class S3StoreTest : public testing::Test {
     std::string text;
     for (size_t i = 0; i < size; ++i) text += static_cast<char>(random.next_u32());
     return text;
-  }
-  static Error error_of(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      for (const char* secret : {"aVery/Secret+Key", "token/of+session", "AKIDLOOPBACK", "Signature="}) {
-        EXPECT_EQ((error.message() + error.hint()).find(secret), std::string::npos) << error.message();
-      }
-      return error;
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return {ErrorKind::internal, ""};
   }
   S3Server server_;
   Scratch scratch_;
@@ -348,6 +349,13 @@ TEST(Store, AFolder) {
   EXPECT_FALSE(fs::exists(scratch / "store/a"));  // a prefix without keys is nothing
   EXPECT_TRUE(fs::exists(scratch / "store"));
   EXPECT_THROW(store->put("../x", {}), Error);
+  fs::remove_all(scratch / "store");
+  EXPECT_EQ(error_of([&] { store->list(""); }).kind(), ErrorKind::unavailable);
+  StoreOptions stopping;
+  stopping.attempts.progress = [](uint64_t, uint64_t) { return false; };
+  const auto stopped = open_store((scratch / "store").string(), stopping);
+  EXPECT_NE(error_of([&] { stopped->put("a", bytes_of("text")); }).message().find("stopped"), std::string::npos);
+  EXPECT_TRUE(stopped->list("").empty());
   EXPECT_THROW(open_store("https://example.org/x"), Error);
 }
 

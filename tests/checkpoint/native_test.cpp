@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -16,12 +17,11 @@ namespace {
 
 // Calls that change names, in this program and the libraries it is linked to: the process is killed before the one that
 // comes after so many (none when it is negative).
-int name_changes_left = -1;
-bool names_can_be_exchanged = true;
+std::atomic<int> name_changes_left = -1;  // also threads change names
+std::atomic<bool> names_can_be_exchanged = true;
 
 void change_names() {
-  if (name_changes_left == 0) ::raise(SIGKILL);
-  --name_changes_left;
+  if (name_changes_left-- == 0) ::raise(SIGKILL);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "checkpoint/remote.h"
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file.h"
 #include "checkpoint/native.h"
 #include "tests/base/s3_server.h"
 #include "tests/checkpoint/fixtures.h"
@@ -30,8 +32,10 @@ class Remote : public testing::Test {
   }
   RemoteCheckpoints remote() const { return RemoteCheckpoints("s3://bucket/runs/tiny/checkpoints", options); }
   void upload(int64_t step, int64_t keep = 9) const {
-    remote().upload(OpenFiles(folder, step), keep, [] { return true; });
+    EXPECT_EQ(remote().upload(OpenFiles(folder, step), keep, [] { return true; }), "");
   }
+  int64_t remove_remote_leftovers() const { return remote().drop_unfinished() + remote().remove_half_written(); }
+  void TearDown() override { blocked = false; }
   std::optional<int64_t> bring() const {
     return remote().bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; });
   }
@@ -51,6 +55,9 @@ class Remote : public testing::Test {
     }
   }
 
+  // Of faults: there as long as the server's threads are, which a test that fails must not keep.
+  std::atomic<bool> blocked = false, asked = false;
+  std::atomic<int> left = 0;
   S3Server server;
   Scratch scratch;
   HostDevice device{true};
@@ -106,7 +113,7 @@ TEST_F(Remote, KeepsTheNewest) {
   }
   EXPECT_EQ(remote().list(), (std::vector<int64_t>{9, 10}));
   EXPECT_EQ(server.object("bucket/runs/tiny/checkpoints/latest"), "step-10\n");
-  EXPECT_EQ(remote().remove_leftovers(), 0);
+  EXPECT_EQ(remove_remote_leftovers(), 0);
   EXPECT_EQ(server.object(key(2, shard)), "");
 }
 
@@ -114,14 +121,14 @@ TEST_F(Remote, KeepsTheNewest) {
 TEST_F(Remote, HalfAnUploadIsNone) {
   for (const int64_t step : {1, 2}) write(step);
   upload(1);
-  std::atomic<int> left = 9;  // requests until it is gone
+  left = 9;  // requests until it is gone
   server.fault = [&](const Request&, size_t) { return --left < 0 ? Fault::denied : Fault::none; };
   expect_error(ErrorKind::unavailable, {"403"}, [&] { upload(2); });
   left = 1 << 20;
   EXPECT_NE(server.object(key(2, "model-00001-of-00002.safetensors")), "");
   EXPECT_GT(server.unfinished_uploads(), 0U);
   EXPECT_EQ(remote().list(), std::vector<int64_t>{1});
-  EXPECT_EQ(remote().remove_leftovers(), 2);  // an object and an upload
+  EXPECT_EQ(remove_remote_leftovers(), 2);  // an object and an upload
   EXPECT_EQ(server.unfinished_uploads(), 0U);
   EXPECT_EQ(server.object(key(2, "model-00001-of-00002.safetensors")), "");
   expect_brought(1);
@@ -134,7 +141,7 @@ TEST_F(Remote, DamageIsNamedAndAnEarlierOneNotTaken) {
   const auto damaged = [&](const std::vector<std::string>& words, const std::function<void()>& damage) {
     for (const int64_t step : {1, 2}) upload(step);
     damage();
-    std::vector<std::string> all = {"s3://bucket/runs/tiny/checkpoints/step-2", "remove the folder", "step 1"};
+    std::vector<std::string> all = {"remove it (s3://bucket/runs/tiny/checkpoints/step-2)", "step 1"};
     all.insert(all.end(), words.begin(), words.end());
     expect_error(ErrorKind::corrupt, all, [&] { bring(); });
     EXPECT_TRUE(list_checkpoints(elsewhere).empty());
@@ -154,13 +161,100 @@ TEST_F(Remote, DamageIsNamedAndAnEarlierOneNotTaken) {
   damaged({"manifest.json", "SHA-256"},
           [&] { change("manifest.json", [](std::string& text) { text.replace(text.find("this"), 4, "that"); }); });
   damaged({"manifest.json is damaged"}, [&] { change("manifest.json", [](std::string& text) { text.resize(99); }); });
+  // What it says of itself is right, but a name leads out of the folder, or is none.
+  for (const std::string name : {"../x", "..", ".", "", "a/b", "/x"}) {
+    damaged({"manifest.json is damaged", "'" + name + "'"}, [&] {
+      change("manifest.json", [&](std::string& text) {
+        auto manifest = nlohmann::json::parse(text);
+        manifest["files"][0]["name"] = name;
+        manifest.erase("sha256");
+        const std::string rest = manifest.dump();
+        manifest["sha256"] = sha256_hex(std::as_bytes(std::span(rest)));
+        text = manifest.dump();
+      });
+    });
+  }
   damaged({"half-written"}, [&] { remove("manifest.json"); });
   EXPECT_GT(server.object(key(2, shard)).size(), 0U);
-  EXPECT_EQ(remote().remove_leftovers(), 0);  // what is damaged is the user's to remove
+  EXPECT_EQ(remove_remote_leftovers(), 0);  // what is damaged is the user's to remove
   for (const StoredObject& object : open_store("s3://bucket/runs/tiny/checkpoints/step-2")->list("")) {
     remove(object.key);
   }
   expect_brought(1);
+}
+
+// What is not needed may be damaged.
+TEST_F(Remote, WhatIsHereNeedsNoneOfThere) {
+  for (const int64_t step : {1, 2}) {
+    write(step);
+    upload(step);
+  }
+  fs::create_directory(elsewhere);
+  fs::copy(folder / "step-2", elsewhere / "step-2");
+  server.put(key(2, "manifest.json"), "{");
+  EXPECT_EQ(bring(), std::nullopt);
+  open_store("s3://bucket/runs/tiny/checkpoints/step-2")->remove("manifest.json");
+  EXPECT_EQ(bring(), std::nullopt);
+  EXPECT_EQ(remote().list(), std::vector<int64_t>{1});
+  // A start after a crash gives it its name back first.
+  fs::rename(elsewhere / "step-2", elsewhere / "step-2.replaced.partial");
+  EXPECT_EQ(bring(), std::nullopt);
+  EXPECT_EQ(list_checkpoints(elsewhere), std::vector<int64_t>{2});
+  EXPECT_TRUE(remote().any());
+}
+
+// Exactly what the manifest names goes up: a file that lacks is a fault, and one that lies there besides is nobody's.
+TEST_F(Remote, OnlyWholeCheckpointsGoUp) {
+  for (const int64_t step : {1, 2, 3}) write(step);
+  upload(1, 1);
+  fs::remove(folder / "step-2" / shard);
+  expect_error(ErrorKind::not_found, {shard}, [&] { upload(2, 1); });
+  fs::resize_file(folder / "step-3" / shard, 99);
+  expect_error(ErrorKind::corrupt, {"step-3", shard, "99 bytes"}, [&] { upload(3, 1); });
+  EXPECT_EQ(remote().list(), std::vector<int64_t>{1});
+  write(4);
+  fs::create_directory(folder / "step-4/stray");
+  write_file(folder / "step-4/.nfs0001", "removed and still open");
+  upload(4, 1);
+  EXPECT_EQ(remote().list(), std::vector<int64_t>{4});
+  for (const StoredObject& object : open_store("s3://bucket/runs/tiny/checkpoints")->list("")) {
+    EXPECT_EQ(object.key.find("nfs"), std::string::npos) << object.key;
+  }
+}
+
+TEST_F(Remote, AnotherProcessMeanwhileIsNoticed) {
+  write(1);
+  upload(1);
+  write(2);
+  server.fault = [&](const Request& request, size_t) {
+    if (request.method == "POST" && request.key == key(2, shard))
+      server.put(key(2, "model-00001-of-00002.safetensors"), "its");
+    return Fault::none;
+  };
+  expect_error(ErrorKind::unavailable, {"step-2/model-00001-of-00002.safetensors", "another process writes"},
+               [&] { upload(2, 1); });
+  EXPECT_EQ(remote().list(), std::vector<int64_t>{1});
+}
+
+// Behind its manifest a checkpoint is there, whatever becomes of the rest; a start mends that.
+TEST_F(Remote, StoredButNotTidied) {
+  for (const int64_t step : {1, 2}) write(step);
+  upload(1);
+  server.fault = [](const Request& request, size_t) {
+    return request.method == "PUT" && request.key.ends_with("/latest") ? Fault::denied : Fault::none;
+  };
+  const RemoteCheckpoints to = remote();
+  BackgroundUpload uploads(to, folder, 1);
+  uploads.add(2);
+  std::optional<BackgroundUpload::Ended> ended;
+  while (!ended) ended = uploads.ended(1);
+  EXPECT_EQ(ended->fault, "");
+  EXPECT_NE(ended->untidied.find("403"), std::string::npos) << ended->untidied;
+  EXPECT_EQ(to.list(), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(server.object("bucket/runs/tiny/checkpoints/latest"), "step-1\n");
+  server.fault = nullptr;
+  EXPECT_EQ(remove_remote_leftovers(), 0);
+  EXPECT_EQ(server.object("bucket/runs/tiny/checkpoints/latest"), "step-2\n");
 }
 
 TEST_F(Remote, FaultsThatPass) {
@@ -180,13 +274,12 @@ TEST_F(Remote, FaultsThatPass) {
 TEST_F(Remote, AFlippedBitOnTheWay) {
   write(7);
   upload(7);
-  std::atomic<int> flips = 0;
   server.fault = [&](const Request& request, size_t) {
-    const bool first = request.key == key(7, shard) && request.method == "GET" && flips.fetch_add(1) == 0;
+    const bool first = request.key == key(7, shard) && request.method == "GET" && left.fetch_add(1) == 0;
     return first ? Fault::flip : Fault::none;
   };
   expect_brought(7);
-  EXPECT_EQ(flips, 2);
+  EXPECT_EQ(left, 2);
 }
 
 TEST_F(Remote, AnotherRunsIsRefusedBeforeItIsFetched) {
@@ -214,10 +307,10 @@ TEST_F(Remote, WhatCannotBeWrittenIsSaidAtOnce) {
                [&] { remote().require_writable(); });
 }
 
-// The newest waits for its turn; one that waited when it came is left out. A folder that is removed meanwhile is
-// uploaded all the same.
+// The newest waits for its turn; one that waited when it came is left out. Folders that are removed meanwhile are
+// uploaded all the same, also before their turn.
 TEST_F(Remote, OneUploadAtATime) {
-  std::atomic<bool> blocked = true;
+  blocked = true;
   server.fault = [&](const Request& request, size_t) {
     while (blocked && request.key.starts_with(key(3, ""))) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return Fault::none;
@@ -231,6 +324,7 @@ TEST_F(Remote, OneUploadAtATime) {
   EXPECT_EQ(uploads.add(6), std::nullopt);
   EXPECT_EQ(uploads.ended(0), std::nullopt);
   EXPECT_EQ(uploads.add(9), 6);
+  fs::remove_all(folder / "step-9");
   blocked = false;
   std::vector<int64_t> steps;
   while (uploads.busy()) {
@@ -245,9 +339,9 @@ TEST_F(Remote, OneUploadAtATime) {
 }
 
 TEST_F(Remote, AnUploadThatFailsSaysWhyAndTheNextIsTried) {
-  std::atomic<bool> broken = true;
+  blocked = true;
   server.fault = [&](const Request& request, size_t) {
-    return broken && request.method != "GET" ? Fault::busy : Fault::none;
+    return blocked && request.method != "GET" ? Fault::busy : Fault::none;
   };
   for (const int64_t step : {3, 6}) write(step);
   const RemoteCheckpoints to = remote();
@@ -261,25 +355,30 @@ TEST_F(Remote, AnUploadThatFailsSaysWhyAndTheNextIsTried) {
   };
   EXPECT_NE(end_of(3).find("503"), std::string::npos);
   EXPECT_NE(end_of(4).find("step-4"), std::string::npos);  // there is none
-  broken = false;
+  blocked = false;
   EXPECT_EQ(end_of(6), "");
   EXPECT_EQ(to.list(), std::vector<int64_t>{6});
 }
 
-// The end of a run that failed does not wait for a server that does not come back.
+// The end of a run that failed does not wait for a server that does not come back: what was begun there is given up
+// once, not again and again.
 TEST_F(Remote, WhatIsUnderWayIsStopped) {
-  std::atomic<bool> asked = false;
-  server.fault = [&](const Request&, size_t) {
-    asked = true;
-    return Fault::busy;
+  server.fault = [&](const Request& request, size_t) {
+    if (request.args.contains("partNumber")) asked = true;
+    return asked ? Fault::busy : Fault::none;
   };
   options.attempts.first_wait_s = 30;
   options.attempts.max_attempts = 1000;
   write(3);
   const RemoteCheckpoints to = remote();
-  BackgroundUpload uploads(to, folder, 9);
-  uploads.add(3);
-  while (!asked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  {
+    BackgroundUpload uploads(to, folder, 9);
+    uploads.add(3);
+    while (!asked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::vector<Request> requests = server.requests();
+  EXPECT_LE(std::ranges::count(requests, "DELETE", &Request::method), 1);
+  EXPECT_EQ(server.object(key(3, "manifest.json")), "");
 }
 
 }  // namespace

@@ -54,6 +54,36 @@ TEST(InProcess, ManyOperationsAtOnceWaitedForInAnyOrder) { on_some_ranks(check_m
 
 TEST(InProcess, PartsWorkByThemselves) { on_some_ranks(check_parts_work_by_themselves); }
 
+TEST(InProcess, WhileOneWorksTheOthersMeetIt) {
+  for (const int ranks : {1, 3}) {
+    std::atomic<int> done = 0;
+    run_in_process({.ranks = ranks}, [&](const Group& group) {
+      std::function<void(const std::atomic<bool>&)> work;
+      if (group.rank() == 0) work = [&](const std::atomic<bool>& wanted) { done = wanted ? 1 : 2; };
+      meet_while(group, work);
+      EXPECT_EQ(done, 1);
+    });
+  }
+  const Error failed = error_of({.ranks = 2}, [](const Group& group) {
+    std::function<void(const std::atomic<bool>&)> work;
+    if (group.rank() == 0) work = [](const std::atomic<bool>&) { throw_error(ErrorKind::corrupt, "what came"); };
+    meet_while(group, work);
+    group.barrier();
+  });
+  EXPECT_EQ(failed.kind(), ErrorKind::corrupt);
+  EXPECT_NE(failed.message().find("what came"), std::string::npos);
+}
+
+TEST(InProcess, WorkIsGivenUpWhenAnotherRankHasFailed) {
+  const Error failed = error_of({.ranks = 2}, [](const Group& group) {
+    if (group.rank() == 1) throw_error(ErrorKind::resource, "no memory");
+    meet_while(group, [](const std::atomic<bool>& wanted) {
+      while (wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  });
+  EXPECT_EQ(failed.kind(), ErrorKind::resource);
+}
+
 TEST(InProcess, NobodyPassesABarrierBeforeAllHaveCome) {
   std::atomic<int> come = 0;
   run_in_process({.ranks = 5}, [&](const Group& group) {

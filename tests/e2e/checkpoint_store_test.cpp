@@ -79,6 +79,11 @@ class CheckpointStore : public testing::Test {
     return hash("undisturbed");
   }
 
+  // What the server's threads wait for goes on, also when a test ends early.
+  void TearDown() override { over_ = true; }
+
+  // Of faults: there as long as the server's threads are.
+  std::atomic<bool> over_ = false, half_ = false, killed_ = false, faulty_ = true;
   S3Server server_;
   Program program_;
 };
@@ -87,20 +92,19 @@ TEST_F(CheckpointStore, AMachineIsLostAndTwoRanksGoOnElsewhere) {
   const std::string whole = undisturbed();
   EXPECT_TRUE(fs::exists(program_ / "disk/run/checkpoints/step-6/manifest.json"));  // a folder will do
   // Killed when a checkpoint behind that of step 2 is half there.
-  std::atomic<bool> half = false, killed = false;
   server_.fault = [&](const Request& request, size_t) {
     const bool manifest = request.method == "PUT" && request.key.ends_with("/manifest.json");
-    if (!killed && manifest && !request.key.ends_with("step-2/manifest.json")) {
-      half = true;
-      while (!killed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!killed_ && manifest && !request.key.ends_with("step-2/manifest.json")) {
+      half_ = true;
+      while (!killed_ && !over_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return Fault::denied;
     }
     return Fault::none;
   };
   Process lost(command("lost", {"steps=200"}));
-  while (!half) ASSERT_FALSE(lost.wait(std::chrono::milliseconds(5))) << lost.result().error;
+  while (!half_) ASSERT_FALSE(lost.wait(std::chrono::milliseconds(5))) << lost.result().error;
   lost.kill(SIGKILL);
-  killed = true;
+  killed_ = true;
   fs::remove_all(program_ / "lost");
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-2\n");
   const Result again = program_.run(command("elsewhere"));
@@ -142,7 +146,7 @@ TEST_F(CheckpointStore, ADamagedOneIsNamedAndTheOneBeforeNotTaken) {
   const Result result = program_.run(command("second", {"--resume"}));
   EXPECT_EQ(result.code, 3);
   for (const char* words : {"s3://bucket/runs/run/checkpoints/step-4: file 'model.safetensors'", "SHA-256",
-                            "remove the folder to continue from step"}) {
+                            "remove it (s3://bucket/runs/run/checkpoints/step-4) to continue from step"}) {
     EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
   }
   trains("first", {"--resume"});  // what is here is whole
@@ -150,14 +154,13 @@ TEST_F(CheckpointStore, ADamagedOneIsNamedAndTheOneBeforeNotTaken) {
 
 // Before anything is read or computed.
 TEST_F(CheckpointStore, AStoreThatCannotBeWrittenEndsTheRunAtOnce) {
-  std::atomic<bool> read_only = true;
   server_.fault = [&](const Request& request, size_t) {
-    return read_only && request.method != "GET" && request.method != "HEAD" ? Fault::denied : Fault::none;
+    return faulty_ && request.method != "GET" && request.method != "HEAD" ? Fault::denied : Fault::none;
   };
   program_.refuses(command("a"), 5, "s3://bucket/runs/run/checkpoints/write-check: ");
   EXPECT_FALSE(fs::exists(run("a")));
   program_.refuses(command("a", {"--resume"}), 5, "write-check");
-  read_only = false;
+  faulty_ = false;
   const Result nothing = program_.run(command("a", {"--resume"}));
   EXPECT_EQ(nothing.code, 3);
   EXPECT_NE(nothing.error.find("there is no run to continue"), std::string::npos) << nothing.error;
@@ -171,10 +174,9 @@ TEST_F(CheckpointStore, AStoreThatCannotBeWrittenEndsTheRunAtOnce) {
 
 // The run goes on with what it has here, and says so; in the end it is not done, and --resume uploads what lacks.
 TEST_F(CheckpointStore, AStoreThatIsGoneMeanwhile) {
-  std::atomic<bool> gone = true;
   server_.fault = [&](const Request& request, size_t) {
-    return gone && request.method == "PUT" && request.key.find("/step-") != std::string::npos ? Fault::denied
-                                                                                              : Fault::none;
+    return faulty_ && request.method == "PUT" && request.key.find("/step-") != std::string::npos ? Fault::denied
+                                                                                                 : Fault::none;
   };
   const Result result = program_.run(command("a"));
   EXPECT_EQ(result.code, 5);
@@ -185,17 +187,61 @@ TEST_F(CheckpointStore, AStoreThatIsGoneMeanwhile) {
   EXPECT_EQ(events("a", "step").size(), 6U);
   EXPECT_TRUE(warned("a", "the checkpoint of step 6 is not in s3://bucket/runs/run/checkpoints: "));
   EXPECT_TRUE(stored("a").empty());
-  gone = false;
+  faulty_ = false;
   trains("a", {"--resume"});
   EXPECT_EQ(stored("a"), std::vector<int64_t>{6});
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-6\n");
 }
 
+// The checkpoints are there: that is all the run is asked for. The next start does the rest.
+TEST_F(CheckpointStore, WhatIsStoredButNotTidiedIsAWarning) {
+  server_.put("bucket/runs/run/checkpoints/step-1/of a dead run", "x");
+  server_.fault = [&](const Request& request, size_t) {
+    const bool latest = request.method == "PUT" && request.key.ends_with("/latest");
+    return faulty_ && (latest || request.args.contains("uploads")) ? Fault::denied : Fault::none;
+  };
+  trains("a");
+  EXPECT_TRUE(warned("a", "the checkpoint of step 6 is in s3://bucket/runs/run/checkpoints, but `latest`"));
+  EXPECT_EQ(stored("a").back(), 6);
+  EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "");
+  // One thing that the store does not let do keeps nothing else from being done.
+  EXPECT_NE(read(run("a") / "log.txt").find("parts of uploads that never ended stay there"), std::string::npos);
+  EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/step-1/of a dead run"), "");
+  faulty_ = false;
+  trains("a", {"--resume"});
+  EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-6\n");
+}
+
+// Also when all there is left to do is to wait for the store.
+TEST_F(CheckpointStore, AFolderThatIsTakenOverEndsTheLastUpload) {
+  server_.fault = [this, lock = run("a") / "lock"](const Request& request, size_t) {
+    if (request.method != "PUT" || !request.key.ends_with("step-6/manifest.json")) return Fault::none;
+    fs::remove(lock);
+    while (!over_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Fault::denied;
+  };
+  Process process(command("a", {"checkpoint.keep=1"}));
+  const std::optional<int> code = process.wait(std::chrono::minutes(2));
+  EXPECT_EQ(code, 5) << process.result().error;
+  EXPECT_NE(process.result().error.find("the lock is another process's now"), std::string::npos)
+      << process.result().error;
+  EXPECT_EQ(process.result().error.find("the last checkpoint is in the run's folder"), std::string::npos);
+}
+
+TEST_F(CheckpointStore, ASupervisorDoesNotKnowWhereItGoesOn) {
+  trains("a");
+  server_.fault = [](const Request& request, size_t) {
+    return request.method == "GET" && request.key.ends_with("step-6/manifest.json") ? Fault::denied : Fault::none;
+  };
+  const Result result = program_.run(command("b", {"--resume", "--restarts", "1", "--restart-wait", "0"}));
+  EXPECT_EQ(result.code, 5);
+  EXPECT_NE(result.error.find("restart 1 of 1 from its last checkpoint"), std::string::npos) << result.error;
+}
+
 // Training does not wait for the store; what is left out is told. Step 8's checkpoint begins behind step 6's upload.
 TEST_F(CheckpointStore, ASlowStoreHoldsNothingUp) {
-  const fs::path behind = run("a") / "checkpoints/step-8";
-  server_.fault = [&](const Request& request, size_t) {
-    while (request.key.ends_with("step-2/manifest.json") && !fs::exists(behind)) {
+  server_.fault = [this, behind = run("a") / "checkpoints/step-8"](const Request& request, size_t) {
+    while (request.key.ends_with("step-2/manifest.json") && !fs::exists(behind) && !over_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return Fault::none;
