@@ -30,7 +30,7 @@ class CheckpointStore : public testing::Test {
     write(program_ / "recipe.yaml",
           "name: run\nmodel: " + make_text_model(program_, false) +
               "\ninit: random\ndata: {train: " + (program_ / "train.jsonl").string() +
-              ", sequence_length: 32}\ndeterminism: bitwise\nsteps: 6\nbatch: {global: 2}\nthreads: 1\n"
+              ", sequence_length: 32}\ndeterminism: bitwise\nsteps: 6\nbatch: {global: 2}\ndevice: cpu\nthreads: 1\n"
               "schedule: {name: constant}\ncheckpoint: {every: 2, keep: 2}\n");
   }
   // The run on a machine: only the store is common to machines.

@@ -309,7 +309,7 @@ TEST_F(Replayed, StepsOfSeveralFastRanksAgreeToRoundingAndOthersBitForBit) {
     settings.insert(settings.end(), more.begin(), more.end());
     trains("run", settings);
   };
-  ASSERT_NO_FATAL_FAILURE(goes_on({"steps=10", "parallel.dp=2", "threads=2"}));
+  ASSERT_NO_FATAL_FAILURE(goes_on({"steps=10", "parallel.dp=2", "threads=2", "device=cpu"}));
   ASSERT_NO_FATAL_FAILURE(goes_on({"steps=12"}));
   EXPECT_EQ(replay(7, 0)["to_the_bit"], true);
   EXPECT_EQ(replay(10, 0)["to_the_bit"], false);
