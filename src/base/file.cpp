@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace ingot {
@@ -19,17 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string system_words(int code) { return std::generic_category().message(code); }
-
-// Owns a descriptor for the length of a scope.
-struct Descriptor {
-  int fd = -1;
-  explicit Descriptor(int number) : fd(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 // Opens a regular file for reading and gives its size.
 int open_regular(const fs::path& path, uint64_t* size) {

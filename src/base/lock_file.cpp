@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/machine.h"
@@ -35,17 +36,6 @@ std::string first_line(const fs::path& path) {
 double seconds_of(const timespec& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
-
-// A file that is opened for as long as it is needed.
-struct Opened {
-  int fd = -1;
-  explicit Opened(int descriptor) : fd(descriptor) {}
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
-  ~Opened() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 }  // namespace
 
@@ -89,7 +79,7 @@ std::string LockHolder::text() const {
 }
 
 std::optional<FoundLock> look_at_lock(const fs::path& path) {
-  const Opened file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info{};
   if (file.fd < 0 || ::fstat(file.fd, &info) != 0) return std::nullopt;
   char text[4096];

@@ -48,6 +48,19 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
     return tensor;
   }
 
+  // a [m, k] and b [k, n] as the form stores them.
+  struct Operands {
+    Buffer memory_a, memory_b;
+    Tensor a, b;
+  };
+  Operands operands(const Form& form, int64_t m, int64_t n, int64_t k) {
+    const DType in = std::get<1>(GetParam());
+    Operands made;
+    made.a = random(made.memory_a, form.transpose_a ? Shape{k, m} : Shape{m, k}, in, 1);
+    made.b = random(made.memory_b, form.transpose_b ? Shape{n, k} : Shape{k, n}, in, 2);
+    return made;
+  }
+
   // Rows [row, row + m) and columns [column, column + n) of the product, computed alone from copies of their inputs.
   std::vector<std::byte> part(ThreadPool& pool, const Form& form, const Tensor& a, const Tensor& b, int64_t row,
                               int64_t m, int64_t column, int64_t n, bool accumulate) {
@@ -96,7 +109,6 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
 
 TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
   if (!present_) return;  // a level that this machine does not have
-  const DType in = std::get<1>(GetParam());
   const DType out = std::get<2>(GetParam());
   ThreadPool one(1);
   ThreadPool two(2);
@@ -108,10 +120,8 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
       // Those of our loops that take every k alike need no long sums.
       const std::string_view engine = std::get<0>(GetParam());
       if (k > 1000 && engine != "onednn" && engine != "amx") continue;
-      Buffer buffer_a;
-      Buffer buffer_b;
-      const Tensor a = random(buffer_a, form.transpose_a ? Shape{k, rows} : Shape{rows, k}, in, 1);
-      const Tensor b = random(buffer_b, form.transpose_b ? Shape{columns, k} : Shape{k, columns}, in, 2);
+      const Operands made = operands(form, rows, columns, k);
+      const Tensor &a = made.a, &b = made.b;
       for (const bool accumulate : {false, true}) {
         const auto whole = part(one, form, a, b, 0, rows, 0, columns, accumulate);
         EXPECT_TRUE(part(two, form, a, b, 0, rows, 0, columns, accumulate) == whole) << form.name << " 2 threads";
@@ -151,16 +161,13 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
 // Where engines cut k (4200) and n (2100).
 TEST_P(MatmulBits, LongSumsAndWideProductsAreThoseOfTheReference) {
   if (!present_) return;  // a level that this machine does not have
-  const DType in = std::get<1>(GetParam());
   const DType out = std::get<2>(GetParam());
   ThreadPool two(2);
   for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>(19, 37, 4200), {5, 2100, 600}}) {
     for (const Form& form :
          {Form{"NT", false, true}, Form{"NN", false, false}, Form{"TN", true, false}, Form{"TT", true, true}}) {
-      Buffer buffer_a;
-      Buffer buffer_b;
-      const Tensor a = random(buffer_a, form.transpose_a ? Shape{k, m} : Shape{m, k}, in, 1);
-      const Tensor b = random(buffer_b, form.transpose_b ? Shape{n, k} : Shape{k, n}, in, 2);
+      const Operands made = operands(form, m, n, k);
+      const Tensor &a = made.a, &b = made.b;
       for (const bool accumulate : {false, true}) {
         const auto found = part(two, form, a, b, 0, m, 0, n, accumulate);
         const auto expected = part(reference_, two, form, a, b, 0, m, 0, n, accumulate);
@@ -187,7 +194,6 @@ TEST_P(MatmulBits, LongSumsAndWideProductsAreThoseOfTheReference) {
 // A product of several pieces of m, n and k has the bits of its edges and of the lines where it is cut, each alone.
 TEST_P(MatmulBits, OfALargeProductAreThoseOfItsParts) {
   if (!present_ || std::string_view(std::get<0>(GetParam())) != "amx") return;  // the one that cuts by size
-  const DType in = std::get<1>(GetParam());
   const size_t element = size_of(std::get<2>(GetParam()));
   ThreadPool two(2);
   constexpr int64_t rows = 2099;
@@ -195,10 +201,8 @@ TEST_P(MatmulBits, OfALargeProductAreThoseOfItsParts) {
   constexpr int64_t k = 2085;
   for (const Form& form :
        {Form{"NT", false, true}, Form{"NN", false, false}, Form{"TN", true, false}, Form{"TT", true, true}}) {
-    Buffer buffer_a;
-    Buffer buffer_b;
-    const Tensor a = random(buffer_a, form.transpose_a ? Shape{k, rows} : Shape{rows, k}, in, 1);
-    const Tensor b = random(buffer_b, form.transpose_b ? Shape{columns, k} : Shape{k, columns}, in, 2);
+    const Operands made = operands(form, rows, columns, k);
+    const Tensor &a = made.a, &b = made.b;
     const auto whole = part(two, form, a, b, 0, rows, 0, columns, true);
     for (const int64_t row : {int64_t{0}, int64_t{251}, int64_t{2043}, rows - 7}) {
       for (const int64_t column : {int64_t{0}, int64_t{2043}, columns - 9}) {

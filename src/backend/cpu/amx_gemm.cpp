@@ -1,9 +1,8 @@
 #include "backend/cpu/amx_gemm.h"
 
-#include <sys/mman.h>
-
 #include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/glue.h"
+#include "backend/cpu/panels.h"
 
 namespace ingot::cpu {
 
@@ -28,33 +27,6 @@ constexpr int64_t kept_most = right_most * 2048;
 
 int64_t tiles_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 int64_t even(int64_t tiles) { return (tiles + 1) / 2 * 2; }
-
-// Memory of one thread that grows and is kept.
-template <class T>
-class Panels {
- public:
-  T* of(int64_t elements) {
-    if (elements > size_) {
-      constexpr size_t huge_page = size_t{2} << 20;
-      const size_t bytes = static_cast<size_t>(elements) * sizeof(T);
-      const size_t alignment = bytes >= huge_page ? huge_page : 64;
-      const size_t whole = (bytes + alignment - 1) / alignment * alignment;
-      size_ = 0;
-      memory_.reset(static_cast<T*>(std::aligned_alloc(alignment, whole)));
-      if (!memory_) throw_error(ErrorKind::resource, "no memory for the panels of a matrix product");
-      if (alignment == huge_page) madvise(memory_.get(), whole, MADV_HUGEPAGE);  // advice only: no error matters
-      size_ = elements;
-    }
-    return memory_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(T* data) const { std::free(data); }  // NOLINT: from aligned_alloc
-  };
-  std::unique_ptr<T, Free> memory_;
-  int64_t size_ = 0;
-};
 
 Lines part(const Lines& lines, int64_t first, int64_t most, int64_t k, int64_t k_count) {
   Lines some = lines;

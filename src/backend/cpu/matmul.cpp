@@ -8,6 +8,7 @@
 #include "backend/cpu/glue.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/panels.h"
 #include "backend/cpu/simd/gemm.h"
 #include "ops/matmul_bytes.h"
 
@@ -15,17 +16,6 @@ namespace ingot::cpu {
 namespace {
 
 using ops::Context;
-
-// A thread's panels; made once a thread.
-float* pack_memory() {
-  struct Free {
-    void operator()(float* data) const { std::free(data); }  // NOLINT: from aligned_alloc
-  };
-  thread_local const std::unique_ptr<float, Free> memory(
-      static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>(gemm_pack_floats) * sizeof(float))));
-  if (!memory) throw_error(ErrorKind::resource, "no memory for the panels of a matrix product");
-  return memory.get();
-}
 
 template <const GemmKernels& K>
 void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
@@ -38,7 +28,8 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
                         .b_column = gemm.transpose_b ? gemm.ldb : 1,
                         .c_row = gemm.ldc,
                         .accumulate = gemm.accumulate};
-  float* pack = pack_memory();
+  thread_local Panels<float> panels;
+  float* pack = panels.of(gemm_pack_floats);
   const auto run = [&]<class T, class Y>(void (*kernel)(const GemmShape&, Y*, const T*, const T*, float*)) {
     kernel(shape, static_cast<Y*>(c), static_cast<const T*>(a), static_cast<const T*>(b), pack);
   };
