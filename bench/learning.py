@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Does pretraining learn as PyTorch's does? One model, the same initial weights and batches, by Ingot and by PyTorch.
 
-  learning.py gpt2-124m|mpt-125m [--steps N] [--folder FOLDER] [--report FILE.md]
+  learning.py gpt2-124m|mpt-125m|tiny [--steps N] [--folder FOLDER] [--report FILE.md]
 
-The speeches of data/sotu, in GPT-2's or GPT-NeoX's tokens, 8 sequences of 256 a step, fp32, AdamW with warm-up, cosine,
-weight decay and clipping. PyTorch's side is transformers' model on the samples of Megatron-LM's own GPTDataset
-(megatron-core); Ingot reads the same .idx and .bin with `data.order: megatron`. Initial weights are transformers'.
+The speeches of data/sotu, in GPT-2's, GPT-NeoX's or the tiny model's tokens, 8 sequences of 256 a step, fp32, AdamW with
+warm-up, cosine, weight decay and clipping. PyTorch's side is transformers' model on the samples of Megatron-LM's own
+GPTDataset (megatron-core); Ingot reads the same .idx and .bin with `data.order: megatron`. Initial weights are
+transformers'. tiny has its recipe's 600 steps and learning rate, and both sides evaluate the held-out speeches too.
 
 What each side leaves in FOLDER (build/learning/MODEL) is not made again: remove it to repeat. The report is a table, and
-beside it FILE.tsv with every step and FILE.svg. Exit code 1: the losses of a step differ by more than 0.5 %.
+beside it FILE.tsv with every step and FILE.svg. Exit code 1: the losses of a step, or the held-out ones, differ by more
+than 0.5 %.
 Needs ./run build, and ./run oracles once: it makes build/oracles, whose Python (with matplotlib) runs this.
 """
 import argparse
@@ -20,29 +22,44 @@ import pathlib
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INGOT = os.environ.get("INGOT_EXECUTABLE", ROOT / "build/release/ingot")
-TOKENIZERS = {"gpt2-124m": "gpt-2", "mpt-125m": "gpt-neox"}
 GLOBAL, SEQUENCE, SEED = 8, 256, 1234
-LR, MIN_LR, WARMUP, BETAS, EPS, DECAY, CLIP = 6e-4, 6e-5, 20, (0.9, 0.95), 1e-8, 0.1, 1.0
+WARMUP, BETAS, EPS, DECAY, CLIP = 20, (0.9, 0.95), 1e-8, 0.1, 1.0
 ALLOWED = 0.005
 
 
-def learning_rate(step, steps):
-    """Of the step with this number, from 1: Megatron's and Ingot's warm-up and cosine."""
+class Job(NamedTuple):
+    vocabulary: str  # the tokenizer's file: below build/llamacpp or the models' folder
+    steps: int
+    lr: float
+    eval_every: int  # steps; 0: nothing is held out
+
+
+JOBS = {"gpt2-124m": Job("gpt-2", 200, 6e-4, 0), "mpt-125m": Job("gpt-neox", 200, 6e-4, 0),
+        "tiny": Job("tiny", 600, 1.5e-3, 50)}
+
+
+def learning_rate(step, steps, most):
+    """Of the step with this number, from 1: Megatron's and Ingot's warm-up and cosine down to a tenth."""
     if step <= WARMUP:
-        return LR * step / (WARMUP + 1)
+        return most * step / (WARMUP + 1)
     t = (step - WARMUP - 1) / max(1, steps - WARMUP - 1)
-    return MIN_LR + (LR - MIN_LR) * (1 + math.cos(math.pi * t)) / 2
+    return most / 10 + (most - most / 10) * (1 + math.cos(math.pi * t)) / 2
 
 
-def make_tokens(model, folder):
-    if not (folder / "sotu.idx").exists():
-        vocabulary, = (ROOT / "build/llamacpp").glob(f"*/vendor/llama.cpp/models/ggml-vocab-{TOKENIZERS[model]}.gguf")
-        subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--out",
-                        folder / "sotu", "--quiet"], check=True)
-    return folder / "sotu"
+def make_tokens(model, folder, part="train"):
+    name = JOBS[model].vocabulary
+    prefix = folder / ("sotu" if part == "train" else part)
+    if not prefix.with_suffix(".idx").exists():
+        vocabulary = ROOT / "recipes/models" / name
+        if not vocabulary.exists():
+            vocabulary, = (ROOT / "build/llamacpp").glob(f"*/vendor/llama.cpp/models/ggml-vocab-{name}.gguf")
+        subprocess.run([INGOT, "data", "tokenize", ROOT / f"data/sotu/{part}.jsonl", "--model", vocabulary, "--out", prefix,
+                        "--quiet"], check=True)
+    return prefix
 
 
 def make_weights(model, folder):
@@ -58,21 +75,26 @@ def make_weights(model, folder):
 
 
 def run_ingot(model, folder, steps):
+    """Every step, and the held-out losses by the number of steps before them."""
+    job = JOBS[model]
     recipe = {
         "name": "ingot", "run_dir": str(folder), "model": str(make_weights(model, folder)), "init": "pretrained",
         "tokenizer": None, "precision": "fp32", "device": "cpu", "steps": steps,
         "data": {"train": str(make_tokens(model, folder)), "order": "megatron", "sequence_length": SEQUENCE, "seed": SEED},
-        "optimizer": {"lr": LR, "betas": list(BETAS), "eps": EPS, "weight_decay": DECAY, "clip_grad_norm": CLIP},
-        "schedule": {"name": "cosine", "warmup_steps": WARMUP, "min_lr": MIN_LR},
+        "optimizer": {"lr": job.lr, "betas": list(BETAS), "eps": EPS, "weight_decay": DECAY, "clip_grad_norm": CLIP},
+        "schedule": {"name": "cosine", "warmup_steps": WARMUP, "min_lr": job.lr / 10},
         "batch": {"global": GLOBAL, "micro": "auto"},
     }
+    if job.eval_every:
+        recipe["data"]["eval"] = str(make_tokens(model, folder, "heldout"))
+        recipe["eval"] = {"every": job.eval_every}
     events = folder / "ingot/events.jsonl"
     if not events.exists():
         (folder / "recipe.yaml").write_text(json.dumps(recipe, indent=1))
         subprocess.run([INGOT, "pretrain", folder / "recipe.yaml", "--quiet"], check=True)
     found = [json.loads(line) for line in events.read_text().splitlines()]
-    return [{"loss": e["loss"], "grad_norm": e["grad_norm"], "lr": e["lr"], "seconds": e["step_s"]}
-            for e in found if e["type"] == "step"]
+    steps = [{"loss": e["loss"], "grad_norm": e["grad_norm"], "lr": e["lr"]} for e in found if e["type"] == "step"]
+    return steps, {e["step"]: e["loss"] for e in found if e["type"] == "eval"}
 
 
 def megatron_samples(prefix, number):
@@ -90,39 +112,55 @@ def megatron_samples(prefix, number):
 
 
 def run_torch(model, folder, steps):
+    """As run_ingot."""
     import torch
     from transformers import AutoModelForCausalLM
 
+    job = JOBS[model]
     results = folder / "torch.json"
     if results.exists():
-        return json.loads(results.read_text())
+        kept = json.loads(results.read_text())
+        return kept["steps"], {int(step): loss for step, loss in kept["held_out"].items()}
     samples = torch.tensor(megatron_samples(make_tokens(model, folder), steps * GLOBAL))
+    held_out = {}
+    if job.eval_every:
+        prefix = make_tokens(model, folder, "heldout")
+        unseen = torch.tensor(megatron_samples(prefix, (prefix.with_suffix(".bin").stat().st_size // 2 - 1) // SEQUENCE))
     network = AutoModelForCausalLM.from_pretrained(make_weights(model, folder), dtype=torch.float32)
     network.train()
     weights = list(network.parameters())
     optimizer = torch.optim.AdamW([{"params": [w for w in weights if w.dim() > 1], "weight_decay": DECAY},
                                    {"params": [w for w in weights if w.dim() == 1], "weight_decay": 0}],
                                   betas=BETAS, eps=EPS)
+
+
+    def mean_loss(batch):
+        logits = network(input_ids=batch[:, :-1], use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+
+    def evaluate(step):
+        if job.eval_every and (step % job.eval_every == 0 or step == steps):
+            with torch.no_grad():
+                held_out[step] = sum(mean_loss(part).item() * len(part) for part in unseen.split(GLOBAL)) / len(unseen)
+
+    evaluate(0)
     done = []
     for step in range(1, steps + 1):
-        began = time.perf_counter()
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, steps)
-        batch = samples[(step - 1) * GLOBAL:step * GLOBAL]
-        logits = network(input_ids=batch[:, :-1], use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+            group["lr"] = learning_rate(step, steps, job.lr)
+        loss = mean_loss(samples[(step - 1) * GLOBAL:step * GLOBAL])
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(weights, CLIP)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        done.append({"loss": loss.item(), "grad_norm": norm.item(), "lr": learning_rate(step, steps),
-                     "seconds": time.perf_counter() - began})
+        done.append({"loss": loss.item(), "grad_norm": norm.item(), "lr": learning_rate(step, steps, job.lr)})
         print(f"torch step {step}: {done[-1]}", file=sys.stderr, flush=True)
-    results.write_text(json.dumps(done))
-    return done
+        evaluate(step)
+    results.write_text(json.dumps({"steps": done, "held_out": held_out}))
+    return done, held_out
 
 
-def plot(path, model, ours, theirs):
+def plot(path, model, ours, theirs, held_out):
     import matplotlib
 
     matplotlib.use("svg")
@@ -132,6 +170,10 @@ def plot(path, model, ours, theirs):
     numbers = range(1, len(ours) + 1)
     loss.plot(numbers, [step["loss"] for step in theirs], label="PyTorch", linewidth=3, color="#bbbbbb")
     loss.plot(numbers, [step["loss"] for step in ours], label="Ingot", linewidth=1, color="#b04a00")
+    if held_out:
+        steps, mine, other = zip(*held_out)
+        loss.plot(steps, other, "o", label="PyTorch, held out", markersize=8, color="#bbbbbb")
+        loss.plot(steps, mine, ".-", label="Ingot, held out", linewidth=1, color="#00508a")
     loss.set_ylabel("loss")
     loss.set_title(f"{model}, the same weights and batches, fp32")
     loss.legend()
@@ -146,43 +188,52 @@ def plot(path, model, ours, theirs):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=TOKENIZERS)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("model", choices=JOBS)
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--folder", type=pathlib.Path)
     parser.add_argument("--report", type=pathlib.Path)
     options = parser.parse_args()
-    folder = (options.folder or ROOT / "build/learning" / options.model).resolve()
+    model, job = options.model, JOBS[options.model]
+    steps = options.steps or job.steps
+    folder = (options.folder or ROOT / "build/learning" / model).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    ours = run_ingot(options.model, folder, options.steps)
-    theirs = run_torch(options.model, folder, options.steps)
-    if not len(ours) == len(theirs) == options.steps:
-        sys.exit(f"{len(ours)} steps of Ingot and {len(theirs)} of PyTorch are there, not {options.steps}: {folder}")
+    ours, our_held_out = run_ingot(model, folder, steps)
+    theirs, their_held_out = run_torch(model, folder, steps)
+    if not len(ours) == len(theirs) == steps:
+        sys.exit(f"{len(ours)} steps of Ingot and {len(theirs)} of PyTorch are there, not {steps}: {folder}")
+    if our_held_out.keys() != their_held_out.keys():
+        sys.exit(f"held-out data were evaluated after steps {list(our_held_out)} and {list(their_held_out)}")
     for number, (a, b) in enumerate(zip(ours, theirs), 1):
         if abs(a["lr"] - b["lr"]) > 1e-12:
             sys.exit(f"step {number}: learning rates {a['lr']} and {b['lr']} differ: the runs are not the same job")
+    held_out = [(step, our_held_out[step], their_held_out[step]) for step in sorted(our_held_out)]
     apart = [abs(a["loss"] / b["loss"] - 1) for a, b in zip(ours, theirs)]
     worst = max(range(len(apart)), key=apart.__getitem__)
+    worst_held_out = max((abs(mine / other - 1) for _, mine, other in held_out), default=0)
     import torch
     import transformers
 
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    lines = [f"# {options.model} learns as in PyTorch ({time.strftime('%Y-%m-%d')})", "",
-             f"`bench/learning.py {options.model} --steps {options.steps}`, commit {commit}, torch {torch.__version__}, "
+    lines = [f"# {model} learns as in PyTorch ({time.strftime('%Y-%m-%d')})", "",
+             f"`bench/learning.py {model} --steps {steps}`, commit {commit}, torch {torch.__version__}, "
              f"transformers {transformers.__version__}, {os.cpu_count()} CPUs. {GLOBAL} sequences of {SEQUENCE} tokens a step of "
-             f"data/sotu in {TOKENIZERS[options.model]}'s tokens, fp32, from transformers' initial weights; AdamW "
-             f"(lr {LR}, {WARMUP} steps of warm-up, cosine to {MIN_LR}, betas {BETAS}, weight decay {DECAY} of matrices, clipping at "
-             f"{CLIP}). PyTorch's batches come from megatron-core's GPTDataset.", "",
+             f"data/sotu in {job.vocabulary}'s tokens, fp32, from transformers' initial weights; AdamW "
+             f"(lr {job.lr}, {WARMUP} steps of warm-up, cosine to a tenth, betas {BETAS}, weight decay {DECAY} of matrices, "
+             f"clipping at {CLIP}). PyTorch's batches come from megatron-core's GPTDataset.", "",
              f"**Largest relative difference of the loss: {max(apart):.2e} (step {worst + 1}); {ALLOWED} was allowed.** Mean "
-             f"{sum(apart) / len(apart):.2e}.", "",
-             "| step | Ingot | PyTorch | relative difference | gradient norm, Ingot | PyTorch |", "|---|---|---|---|---|---|"]
-    shown = [1, *range(10, options.steps + 1, 10)]
-    for number in shown:
+             f"{sum(apart) / len(apart):.2e}.", ""]
+    if held_out:
+        lines += [f"**Largest relative difference of the held-out loss: {worst_held_out:.2e}.**", "",
+                  "| after step | held-out loss, Ingot | PyTorch |", "|---|---|---|",
+                  *(f"| {step} | {mine:.6f} | {other:.6f} |" for step, mine, other in held_out), ""]
+    lines += ["| step | Ingot | PyTorch | relative difference | gradient norm, Ingot | PyTorch |", "|---|---|---|---|---|---|"]
+    for number in [1, *range(10, steps + 1, 10)]:
         a, b = ours[number - 1], theirs[number - 1]
         lines.append(f"| {number} | {a['loss']:.6f} | {b['loss']:.6f} | {apart[number - 1]:.1e} | {a['grad_norm']:.5f} | "
                      f"{b['grad_norm']:.5f} |")
     if options.report:
         lines[4:4] = [f"![losses]({options.report.with_suffix('.svg').name})", ""]
-        plot(options.report.with_suffix(".svg"), options.model, ours, theirs)
+        plot(options.report.with_suffix(".svg"), model, ours, theirs, held_out)
         with open(options.report.with_suffix(".tsv"), "w", newline="") as file:
             rows = csv.writer(file, delimiter="\t", lineterminator="\n")
             rows.writerow(["step", "ingot_loss", "torch_loss", "ingot_grad_norm", "torch_grad_norm", "lr"])
@@ -192,6 +243,8 @@ def main():
     print("\n".join(lines))
     if max(apart) > ALLOWED:
         sys.exit(f"step {worst + 1}: the losses differ by {max(apart):.2%}")
+    if worst_held_out > ALLOWED:
+        sys.exit(f"the held-out losses differ by {worst_held_out:.2%}")
 
 
 if __name__ == "__main__":
