@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The proof of `determinism: bitwise`: the tiny model trained in every layout, its loss curve and weights compared.
 
-  determinism.py [--steps N] [--kills N] [--seed N] [--quick] [--report FILE]
+  determinism.py [--steps N] [--kills N] [--kill-steps N] [--seed N] [--quick] [--report FILE]
 
 Trains recipes/models/tiny from random weights on the speeches of data/sotu, 24 sequences of 64 tokens a step,
   (a) with 1, 2, 3, 4 and 6 ranks x micro-batches of 1, 2, 3 and 8 x 1 and 2 threads a rank
   (b) with parallel.zero 0, 1 and 2 x 2, 3 and 4 ranks
-  (c) killed at random and resumed with another number of ranks, stage and micro-batch every time
+  (c) a run of --kill-steps steps, killed at random and resumed with another number of ranks, stage and micro-batch
+      every time
   (d) with recompute none, selective and full
 and compares loss, gradient norm and held-out loss of every step and the model's hash with those of one rank. Then it
 times steps against `determinism: fast`. The table goes to standard output, or to FILE. Exit code 1: something differs.
@@ -25,8 +26,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-INGOT = ROOT / "build/release/ingot"
+from repository import INGOT, ROOT, commit
+
 SETTINGS = ["init=random", "device=cpu", "data.sequence_length=64", "batch.global=24", "eval.every=0", "eval.prompts=[]",
             "optimizer.clip_grad_norm=0.5", "schedule.warmup_steps=0"]
 
@@ -41,9 +42,9 @@ class Runs:
         self.heldout = folder / "heldout.jsonl"
         self.heldout.write_text(json.dumps({"text": speech["text"][:4000]}) + "\n")
 
-    def command(self, folder, settings):
+    def command(self, folder, settings, steps=None):
         return [str(INGOT), "pretrain", str(ROOT / "recipes/tiny.yaml"), "--quiet", f"run_dir={folder}", "name=run",
-                f"steps={self.steps}", f"data.eval={self.heldout}", *SETTINGS, *settings]
+                f"steps={steps or self.steps}", f"data.eval={self.heldout}", *SETTINGS, *settings]
 
     def new_folder(self):
         self.count += 1
@@ -62,10 +63,10 @@ class Runs:
                               check=True, capture_output=True, text=True)
         return curve, json.loads(told.stdout)["sha256"]
 
-    def run(self, settings):
+    def run(self, settings, steps=None):
         """Trains, and gives curve and hash, and the median seconds of a step."""
         folder = self.new_folder()
-        done = subprocess.run(self.command(folder, settings), cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(self.command(folder, settings, steps), cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{' '.join(settings)}: exit code {done.returncode}: {done.stderr}")
         events = [json.loads(line) for line in (folder / "run/events.jsonl").read_text().splitlines()]
@@ -81,8 +82,9 @@ class Runs:
         found = re.search(r"saved activations +(.+)", done.stdout)
         return found.group(1).strip() if found else "?"
 
-    def killed(self, kills, draw, most_ranks):
-        """Trains, killed `kills` times, in another layout after each. Returns the result and the layouts."""
+    def killed(self, steps, kills, draw, most_ranks):
+        """Trains, killed `kills` times if it does not end before, in another layout after each. Returns the result and
+        the layouts."""
         folder = self.new_folder()
         layouts = []
         while True:
@@ -93,10 +95,10 @@ class Runs:
                         f"batch.micro={layout[2]}", "checkpoint.every=1", "checkpoint.keep=2"]
             if (folder / "run/events.jsonl").exists():
                 settings.append("--resume")
-            process = subprocess.Popen(self.command(folder, settings), cwd=ROOT, stdout=subprocess.DEVNULL,
+            process = subprocess.Popen(self.command(folder, settings, steps), cwd=ROOT, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.PIPE)
             try:
-                error = process.communicate(timeout=draw.uniform(0.3, 6) if len(layouts) <= kills else None)[1]
+                error = process.communicate(timeout=draw.uniform(0.2, 2.5) if len(layouts) <= kills else None)[1]
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
@@ -111,12 +113,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--kill-steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--report", type=pathlib.Path)
     options = parser.parse_args()
     if options.quick:
-        options.kills = min(options.kills, 4)
+        options.kills, options.kill_steps = min(options.kills, 4), min(options.kill_steps, 20)
     began = time.monotonic()
     lines = []
     differ = []
@@ -151,13 +154,14 @@ def main():
                      for zero in (0, 1, 2)]
             lines.append(f"| {ranks} | {' | '.join(cells)} |")
         draw = random.Random(options.seed)
-        result, layouts = runs.killed(options.kills, draw, 4)
-        if result != expected:
+        unbroken, _ = runs.run([*bitwise, "batch.micro=1", "threads=1"], options.kill_steps)
+        result, layouts = runs.killed(options.kill_steps, options.kills, draw, 4)
+        if result != unbroken:
             differ.append("killed and resumed")
         lines += ["", "## (c) Killed and resumed", "",
-                  f"{len(layouts) - 1} kills; ranks, zero and micro-batch of each leg: "
+                  f"{options.kill_steps} steps, {len(layouts) - 1} kills; ranks, zero and micro-batch of each leg: "
                   + ", ".join("/".join(map(str, layout)) for layout in layouts)
-                  + f". Result: {'same' if result == expected else '**differs**'}.", "",
+                  + f". Result: {'same' if result == unbroken else '**differs**'}.", "",
                   "## (d) Recompute", "", "| none | selective | full |", "|---|---|---|"]
         cells = [compare(f"recompute {kind}", [f"recompute={kind}", "parallel.dp=2", "threads=2", "batch.micro=2"])[0]
                  for kind in ("none", "selective", "full")]
@@ -169,10 +173,9 @@ def main():
             fast = min(runs.run(["determinism=fast", *settings])[1] for _ in range(1 if options.quick else 3))
             slow = min(runs.run([*bitwise, *settings])[1] for _ in range(1 if options.quick else 3))
             lines.append(f"| {threads} | {fast:.4f} | {slow:.4f} | {100 * (slow / fast - 1):+.1f} % |")
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     head = [f"# Bitwise determinism ({time.strftime('%Y-%m-%d')})", "",
-            f"`bench/determinism.py --steps {options.steps} --kills {options.kills} --seed {options.seed}"
-            f"{' --quick' if options.quick else ''}`, commit {commit.stdout.strip() or 'unknown'}, {os.cpu_count()} CPUs, "
+            f"`bench/determinism.py --steps {options.steps} --kills {options.kills} --kill-steps {options.kill_steps} --seed {options.seed}"
+            f"{' --quick' if options.quick else ''}`, commit {commit()}, {os.cpu_count()} CPUs, "
             f"{time.monotonic() - began:.0f} s. 'same': the loss, gradient norm and held-out loss of every step and the "
             "SHA-256 over all weights (`ingot model inspect --hash`) are those of one rank with one thread.", ""]
     text = "\n".join(head + lines) + "\n"
@@ -180,6 +183,8 @@ def main():
         options.report.write_text(text)
     else:
         sys.stdout.write(text)
+    if len(layouts) - 1 < options.kills:
+        sys.exit(f"the run ended after {len(layouts) - 1} kills: give more --kill-steps")
     if differ:
         sys.exit("differs: " + "; ".join(differ))
 

@@ -6,7 +6,7 @@
 For each model, bf16, packed sequences of one document:
   - `ingot bench train`, which verifies the job on a small model first, and PyTorch in turns, --rounds times; the best of
     each counts. PyTorch is transformers' model with SDPA where it has it, fp32 weights and autocast to bf16, AdamW
-    (foreach) and clipping: what LLM Foundry's precision amp_bf16 is.
+    (fused) and clipping: what LLM Foundry's precision amp_bf16 is.
   - `ingot pretrain` on tokens of data/sotu with one rank of all threads and with as many ranks of one thread; the
     seconds that steps waited for data, and for a checkpoint that is written in the background.
 Last, `ingot data tokenize` with one thread and with all. Needs ./run build, and ./run oracles once: it makes build/oracles,
@@ -22,8 +22,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
+from repository import INGOT, ROOT, commit, tokens, vocabulary
+
 TOKENIZERS = {"gpt2": "gpt-2", "mpt": "gpt-neox"}
 CPUS = len(os.sched_getaffinity(0))
 
@@ -50,7 +50,7 @@ def run_torch(model, options):
     config = AutoConfig.from_pretrained(ROOT / "recipes/models" / model)
     network = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     seconds, losses = [], []
     for _ in range(1 + options.steps):
         began = time.perf_counter()
@@ -69,13 +69,7 @@ def run_torch(model, options):
 
 
 def tokens_of(model, folder):
-    prefix = folder / f"{model}-sotu"
-    vocabulary, = (ROOT / "build/llamacpp").glob(
-        f"*/vendor/llama.cpp/models/ggml-vocab-{TOKENIZERS[model.split('-')[0]]}.gguf")
-    if not prefix.with_suffix(".idx").exists():
-        subprocess.run([INGOT, "data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", vocabulary, "--out", prefix,
-                        "--quiet"], check=True)
-    return prefix
+    return tokens(TOKENIZERS[model.split("-")[0]], folder / f"{model}-sotu")
 
 
 def pretrain(model, ranks, folder, options, checkpoints=0):
@@ -93,7 +87,7 @@ def pretrain(model, ranks, folder, options, checkpoints=0):
     subprocess.run(["rm", "-r", folder / f"{model}-{ranks}"], check=True)
     paused = [event["paused_s"] for event in events if event["type"] == "checkpoint"][:-1]  # the last is no one's pause
     return (statistics.median(step["step_s"] for step in steps), max(step["data_s"] for step in steps),
-            max(paused, default=0))
+            max(paused, default=None))
 
 
 def tokenize_rates(folder):
@@ -101,14 +95,13 @@ def tokenize_rates(folder):
     text = (ROOT / "data/sotu/train.jsonl").read_text()
     many = folder / "many.jsonl"
     many.write_text(text * 40)
-    vocabulary, = (ROOT / "build/llamacpp").glob("*/vendor/llama.cpp/models/ggml-vocab-gpt-2.gguf")
     rates = []
     for threads in (1, CPUS):
         best = 0
         for attempt in range(3):
             prefix = folder / f"many-{threads}-{attempt}"
             began = time.perf_counter()
-            done = subprocess.run([INGOT, "data", "tokenize", many, "--model", vocabulary, "--out", prefix, "--threads",
+            done = subprocess.run([INGOT, "data", "tokenize", many, "--model", vocabulary("gpt-2"), "--out", prefix, "--threads",
                                    str(threads), "--quiet", "--json"], check=True, capture_output=True, text=True)
             best = max(best, json.loads(done.stdout)["tokens"] / (time.perf_counter() - began))
         rates.append(best)
@@ -140,19 +133,21 @@ def main():
             best, peer = max(ours, key=lambda job: job["tokens_per_s"]), max(theirs, key=lambda job: job["tokens_per_s"])
             lines.append(f"| {model} | {best['tokens_per_s']:.0f} | {100 * best['mfu']:.1f} % | {best['peak_tflops']:.3f} TFLOP/s | "
                          f"{peer['tokens_per_s']:.0f} | {best['tokens_per_s'] / peer['tokens_per_s']:.2f} |")
-            one, one_data, _ = min(pretrain(model, 1, folder, options) for _ in range(options.rounds))
-            many, many_data, _ = min(pretrain(model, CPUS, folder, options) for _ in range(options.rounds))
+            alone = [pretrain(model, 1, folder, options) for _ in range(options.rounds)]
+            together = [pretrain(model, CPUS, folder, options) for _ in range(options.rounds)]
+            one, many = min(alone)[0], min(together)[0]
+            waited = max(data for _, data, _ in alone + together)
             paused = pretrain(model, 1, folder, options, checkpoints=2)[2]
+            pause = "not measured" if paused is None else f"{paused:.3f} s, {100 * paused / one:.1f} % of a step"
             layouts.append(f"| {model} | {one:.3f} s a step | {many:.3f} s | {100 * (many / one - 1):+.1f} % | "
-                           f"{1e3 * max(one_data, many_data):.2f} ms | {paused:.3f} s, {100 * paused / one:.1f} % of a step |")
+                           f"{1e3 * waited:.2f} ms | {pause} |")
             version = peer["version"]
         single, all_threads = tokenize_rates(folder)
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     machine = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     text = "\n".join([
         f"# Pretraining on a CPU ({time.strftime('%Y-%m-%d')})", "",
         f"`bench/pretraining.py --sequence {options.sequence} --global {options.batch} --steps {options.steps} --rounds "
-        f"{options.rounds}`, commit {commit}, {CPUS} CPUs ({machine}), torch {version}. bf16, {options.batch} sequences of "
+        f"{options.rounds}`, commit {commit()}, {CPUS} CPUs ({machine}), torch {version}. bf16, {options.batch} sequences of "
         f"{options.sequence} tokens a step; the best of {options.rounds} rounds in turns.", "", *lines, "",
         "## Ranks and data", "", *layouts, "", "## Tokenizing", "",
         f"`ingot data tokenize`, GPT-2's tokens: {single / 1e6:.2f} M tokens/s with 1 thread, {all_threads / 1e6:.2f} with "

@@ -16,7 +16,7 @@ namespace {
 // Writes all of it or throws: a full disk or a closed pipe must not look like success.
 void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw_error(ErrorKind::unavailable, "cannot write to standard output: {}", std::strerror(errno));
+    throw_error(ErrorKind::unavailable, "cannot write to standard output: {}", system_words(errno));
   }
 }
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -16,20 +15,18 @@
 #include "app/run_model.h"
 #include "app/run_plan.h"
 #include "app/run_ranks.h"
+#include "app/run_store.h"
 #include "app/runtime.h"
 #include "app/supervisor.h"
 #include "app/tensorboard_log.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/error.h"
-#include "base/function_ref.h"
 #include "base/machine.h"
 #include "base/signals.h"
 #include "base/strings.h"
-#include "base/uri.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/export.h"
 #include "checkpoint/load.h"
-#include "checkpoint/remote.h"
 #include "checkpoint/text_assets.h"
 #include "comm/failure.h"
 #include "infer/engine.h"
@@ -228,45 +225,34 @@ void print_plan(const Output& output, const RunPlan& plan, size_t available, con
                            plan.trained_parameters, spec::num_parameters(plan.model)));
 }
 
-// Where the run's checkpoints are kept besides its folder. Errors: usage when that is its folder.
-std::optional<checkpoint::RemoteCheckpoints> remote_checkpoints(const train::Recipe& r) {
-  if (!r.checkpoint.store) return std::nullopt;
-  const std::filesystem::path folder = parse_uri(*r.checkpoint.store).path;  // empty of an address
-  if (!folder.empty() && std::filesystem::weakly_canonical(folder / r.name) ==
-                             std::filesystem::weakly_canonical(std::filesystem::path(r.run_dir) / r.name)) {
-    throw_hint(ErrorKind::usage, "give another folder, or an s3:// address",
-               "checkpoint.store {}: the checkpoints are there already, it is run_dir", *r.checkpoint.store);
+// All but where the run is kept and what it is.
+train::TrainerSettings trainer_settings(const RunPlan& plan, Runtime& runtime, train::Step& step, const Rank& rank,
+                                        const train::DeviceRates& gpu_rates) {
+  const train::Recipe& r = plan.recipe;
+  const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
+  train::TrainerSettings settings;
+  settings.name = r.name;
+  settings.steps = *r.steps;
+  settings.schedule = plan.schedule;
+  settings.eval_every = r.eval.every;
+  settings.checkpoint_every = r.checkpoint.every;
+  settings.checkpoints_kept = r.checkpoint.keep;
+  settings.background_checkpoints = plan.background_checkpoints;
+  const double ranks = rank.world.size();  // on as many devices of a kind, or with as many shares of the threads
+  settings.rates = {gpu_rates.peak * ranks, gpu_rates.gemm * ranks};
+  if (on_cpu) {
+    settings.measure_rates = [&step, activation = plan.step.activation, ranks] {
+      const cpu::ProductRates rates = cpu::measure_products(step.context(), activation, 0.4);
+      return train::DeviceRates{rates.arithmetic * ranks, rates.matmul * ranks};
+    };
+    settings.rates = settings.measure_rates();
   }
-  return checkpoint::RemoteCheckpoints(uri_below(*r.checkpoint.store, r.name + "/checkpoints"));
-}
 
-// A store may let one write and not list what is half-written, or not know uploads in parts: that is no reason to stop.
-void remove_leftovers(const checkpoint::RemoteCheckpoints& remote, const Log& log) {
-  const auto attempt = [&](const char* what, FunctionRef<int64_t()> remove) {
-    try {
-      const int64_t removed = remove();
-      if (removed > 0)
-        log.warning("{}: {} {} of uploads that never ended were removed", remote.address(), removed, what);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::unavailable && error.kind() != ErrorKind::not_found) throw;
-      log.warning("{}: {} of uploads that never ended stay there: {}", remote.address(), what, error.message());
-    }
-  };
-  attempt("parts", [&] { return remote.drop_unfinished(); });
-  attempt("objects", [&] { return remote.remove_half_written(); });
-}
-
-// What the first rank does alone and takes its time for; all call it.
-void on_first(const comm::Group& world, FunctionRef<void()> work) {
-  std::function<void(const std::atomic<bool>&)> alone;
-  if (world.rank() == 0) alone = [&](const std::atomic<bool>&) { work(); };
-  comm::meet_while(world, alone);
-}
-
-void require_stored(const train::Trainer& trainer) {
-  if (trainer.not_stored().empty()) return;
-  throw_hint(ErrorKind::unavailable, "mend that and go on with --resume, which uploads it",
-             "the last checkpoint is in the run's folder, but not in checkpoint.store: {}", trainer.not_stored());
+  // What ranks on CPUs share with the others of their machine counts once.
+  if ((!on_cpu || rank.local == 0) && runtime.device->joules()) {
+    settings.joules = [&runtime] { return runtime.device->joules(); };
+  }
+  return settings;
 }
 
 class RunCommand : public Command {
@@ -415,13 +401,11 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
     if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
     if (remote) remove_leftovers(*remote, log);
   });
-  world.barrier();
-
   require_like_devices(*runtime.device, r, world);
 
-  const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
-  const train::DeviceRates gpu_rates =
-      on_cpu ? train::DeviceRates{} : gpu_training_rates(runtime, plan.step.activation);
+  const train::DeviceRates gpu_rates = runtime.device->kind() == DeviceKind::cpu
+                                           ? train::DeviceRates{}
+                                           : gpu_training_rates(runtime, plan.step.activation);
   RunModel made = make_run_model(plan, runtime, sources.model, share_of(r, world));
   const WeightSet& weights = made.loaded->weights;
   train::Trained& trained = *made.trained;
@@ -429,31 +413,10 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   train::Step& step = *step_made;
   made.begin(step);
 
-  train::TrainerSettings settings;
-  settings.name = r.name;
-  settings.steps = *r.steps;
-  settings.schedule = plan.schedule;
-  settings.eval_every = r.eval.every;
-  settings.checkpoint_every = r.checkpoint.every;
-  settings.checkpoints_kept = r.checkpoint.keep;
-  settings.background_checkpoints = plan.background_checkpoints;
+  train::TrainerSettings settings = trainer_settings(plan, runtime, step, rank, gpu_rates);
   settings.run_dir = run_dir;
   settings.remote = remote ? &*remote : nullptr;
   settings.identity = run_identity(plan, data.train->content_hash(), made.base);
-  const double ranks = world.size();  // on as many devices of a kind, or with as many shares of the threads
-  settings.rates = {gpu_rates.peak * ranks, gpu_rates.gemm * ranks};
-  if (on_cpu) {
-    settings.measure_rates = [&] {
-      const cpu::ProductRates rates = cpu::measure_products(step.context(), plan.step.activation, 0.4);
-      return train::DeviceRates{rates.arithmetic * ranks, rates.matmul * ranks};
-    };
-    settings.rates = settings.measure_rates();
-  }
-
-  // What ranks on CPUs share with the others of their machine counts once.
-  if ((!on_cpu || rank.local == 0) && runtime.device->joules()) {
-    settings.joules = [&] { return runtime.device->joules(); };
-  }
 
   Observers observers;
   Console console(log, quiet_);

@@ -102,4 +102,10 @@ Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> thre
   return open_runtime(fmt::format("{}:{}", name(kind), rank.local), own);
 }
 
+void on_first(const comm::Group& world, FunctionRef<void()> work) {
+  std::function<void(const std::atomic<bool>&)> alone;
+  if (world.rank() == 0) alone = [&](const std::atomic<bool>&) { work(); };
+  comm::meet_while(world, alone);
+}
+
 }  // namespace ingot::app

@@ -35,4 +35,7 @@ train::Share share_of(const train::Recipe& recipe, const comm::Group& world);
 // those of open_runtime.
 Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads, const Rank& rank);
 
+// What the first rank does alone and takes its time for; all call it, and the others wait for it.
+void on_first(const comm::Group& world, FunctionRef<void()> work);
+
 }  // namespace ingot::app

@@ -95,7 +95,7 @@ pid_t start(std::vector<std::string> words) {
   child = made;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (made < 0) {
-    throw_error(ErrorKind::unavailable, "no process can be made for the run: {}", std::strerror(errno));
+    throw_error(ErrorKind::unavailable, "no process can be made for the run: {}", system_words(errno));
   }
   return made;
 }
@@ -209,9 +209,9 @@ int supervise(const Supervised& what, Log& log) {
     const int64_t from = last_checkpoint(what.run);
     const std::string message =
         fmt::format("the run failed ({}); restart {} of {} from {} in {}", describe(code), restart, what.restarts,
-                    from > 0 ? fmt::format("step {}", from)
-                    : resume ? "its last checkpoint"
-                             : "its beginning",
+                    from > 0           ? fmt::format("step {}", from)
+                    : begun || !resume ? "its beginning"
+                                       : "its last checkpoint",
                     format_duration(pause));
     log.warning("{}", message);
     if (begun) {

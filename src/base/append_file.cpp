@@ -13,7 +13,7 @@ namespace ingot {
 AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor_ < 0) {
-    throw_error(ErrorKind::unavailable, "{}: cannot open: {}", path_.string(), std::strerror(errno));
+    throw_error(ErrorKind::unavailable, "{}: cannot open: {}", path_.string(), system_words(errno));
   }
 }
 
@@ -25,7 +25,7 @@ void AppendFile::append(std::string_view piece) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const ErrorKind kind = errno == ENOSPC || errno == EDQUOT ? ErrorKind::resource : ErrorKind::unavailable;
-      throw_error(kind, "{}: cannot write: {}", path_.string(), std::strerror(errno));
+      throw_error(kind, "{}: cannot write: {}", path_.string(), system_words(errno));
     }
     piece.remove_prefix(static_cast<size_t>(n));
   }

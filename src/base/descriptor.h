@@ -3,14 +3,20 @@
 
 #include <unistd.h>
 
+#include <utility>
+
 namespace ingot {
 
 // Owns it; a negative number is none.
 struct Descriptor {
   int fd = -1;
+  Descriptor() = default;
   explicit Descriptor(int number) : fd(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd, other.fd);
+    return *this;
+  }
   ~Descriptor() {
     if (fd >= 0) ::close(fd);
   }

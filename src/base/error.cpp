@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include <system_error>
+
 namespace ingot {
 
 const char* name(ErrorKind kind) {
@@ -27,5 +29,12 @@ int exit_code(ErrorKind kind) {
   }
   return 70;
 }
+
+std::string text_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  return ours == nullptr || ours->hint().empty() ? error.what() : ours->message() + "; " + ours->hint();
+}
+
+std::string system_words(int code) { return std::generic_category().message(code); }
 
 }  // namespace ingot

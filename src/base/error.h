@@ -28,6 +28,9 @@ const char* name(ErrorKind kind);
 // Process exit code: usage 2; not_found, corrupt and unsupported 3; resource 4; unavailable 5; internal 70.
 int exit_code(ErrorKind kind);
 
+// What the system says of an errno. Safe where threads meet, as std::strerror is not.
+std::string system_words(int code);
+
 class Error : public std::exception {
  public:
   Error(ErrorKind kind, std::string message, std::string hint = {})
@@ -43,6 +46,9 @@ class Error : public std::exception {
   std::string message_;
   std::string hint_;
 };
+
+// What it says, and its hint behind that.
+std::string text_of(const std::exception& error);
 
 // throw_error(ErrorKind::corrupt, "{}: header is {} bytes long", path, n);
 template <class... Args>

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string system_words(int code) { return std::generic_category().message(code); }
-
 // Opens a regular file for reading and gives its size.
 int open_regular(const fs::path& path, uint64_t* size) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/http_attempts.h"
@@ -31,8 +32,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double hours_of_partials = 24;  // what an interrupted transfer left is kept so long, to be gone on with
-
-std::string system_words(int code) { return std::generic_category().message(code); }
 
 // An exclusive lock of a path among threads and processes. Its file is there while the lock is held or waited for, and
 // says how many bytes what is fetched under it will have.
@@ -77,12 +76,11 @@ class PathLock {
 
   // What somebody has reserved who has the lock.
   static std::optional<uint64_t> reserved(const fs::path& path) {
-    const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (descriptor < 0) return std::nullopt;
+    const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (file.fd < 0) return std::nullopt;
     std::array<char, 32> text{};
-    const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;
-    const ssize_t read = held ? ::pread(descriptor, text.data(), text.size() - 1, 0) : 0;
-    ::close(descriptor);
+    const bool held = ::flock(file.fd, LOCK_EX | LOCK_NB) != 0;
+    const ssize_t read = held ? ::pread(file.fd, text.data(), text.size() - 1, 0) : 0;
     if (read <= 0) return std::nullopt;
     return std::strtoull(text.data(), nullptr, 10);
   }
@@ -148,7 +146,10 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
   const AttemptsResult found = ask(uri, bucket, options);
   const HttpResult& result = found.result;
   if (result.outcome == HttpOutcome::missing) return std::nullopt;
-  const std::string& version = result.etag.empty() ? result.last_modified : result.etag;
+  std::string version = result.etag;
+  if (version.empty() && !result.last_modified.empty()) {
+    version = fmt::format("{} {}", result.last_modified, result.length);  // that time is told in seconds
+  }
   if (result.outcome == HttpOutcome::done && !version.empty()) return RemoteFile{text, version, result.length};
   const bool unasked = result.outcome == HttpOutcome::done || (!bucket && result.status >= 400 && result.status < 500);
   if (unasked) {
@@ -311,10 +312,9 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
   for (const Entry& entry : entries) {
     if (total + others <= settings_.limit) break;
-    const int descriptor = ::open(entry.path.c_str(), O_RDWR | O_CLOEXEC);  // to write: else NFS gives no such lock
-    if (descriptor < 0) continue;
-    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && ::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
-    ::close(descriptor);
+    const Descriptor descriptor(::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));  // to write: else NFS gives no such lock
+    if (descriptor.fd < 0) continue;
+    if (::flock(descriptor.fd, LOCK_EX | LOCK_NB) == 0 && ::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
   }
   if (total + others <= settings_.limit) {
     reserve();

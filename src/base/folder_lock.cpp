@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/lock_file.h"
 #include "base/machine.h"
@@ -21,12 +22,13 @@ namespace ingot {
 namespace fs = std::filesystem;
 
 struct FolderLock::State {
+  static constexpr std::chrono::milliseconds a_moment{20};
   static constexpr int deepest_turn = 3;  // of processes that each ended in their turn to remove the other's
   fs::path folder, path;
   FolderLockTimes times;
   LockHolder self = LockHolder::this_process();
   std::string taken_over;
-  int fd = -1;  // of the lock, to set its time
+  Descriptor file;  // the lock, to set its time
   std::atomic<bool> held = false;
   Guarded<bool> ending{false};
   std::thread beating;
@@ -70,7 +72,7 @@ struct FolderLock::State {
       const std::optional<FoundLock> other = look_at_lock(turn);
       const bool left = other && (gone(other->holder) || clock.now() - other->changed > times.stale_s);
       if (left && depth < deepest_turn) return remove(turn, other->holder, clock, depth + 1);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(a_moment);
       return;
     }
     const std::optional<FoundLock> found = look_at_lock(lock);
@@ -85,19 +87,32 @@ struct FolderLock::State {
       if (attempt == 100) {
         throw_hint(ErrorKind::unavailable, "try again", "{}: several processes want it at once", path.string());
       }
-      if (!found) continue;  // given back just now
+      if (!found) {  // given back just now
+        std::this_thread::sleep_for(a_moment);
+        continue;
+      }
       taken_over = why_stale(*found, candidate.now());
       remove(path, found->holder, candidate);
     }
-    fd = candidate.release();
+    file = candidate.release();
     held = true;
+  }
+
+  // In turn, too: another process may be about to take it over.
+  void give_back() const {
+    if (!still_ours()) return;
+    try {
+      remove(path, self, LockCandidate(folder / fmt::format(".lock.{}", self.token), self.text()));
+    } catch (const Error&) {
+      ::unlink(path.c_str());  // a folder without room takes no turn
+    }
   }
 
   // Also sets the lock's time.
   bool still_ours() const {
-    ::futimens(fd, nullptr);
+    ::futimens(file.fd, nullptr);
     struct stat ours{}, there{};
-    if (::fstat(fd, &ours) != 0) return errno != ESTALE;
+    if (::fstat(file.fd, &ours) != 0) return errno != ESTALE;
     if (::stat(path.c_str(), &there) != 0) return errno != ENOENT;  // a server that is away has taken nothing
     return ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
   }
@@ -122,8 +137,7 @@ FolderLock::~FolderLock() {
   *state_->ending.lock() = true;
   state_->ending.notify_all();
   state_->beating.join();
-  if (state_->held && state_->still_ours()) ::unlink(state_->path.c_str());
-  ::close(state_->fd);
+  if (state_->held) state_->give_back();
 }
 
 const std::string& FolderLock::taken_over() const { return state_->taken_over; }

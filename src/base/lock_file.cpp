@@ -81,51 +81,49 @@ std::string LockHolder::text() const {
 std::optional<FoundLock> look_at_lock(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info{};
-  if (file.fd < 0 || ::fstat(file.fd, &info) != 0) return std::nullopt;
   char text[4096];
-  const ssize_t bytes = ::read(file.fd, text, sizeof text);
-  const std::string read(text, bytes > 0 ? static_cast<size_t>(bytes) : 0);
-  return FoundLock{LockHolder::parse(read), seconds_of(info.st_mtim)};
+  ssize_t bytes = -1;
+  if (file.fd >= 0 && ::fstat(file.fd, &info) == 0) bytes = ::read(file.fd, text, sizeof text);
+  if (bytes >= 0) return FoundLock{LockHolder::parse({text, static_cast<size_t>(bytes)}), seconds_of(info.st_mtim)};
+  if (errno == ENOENT || errno == ESTALE) return std::nullopt;
+  throw_hint(ErrorKind::unavailable, "a lock of another user is theirs to remove", "{}: cannot be read: {}",
+             path.string(), system_words(errno));
 }
 
-LockCandidate::LockCandidate(fs::path path, const std::string& text) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail();
-  if (::write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP)) {
+LockCandidate::LockCandidate(fs::path path, const std::string& text)
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
+  if (file_.fd < 0) fail();
+  if (::write(file_.fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      (::fsync(file_.fd) != 0 && errno != EINVAL && errno != ENOTSUP)) {
     const int error = errno;
-    ::close(fd_);
     ::unlink(path_.c_str());
     errno = error;
     fail();
   }
 }
 
-LockCandidate::~LockCandidate() {
-  ::unlink(path_.c_str());
-  if (fd_ >= 0) ::close(fd_);
-}
+LockCandidate::~LockCandidate() { ::unlink(path_.c_str()); }
 
 // An NFS client may be told that its link failed when only the answer was lost; the number of links tells.
 bool LockCandidate::link_to(const fs::path& lock) const {
   const bool linked = ::link(path_.c_str(), lock.c_str()) == 0;
   const int error = errno;
   struct stat info{};
-  if (linked || (::fstat(fd_, &info) == 0 && info.st_nlink == 2)) return true;
+  if (linked || (::fstat(file_.fd, &info) == 0 && info.st_nlink == 2)) return true;
   if (error == EEXIST) return false;
-  throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", lock.string(), std::strerror(error));
+  throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", lock.string(), system_words(error));
 }
 
 double LockCandidate::now() const {
   struct stat info{};
-  if (::futimens(fd_, nullptr) != 0 || ::fstat(fd_, &info) != 0) fail();
+  if (::futimens(file_.fd, nullptr) != 0 || ::fstat(file_.fd, &info) != 0) fail();
   return seconds_of(info.st_mtim);
 }
 
-int LockCandidate::release() { return std::exchange(fd_, -1); }
+Descriptor LockCandidate::release() { return std::move(file_); }
 
 void LockCandidate::fail() const {
-  throw_error(ErrorKind::unavailable, "{}: cannot be written: {}", path_.string(), std::strerror(errno));
+  throw_error(ErrorKind::unavailable, "{}: cannot be written: {}", path_.string(), system_words(errno));
 }
 
 }  // namespace ingot

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "base/descriptor.h"
+
 namespace ingot {
 
 // Who holds a lock, as the file says it: a line each, "key value".
@@ -22,7 +24,8 @@ struct LockHolder {
   std::string text() const;
 };
 
-// What lies at `path` now, asked of an NFS server anew; nothing when it is not there or cannot be read.
+// What lies at `path` now, asked of an NFS server anew; nothing when it is not there. Errors: unavailable when it
+// cannot be read.
 struct FoundLock {
   LockHolder holder;
   double changed = 0;  // seconds of the server's clock
@@ -42,12 +45,12 @@ class LockCandidate {
   bool link_to(const std::filesystem::path& lock) const;
   // Now, by the file server's clock, in seconds.
   double now() const;
-  int release();  // its descriptor, the caller's to close
+  Descriptor release();  // the file, which the destructor removes still
 
  private:
   [[noreturn]] void fail() const;
   std::filesystem::path path_;
-  int fd_ = -1;
+  Descriptor file_;
 };
 
 }  // namespace ingot

@@ -43,7 +43,9 @@ class FolderStore : public Store {
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
 
-  void get_file(const std::string& key, const fs::path& out) const override { fetch(place(key).string(), out); }
+  void get_file(const std::string& key, const fs::path& out) const override {
+    fetch(place(key).string(), out, options_.attempts);
+  }
 
   void put(const std::string& key, std::span<const std::byte> bytes) override {
     const fs::path path = place(key);
@@ -61,13 +63,17 @@ class FolderStore : public Store {
   std::vector<StoredObject> list(const std::string& prefix) const override {
     std::vector<StoredObject> objects;
     std::error_code failed;
-    for (fs::recursive_directory_iterator at(folder_, failed), end; !failed && at != end; at.increment(failed)) {
-      const std::string key = at->path().lexically_relative(folder_).generic_string();
-      std::error_code gone;  // removed meanwhile
-      if (!at->is_regular_file(gone) || !key.starts_with(prefix)) continue;
-      const uint64_t bytes = at->file_size(gone);
-      if (!gone) objects.push_back({key, bytes, ""});
-    }
+    do {
+      objects.clear();
+      for (fs::recursive_directory_iterator at(folder_, failed), end; !failed && at != end; at.increment(failed)) {
+        const std::string key = at->path().lexically_relative(folder_).generic_string();
+        std::error_code gone;  // removed meanwhile
+        if (!at->is_regular_file(gone) || !key.starts_with(prefix)) continue;
+        const uint64_t bytes = at->file_size(gone);
+        if (!gone) objects.push_back({key, bytes, ""});
+      }
+      // A folder below that is removed meanwhile ends the walk.
+    } while (failed == std::errc::no_such_file_or_directory && fs::exists(folder_));
     if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be listed: {}", folder_.string(), failed.message());
     std::sort(objects.begin(), objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
     return objects;

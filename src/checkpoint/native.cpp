@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/strings.h"
 #include "checkpoint/json_object.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/tensor_store.h"
 #include "formats/safetensors_writer.h"
 #include "tensor/staging.h"
@@ -24,8 +25,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* format_name = "ingot-checkpoint";
-constexpr int format_version = 1;
 constexpr size_t staging_bytes = size_t{16} << 20;
 
 const char* file_dtype(DType dtype) {
@@ -114,11 +113,6 @@ void prune(const fs::path& checkpoint) {
   if (!failed) fs::remove_all(doomed, failed);
 }
 
-json file_entry(const fs::path& folder, const std::string& name) {
-  const MappedFile file(folder / name);
-  return {{"name", name}, {"size", file.bytes().size()}, {"sha256", sha256_hex(file.bytes())}};
-}
-
 // As a tensor or a part of one is called in files.
 std::string file_name_of(const NamedTensor& named) {
   if (!named.part || named.tensor.elements() == named.part->whole.elements()) return named.name;
@@ -161,28 +155,15 @@ json write_shards(const fs::path& folder, const std::string& stem, std::span<con
       }
     }
     writer.finish();
-    part["files"].push_back(file_entry(folder, name));
+    const ManifestFile file = manifest_file(folder, name);
+    part["files"].push_back({{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}});
   }
   part["bytes"] = total;
   return part;
 }
 
-// The manifest's own digest: over its text without the digest.
-std::string digest_of(const json& manifest) {
-  json rest = manifest;
-  rest.erase("sha256");
-  const std::string text = rest.dump();
-  return sha256_hex(std::as_bytes(std::span(text)));
-}
-
 [[noreturn]] void throw_corrupt(const fs::path& folder, int64_t step, const std::string& what) {
   throw_damaged(step_folder(folder, step).string(), step, list_checkpoints(folder), what);
-}
-
-// Of a file in the folder itself: another leads out of it, or is none.
-bool is_plain_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
 }
 
 Manifest read_manifest(const fs::path& folder, int64_t step) {
@@ -193,53 +174,6 @@ Manifest read_manifest(const fs::path& folder, int64_t step) {
 }
 
 }  // namespace
-
-void throw_damaged(const std::string& shown, int64_t step, std::span<const int64_t> steps, const std::string& what) {
-  std::string hint = "there is no earlier checkpoint";
-  for (const int64_t other : steps) {
-    if (other < step) hint = fmt::format("remove it ({}) to continue from step {}", shown, other);
-  }
-  throw_hint(ErrorKind::corrupt, hint, "checkpoint {}: {}", shown, what);
-}
-
-Manifest parse_manifest(const std::string& text, int64_t step, const std::string& shown,
-                        FunctionRef<void(const std::string&)> damaged) {
-  Manifest manifest;
-  try {
-    const json read = json::parse(text, nullptr, false);
-    if (!read.is_object() || read.value("format", "") != format_name || !read.contains("files") ||
-        !read["files"].is_array() || !read.contains("metadata")) {
-      damaged("manifest.json is damaged");
-    }
-    if (read.value("version", 0) != format_version) {
-      throw_hint(ErrorKind::unsupported, "use the version of Ingot that wrote it",
-                 "checkpoint {}: manifest version {}, not {}", shown, read.value("version", 0), format_version);
-    }
-    if (read.value("sha256", "") != digest_of(read) || read.value("step", int64_t{-1}) != step) {
-      damaged("manifest.json is not what was written: its SHA-256 differs");
-    }
-    for (const json& file : read["files"]) {
-      manifest.files.push_back({file.value("name", ""), file.value("size", uint64_t{0}), file.value("sha256", "")});
-      const std::string& name = manifest.files.back().name;
-      if (!is_plain_name(name)) damaged(fmt::format("manifest.json is damaged: '{}' is no file's name", name));
-    }
-    manifest.model = read.value("model", "");
-    manifest.metadata = read["metadata"].dump();
-  } catch (const json::exception&) {  // a value of another type
-    damaged("manifest.json is damaged");
-  }
-  return manifest;
-}
-
-std::string fault_of(const fs::path& folder, const ManifestFile& file) {
-  std::error_code unknown;
-  if (!fs::is_regular_file(folder / file.name, unknown)) return fmt::format("file '{}' is missing", file.name);
-  const MappedFile found(folder / file.name);
-  const size_t bytes = found.bytes().size();
-  if (bytes != file.bytes) return fmt::format("file '{}' has {} bytes, {} were written", file.name, bytes, file.bytes);
-  if (sha256_hex(found.bytes()) == file.sha256) return {};
-  return fmt::format("file '{}' is not what was written: its SHA-256 differs", file.name);
-}
 
 void receive_checkpoint(const fs::path& folder, int64_t step, const std::string& manifest_text,
                         FunctionRef<void(const fs::path& folder)> bring) {
@@ -335,30 +269,24 @@ std::string write_part(const fs::path& folder, int64_t step, std::span<const Nam
 
 uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<const std::string> parts,
                             std::string_view metadata, const NativeOptions& options) {
-  json manifest = {{"format", format_name},
-                   {"version", format_version},
-                   {"step", step},
-                   {"model", options.model},
-                   {"metadata", json::parse(metadata, nullptr, false)},
-                   {"files", json::array()}};
-  if (!manifest["metadata"].is_object()) throw_error(ErrorKind::internal, "checkpoint metadata is no JSON object");
+  Manifest manifest{{}, options.model, std::string(metadata)};
   const fs::path partial = partial_folder(folder, step);
   const fs::path complete = step_folder(folder, step);
   formats::SafetensorsIndex index;
-  json& files = manifest["files"];
   for (const std::string& text : parts) {
     const json part = json::parse(text);
     index.total_size += part.at("bytes").get<uint64_t>();
     for (const auto& [name, file] : part.at("tensors").items()) index.weight_map[name] = file.get<std::string>();
-    for (const json& file : part.at("files")) files.push_back(file);
+    for (const json& file : part.at("files")) {
+      manifest.files.push_back({file.at("name"), file.at("size"), file.at("sha256")});
+    }
   }
-  if (files.size() > 1) {
+  if (manifest.files.size() > 1) {
     const std::string name = "model.safetensors.index.json";
     formats::write_safetensors_index(partial / name, index);
-    files.push_back(file_entry(partial, name));
+    manifest.files.push_back(manifest_file(partial, name));
   }
-  manifest["sha256"] = digest_of(manifest);
-  write_file(partial / manifest_name, manifest.dump(1) + "\n");
+  write_file(partial / manifest_name, manifest_text(manifest, step));
   sync_folder(partial);
   publish(partial, complete);
   uint64_t bytes = 0;

@@ -78,31 +78,6 @@ uint64_t publish_checkpoint(const std::filesystem::path& folder, int64_t step, s
 // Instead, after an error: removes what was written.
 void discard_checkpoint(const std::filesystem::path& folder, int64_t step) noexcept;
 
-// What a manifest says.
-struct ManifestFile {
-  std::string name;
-  uint64_t bytes = 0;
-  std::string sha256;
-};
-struct Manifest {
-  std::vector<ManifestFile> files;
-  std::string model;
-  std::string metadata;  // JSON text of the object that was written
-};
-inline constexpr const char* manifest_name = "manifest.json";
-
-// The text of the manifest of step `step`. `damaged(what)` is called, and throws, when it is not what was written or
-// names a file that is not in the checkpoint's folder itself. `shown`: the checkpoint, for messages. Errors besides:
-// unsupported for another version.
-Manifest parse_manifest(const std::string& text, int64_t step, const std::string& shown,
-                        FunctionRef<void(const std::string&)> damaged);
-// What is wrong with a file of that name in `folder`: empty when it is what was written.
-std::string fault_of(const std::filesystem::path& folder, const ManifestFile& file);
-// ErrorKind::corrupt of the checkpoint `shown`, of step `step`: `what` is wrong. Of `steps`, those that there are, an
-// earlier one is never taken instead: the hint names it.
-[[noreturn]] void throw_damaged(const std::string& shown, int64_t step, std::span<const int64_t> steps,
-                                const std::string& what);
-
 // Makes folder/step-`step` of a checkpoint that lies elsewhere, complete or absent: `bring` puts each file that its
 // manifest names into the folder it is given, and vouches for it. REQUIRES that there is none of this step. Errors:
 // those of `bring`; resource, unavailable as write_checkpoint.

@@ -1,15 +1,15 @@
 #include "checkpoint/remote.h"
 
 #include <algorithm>
-#include <chrono>
+#include <future>
 #include <map>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/signals.h"
 #include "base/strings.h"
 #include "base/uri.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/native.h"
 
 namespace ingot::checkpoint {
@@ -25,11 +25,6 @@ constexpr size_t fetched_at_once = 4;
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 std::string key_of(int64_t step, const std::string& file = {}) { return fmt::format("step-{}/{}", step, file); }
-
-std::string text_of(const std::exception& fault) {
-  const auto* error = dynamic_cast<const Error*>(&fault);
-  return error == nullptr || error->hint().empty() ? fault.what() : error->message() + "; " + error->hint();
-}
 
 void put_latest(Store& store, int64_t step) { store.put(latest_name, bytes_of(fmt::format("step-{}\n", step))); }
 
@@ -159,6 +154,7 @@ std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, cons
     for (size_t i = 0; i + static_cast<size_t>(keep) - 1 < listing.steps.size(); ++i) {
       const int64_t doomed = listing.steps[i];
       store->remove(key_of(doomed, manifest_name));
+      listing.files[doomed].erase(manifest_name);
       for (const auto& [name, bytes] : listing.files[doomed]) store->remove(key_of(doomed, name));
     }
   } catch (const std::exception& error) {
@@ -167,7 +163,7 @@ std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, cons
   return {};
 }
 
-std::optional<int64_t> RemoteCheckpoints::bring_newest(
+RemoteCheckpoints::Newest RemoteCheckpoints::bring_newest(
     const fs::path& folder, const std::function<void(const std::string&, const std::string&)>& accept,
     const std::function<bool()>& go_on) const {
   remove_leftovers(folder);
@@ -175,21 +171,33 @@ std::optional<int64_t> RemoteCheckpoints::bring_newest(
   const Listing listing = look(*store);
   const std::vector<int64_t>& steps = listing.steps;
   const std::optional<int64_t> broken = listing.broken();
-  if (steps.empty() && !broken) return std::nullopt;
+  if (steps.empty() && !broken) return {};
   const int64_t step = broken ? *broken : steps.back();
-  const std::vector<int64_t> here = list_checkpoints(folder);
-  if (!here.empty() && here.back() >= step) return std::nullopt;
   const auto damaged = [&](const std::string& what) { throw_damaged(uri(step), step, steps, what); };
+  std::string text;
+  const auto get_manifest = [&] {
+    text = store->get(key_of(step, manifest_name), 0, most_manifest);
+    return parse_manifest(text, step, uri(step), damaged);
+  };
+  const std::vector<int64_t> here = list_checkpoints(folder);
+  if (!here.empty() && here.back() >= step) {
+    // It is not needed, but what comes is put beside it: not beside another run's.
+    std::optional<Manifest> manifest;
+    try {
+      if (!broken) manifest = get_manifest();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::corrupt && error.kind() != ErrorKind::not_found) throw;
+    }
+    if (manifest) accept(uri(step), manifest->metadata);
+    return {.stored = steps.empty() ? std::nullopt : std::optional(steps.back()), .brought = std::nullopt};
+  }
   if (broken) damaged("it is half-written: there is no manifest.json");
-  const auto read_manifest = [&](const std::string& text) { return parse_manifest(text, step, uri(step), damaged); };
-  const auto get_manifest = [&] { return store->get(key_of(step, manifest_name), 0, most_manifest); };
-  std::string text = get_manifest();
   Manifest manifest;
   try {
-    manifest = read_manifest(text);
+    manifest = get_manifest();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::corrupt) throw;
-    manifest = read_manifest(text = get_manifest());
+    manifest = get_manifest();
   }
   accept(uri(step), manifest.metadata);
   const auto bring = [&](const fs::path& to, const ManifestFile& file) {
@@ -215,54 +223,7 @@ std::optional<int64_t> RemoteCheckpoints::bring_newest(
       for (std::future<void>& one : now) one.get();
     }
   });
-  return step;
-}
-
-BackgroundUpload::~BackgroundUpload() { stop_ = true; }
-
-std::optional<int64_t> BackgroundUpload::add(int64_t step) {
-  Waiting added{step, nullptr, {}};
-  try {
-    added.files = std::make_shared<const OpenFiles>(folder_, step);
-  } catch (const std::exception& error) {
-    added.fault = text_of(error);
-  }
-  const std::optional<Waiting> left_out = std::exchange(next_, std::move(added));
-  if (!now_.valid()) begin_next();
-  return left_out ? std::optional(left_out->step) : std::nullopt;
-}
-
-void BackgroundUpload::begin_next() {
-  if (!next_) return;
-  const Waiting next = *std::exchange(next_, std::nullopt);
-  const auto failed = [step = next.step](const std::string& fault) { return Ended{step, 0, 0, fault, {}}; };
-  if (!next.files) {
-    now_ = std::async(std::launch::deferred, failed, next.fault);
-    return;
-  }
-  const BlockedSignals blocked;
-  try {
-    now_ = std::async(std::launch::async, [this, failed, files = next.files] {
-      const double from = steady_seconds();
-      try {
-        std::string untidied = remote_.upload(*files, keep_, [this] { return !stop_; });
-        return Ended{files->step, files->bytes, steady_seconds() - from, {}, std::move(untidied)};
-      } catch (const std::exception& error) {
-        return failed(text_of(error));
-      }
-    });
-  } catch (const std::exception& error) {  // there is no thread
-    now_ = std::async(std::launch::deferred, failed, text_of(error));
-  }
-}
-
-std::optional<BackgroundUpload::Ended> BackgroundUpload::ended(double seconds) {
-  if (!now_.valid() || now_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::timeout) {
-    return std::nullopt;
-  }
-  Ended ended = now_.get();
-  begin_next();
-  return ended;
+  return {.stored = step, .brought = step};
 }
 
 }  // namespace ingot::checkpoint

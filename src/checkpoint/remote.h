@@ -4,11 +4,9 @@
 // One process writes there at a time: the one that has the run's folder.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,17 +50,22 @@ class RemoteCheckpoints {
   // Puts a checkpoint there, then removes all but the newest `keep`. `go_on` is asked now and then, in any thread; it
   // ends (unavailable) when it says no. Returns what went wrong when the checkpoint was there already, so that `latest`
   // or older ones are not as they should be; empty when all is well. Errors: as Store::put; unavailable when another
-  // process has removed or replaced what was put.
+  // process has removed what was put, or replaced it by something of another size.
   std::string upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const;
 
-  // Brings the newest one to folder/step-N when the folder has none that is as new; its step. What a killed run left in
-  // the folder is removed before. `accept(shown, metadata)` may refuse it, by throwing, before anything is fetched.
-  // What comes damaged is fetched once more. Errors: corrupt, naming the file and what is wrong with it, also when
-  // `latest` names a newer one of which there are files but no manifest (an earlier one is never taken instead: the
-  // hint names it); resource for a full disk; as Store::get_file. `go_on`: as in upload.
-  std::optional<int64_t> bring_newest(const std::filesystem::path& folder,
-                                      const std::function<void(const std::string&, const std::string&)>& accept,
-                                      const std::function<bool()>& go_on) const;
+  struct Newest {
+    std::optional<int64_t> stored;   // of list()
+    std::optional<int64_t> brought;  // the same, when it was not in the folder
+  };
+  // Brings the newest one to folder/step-N when the folder has none that is as new. What a killed run left in the
+  // folder is removed before. `accept(shown, metadata)` may refuse the newest, by throwing, before anything is fetched;
+  // one that is not brought and whose manifest is damaged is not asked about. What comes damaged is fetched once more.
+  // Errors: corrupt, naming the file and what is wrong with it, also when `latest` names a newer one of which there are
+  // files but no manifest (an earlier one is never taken instead: the hint names it); resource for a full disk; as
+  // Store::get_file. `go_on`: as in upload.
+  Newest bring_newest(const std::filesystem::path& folder,
+                      const std::function<void(const std::string&, const std::string&)>& accept,
+                      const std::function<bool()>& go_on) const;
 
  private:
   struct Listing;
@@ -71,47 +74,6 @@ class RemoteCheckpoints {
 
   std::string address_;
   StoreOptions options_;
-};
-
-// Uploads what a run has published, one at a time, by a thread of its own while training goes on. The newest waits for
-// its turn; one that was waiting when a newer came is left out. Used by one thread.
-class BackgroundUpload {
- public:
-  struct Ended {
-    int64_t step = 0;
-    uint64_t bytes = 0;
-    double seconds = 0;
-    std::string fault;     // why it is not there; empty: it is
-    std::string untidied;  // as upload() returns it
-  };
-
-  // `remote` outlives it.
-  BackgroundUpload(const RemoteCheckpoints& remote, std::filesystem::path folder, int64_t keep)
-      : remote_(remote), folder_(std::move(folder)), keep_(keep) {}
-  BackgroundUpload(const BackgroundUpload&) = delete;
-  BackgroundUpload& operator=(const BackgroundUpload&) = delete;
-  ~BackgroundUpload();  // stops what is under way
-
-  // folder/step-`step` was published; it may go again. Returns the step that is left out for its sake.
-  std::optional<int64_t> add(int64_t step);
-  // What has ended, waited for at most `seconds`; then begins what waits for its turn.
-  std::optional<Ended> ended(double seconds);
-  bool busy() const { return now_.valid() || next_.has_value(); }
-
- private:
-  struct Waiting {
-    int64_t step = 0;
-    std::shared_ptr<const OpenFiles> files;  // none: they could not be opened
-    std::string fault;
-  };
-  void begin_next();
-
-  const RemoteCheckpoints& remote_;
-  std::filesystem::path folder_;
-  int64_t keep_;
-  std::optional<Waiting> next_;
-  std::atomic<bool> stop_ = false;
-  std::future<Ended> now_;  // last: its thread uses the others
 };
 
 }  // namespace ingot::checkpoint

@@ -68,7 +68,7 @@ void meet_while(const Group& group, const std::function<void(const std::atomic<b
     done = std::async(std::launch::async, [&] { work(wanted); });
   }
   const auto under_way = [&] {
-    return done.valid() && done.wait_for(std::chrono::seconds(1)) == std::future_status::timeout;
+    return done.valid() && done.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   };
   try {
     while (group.all_max<int32_t>(under_way() ? 1 : 0) != 0) {

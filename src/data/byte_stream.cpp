@@ -13,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file_cache.h"
 
@@ -64,8 +65,6 @@ bool is_zstd(std::string_view start) {
          (start.size() >= 4 && (start[0] & 0xf0) == 0x50 && start.substr(1, 3) == "\x2a\x4d\x18");
 }
 
-std::string system_words(int code) { return std::generic_category().message(code); }
-
 }  // namespace
 
 // The file as it lies on disk, through one buffer.
@@ -77,15 +76,12 @@ class ByteStream::Raw {
       throw_hint(ErrorKind::usage, "name the files in it, one source each", "{}: is a folder, not a data file",
                  path_.string());
     }
-    fd_ = ::open(file_.path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) {
+    descriptor_ = Descriptor(::open(file_.path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (descriptor_.fd < 0) {
       throw_hint(ErrorKind::not_found, "check the path of the data file", "{}: {}", path_.string(),
                  errno == ENOENT ? "no such file" : "cannot be opened: " + system_words(errno));
     }
   }
-  Raw(const Raw&) = delete;
-  Raw& operator=(const Raw&) = delete;
-  ~Raw() { ::close(fd_); }
 
   const fs::path& path() const { return path_; }
   std::span<const char> left() const { return {buffer_.data() + begin_, end_ - begin_}; }
@@ -101,7 +97,7 @@ class ByteStream::Raw {
     end_ -= begin_;
     begin_ = 0;
     for (;;) {
-      const ssize_t got = ::read(fd_, buffer_.data() + end_, buffer_.size() - end_);
+      const ssize_t got = ::read(descriptor_.fd, buffer_.data() + end_, buffer_.size() - end_);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) {
         throw_error(ErrorKind::not_found, "{}: cannot be read: {}", path_.string(), system_words(errno));
@@ -117,7 +113,7 @@ class ByteStream::Raw {
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   uint64_t consumed_ = 0;
-  int fd_ = -1;
+  Descriptor descriptor_;
 };
 
 class ByteStream::Decoder {

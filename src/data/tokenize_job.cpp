@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_cache.h"
@@ -31,11 +32,10 @@ constexpr double note_every = 20;  // seconds
 
 // Its bytes survive a power cut from here on.
 void sync_file(const fs::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool done = file >= 0 && ::fsync(file) == 0;
-  const int code = errno;
-  if (file >= 0) ::close(file);
-  if (!done) throw_error(ErrorKind::unavailable, "{}: cannot be synced: {}", path.string(), std::strerror(code));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0 || ::fsync(file.fd) != 0) {
+    throw_error(ErrorKind::unavailable, "{}: cannot be synced: {}", path.string(), system_words(errno));
+  }
 }
 
 // The files of an input that tell whether it is another by now.

@@ -222,6 +222,7 @@ void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunP
   step_ = progress.step;
   keep_ = keep;
   metadata_ = metadata_of(progress, identity, trained, device);
+  unpublished_ = true;
   if (ranks_.size() > 1) begin_together(folder, step_, ranks_);
   snapshot_.take(written_by(trained), device);
   writing_ = std::async(std::launch::async, [this] {
@@ -236,7 +237,13 @@ void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunP
   });
 }
 
+BackgroundCheckpoint::~BackgroundCheckpoint() {
+  if (writing_.valid()) writing_.wait();
+  if (unpublished_ && ranks_.rank() == 0) checkpoint::discard_checkpoint(folder_, step_);
+}
+
 void BackgroundCheckpoint::publish() {
+  unpublished_ = false;  // gather_parts and what follows leave nothing
   const std::vector<std::string> parts = gather_parts(folder_, step_, ranks_, [&] { return writing_.get(); });
   if (ranks_.rank() != 0) return;
   publishing_ = std::async(std::launch::async, [this, parts] {

@@ -56,6 +56,10 @@ class BackgroundCheckpoint {
   };
 
   explicit BackgroundCheckpoint(comm::Group ranks = {}) : ranks_(std::move(ranks)) {}
+  BackgroundCheckpoint(const BackgroundCheckpoint&) = delete;
+  BackgroundCheckpoint& operator=(const BackgroundCheckpoint&) = delete;
+  // Waits for what this rank is writing; rank 0 removes what was begun and will not be published.
+  ~BackgroundCheckpoint();
 
   // Together. Returns when the state is copied to host memory; the copy's memory is kept for the next. Errors: internal
   // before what was begun before is over; resource when there is no memory.
@@ -78,6 +82,7 @@ class BackgroundCheckpoint {
   int64_t keep_ = 0;
   double from_ = 0;
   std::string metadata_;
+  bool unpublished_ = false;          // the folder for step_ may be there, and publish() was not called
   std::future<std::string> writing_;  // this rank's part; waits when it is destroyed
   std::future<Written> publishing_;   // on rank 0
 };

@@ -42,15 +42,14 @@ int64_t Trainer::bring_checkpoint() {
   std::function<void(const std::atomic<bool>&)> bring;
   if (const checkpoint::RemoteCheckpoints* remote = settings_.remote) {
     bring = [this, remote, &stored](const std::atomic<bool>& wanted) {
-      const std::optional<int64_t> step = remote->bring_newest(
+      const checkpoint::RemoteCheckpoints::Newest newest = remote->bring_newest(
           settings_.run_dir / "checkpoints",
           [&](const std::string& shown, const std::string& metadata) {
             require_same_run(shown, metadata, settings_.identity);
           },
           [&] { return wanted.load(); });
-      if (step) brought_ = remote->uri(*step);
-      const std::vector<int64_t> steps = remote->list();
-      if (!steps.empty()) stored = steps.back();
+      if (newest.brought) brought_ = remote->uri(*newest.brought);
+      stored = newest.stored.value_or(-1);
     };
   }
   comm::meet_while(step_.ranks(), bring);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/function_ref.h"
-#include "checkpoint/remote.h"
+#include "checkpoint/background_upload.h"
 #include "data/loader.h"
 #include "train/events.h"
 #include "train/run_checkpoint.h"

@@ -141,8 +141,9 @@ TEST_F(FolderLockTest, ThatWasLostIsNoticedAndLeftAlone) {
 // Many at once want a lock whose holder is gone: one gets it.
 TEST_F(FolderLockTest, OneOfManyTakesItOver) {
   leave_foreign_lock(1000);
-  int pipes[2];
-  ASSERT_EQ(::pipe(pipes), 0);
+  int go[2], tried[2];
+  ASSERT_EQ(::pipe(go), 0);
+  ASSERT_EQ(::pipe(tried), 0);
   std::vector<pid_t> children;
   for (int i = 0; i < 8; ++i) {
     const pid_t child = ::fork();
@@ -150,21 +151,25 @@ TEST_F(FolderLockTest, OneOfManyTakesItOver) {
       children.push_back(child);
       continue;
     }
-    ::close(pipes[1]);
-    char go = 0;
-    [[maybe_unused]] const ssize_t none = ::read(pipes[0], &go, 1);  // ends when the parent closes its end
+    ::close(go[1]);
+    const auto until_closed = [](int pipe) {
+      char none = 0;
+      while (::read(pipe, &none, 1) > 0) {
+      }
+    };
+    until_closed(go[0]);
     int code = 1;
     try {
       const FolderLock lock(scratch_.folder());
-      ::sleep(2);  // until all have tried
+      ::close(tried[1]);
+      until_closed(tried[0]);  // the others have ended
       code = lock.held() ? 0 : 2;
     } catch (const Error&) {
       code = 1;
     }
     ::_exit(code);
   }
-  ::close(pipes[0]);
-  ::close(pipes[1]);
+  for (const int end : {go[0], go[1], tried[0], tried[1]}) ::close(end);
   int held = 0;
   for (const pid_t child : children) {
     int status = 0;
@@ -206,6 +211,11 @@ TEST_F(FolderLockTest, WhoseTurnItIsIsWaitedFor) {
   leave_foreign(scratch_ / ".lock.turn.abc", "def", 0);
   EXPECT_NE(refused().find("several processes want it at once"), std::string::npos);
   EXPECT_EQ(look_at_lock(path())->holder.token, "abc");
+}
+
+TEST_F(FolderLockTest, ThatCannotBeReadIsNamed) {
+  fs::create_symlink("lock", path());
+  EXPECT_NE(refused().find("lock: cannot be read: "), std::string::npos) << refused();
 }
 
 TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {

@@ -82,7 +82,12 @@ class S3Server {
     ::setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
   }
   void put(const std::string& key, std::string bytes) { state_.lock()->objects[key] = std::move(bytes); }
-  std::string object(const std::string& key) { return state_.lock()->objects[key]; }
+  // Empty when there is none.
+  std::string object(const std::string& key) {
+    const auto state = state_.lock();
+    const auto found = state->objects.find(key);
+    return found != state->objects.end() ? found->second : "";
+  }
   std::vector<Request> requests() { return state_.lock()->requests; }
   size_t unfinished_uploads() { return state_.lock()->uploads.size(); }
   std::string problem() { return state_.lock()->problem; }

@@ -4,7 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/background_upload.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/native.h"
 #include "tests/base/s3_server.h"
 #include "tests/checkpoint/fixtures.h"
@@ -37,7 +40,7 @@ class Remote : public testing::Test {
   int64_t remove_remote_leftovers() const { return remote().drop_unfinished() + remote().remove_half_written(); }
   void TearDown() override { blocked = false; }
   std::optional<int64_t> bring() const {
-    return remote().bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; });
+    return remote().bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; }).brought;
   }
   static std::string key(int64_t step, const std::string& file) {
     return "bucket/runs/tiny/checkpoints/step-" + std::to_string(step) + "/" + file;
@@ -102,7 +105,8 @@ TEST_F(Remote, AFolderWillDo) {
     disk.upload(OpenFiles(folder, step), 1, [] { return true; });
   }
   EXPECT_EQ(list_checkpoints(scratch.path / "disk"), std::vector<int64_t>{2});
-  EXPECT_EQ(disk.bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; }), 2);
+  EXPECT_EQ(
+      disk.bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; }).brought, 2);
   EXPECT_EQ(open_checkpoint(elsewhere, std::nullopt).step, 2);
 }
 
@@ -201,6 +205,22 @@ TEST_F(Remote, WhatIsHereNeedsNoneOfThere) {
   EXPECT_EQ(bring(), std::nullopt);
   EXPECT_EQ(list_checkpoints(elsewhere), std::vector<int64_t>{2});
   EXPECT_TRUE(remote().any());
+}
+
+// What this run would put there would be beside another run's, and would remove it.
+TEST_F(Remote, WhatIsThereIsAskedAboutAlsoWhenItIsOlder) {
+  write(1);
+  upload(1);
+  write(2);
+  std::string shown;
+  const auto newest = remote().bring_newest(
+      folder, [&](const std::string& address, const std::string&) { shown = address; }, [] { return true; });
+  EXPECT_EQ(newest.stored, 1);
+  EXPECT_EQ(newest.brought, std::nullopt);
+  EXPECT_EQ(shown, remote().uri(1));
+  const auto refuses = [](const std::string&, const std::string&) { throw_error(ErrorKind::usage, "another run's"); };
+  expect_error(ErrorKind::usage, {"another run's"},
+               [&] { remote().bring_newest(folder, refuses, [] { return true; }); });
 }
 
 // Exactly what the manifest names goes up: a file that lacks is a fault, and one that lies there besides is nobody's.

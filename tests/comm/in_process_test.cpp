@@ -74,6 +74,45 @@ TEST(InProcess, WhileOneWorksTheOthersMeetIt) {
   EXPECT_NE(failed.message().find("what came"), std::string::npos);
 }
 
+// A channel of two ranks whose other one always agrees, and which counts how often they meet.
+class Agreeing : public Channel {
+ public:
+  explicit Agreeing(std::atomic<int>& meetings) : meetings_(meetings) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  Begun all_reduce(void*, size_t, Number, Combine) override {
+    ++meetings_;
+    return done();
+  }
+  Begun reduce_scatter(void*, const void*, std::span<const size_t>, Number, Combine) override { return done(); }
+  Begun all_gather(void*, const void*, std::span<const size_t>) override { return done(); }
+  Begun broadcast(void*, size_t, int) override { return done(); }
+  Begun send(const void*, size_t, int) override { return done(); }
+  Begun receive(void*, size_t, int) override { return done(); }
+  Begun barrier() override { return done(); }
+  std::unique_ptr<Channel> split(int, int, const std::string&) override { return nullptr; }
+  void fail(const Error&) noexcept override {}
+
+ private:
+  struct Done : Operation {
+    void wait() override {}
+  };
+  static Begun done() { return std::make_unique<Done>(); }
+  std::atomic<int>& meetings_;
+};
+
+TEST(InProcess, LongWorkIsMetAgainAndAgain) {
+  std::atomic<int> meetings = 0;
+  bool met_while_working = false;
+  meet_while(Group(std::make_shared<Agreeing>(meetings)), [&](const std::atomic<bool>& wanted) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);  // if it is not
+    while (meetings < 3 && wanted && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    met_while_working = meetings >= 3;
+  });
+  EXPECT_TRUE(met_while_working);
+}
+
 TEST(InProcess, WorkIsGivenUpWhenAnotherRankHasFailed) {
   const Error failed = error_of({.ranks = 2}, [](const Group& group) {
     if (group.rank() == 1) throw_error(ErrorKind::resource, "no memory");

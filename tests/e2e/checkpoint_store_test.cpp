@@ -50,13 +50,7 @@ class CheckpointStore : public testing::Test {
     return program_.report({"model", "inspect", (run(machine) / "model").string(), "--hash"}).at("sha256");
   }
   std::vector<Json> events(const std::string& machine, const std::string& type) const {
-    std::vector<Json> found;
-    std::istringstream lines(read(run(machine) / "events.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      Json event = Json::parse(line);
-      if (event["type"] == type) found.push_back(std::move(event));
-    }
-    return found;
+    return events_of(run(machine), type);
   }
   // Steps that are in the store, as the run says.
   std::vector<int64_t> stored(const std::string& machine) const {

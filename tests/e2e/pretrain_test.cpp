@@ -39,13 +39,7 @@ class Pretrain : public testing::Test {
   }
   fs::path run(const std::string& name) const { return program_ / "runs" / name; }
   std::vector<Json> events(const std::string& name, const std::string& type) const {
-    std::vector<Json> found;
-    std::istringstream lines(read(run(name) / "events.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      Json event = Json::parse(line);
-      if (event["type"] == type) found.push_back(std::move(event));
-    }
-    return found;
+    return events_of(run(name), type);
   }
   // Loss and gradient norm, step by step.
   std::vector<std::pair<double, double>> curve(const std::string& name) const {

@@ -101,4 +101,14 @@ std::string make_text_model(const Program& program, bool chat_template) {
   return folder.string();
 }
 
+std::vector<Json> events_of(const std::filesystem::path& run, const std::string& type) {
+  std::vector<Json> found;
+  std::istringstream lines(read(run / "events.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    Json event = Json::parse(line);
+    if (event["type"] == type) found.push_back(std::move(event));
+  }
+  return found;
+}
+
 }  // namespace ingot::e2e

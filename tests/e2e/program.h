@@ -42,5 +42,7 @@ std::string make_text_model(const Program& program, bool chat_template);
 
 void write(const std::filesystem::path& path, const std::string& text);
 std::string read(const std::filesystem::path& path);
+// The events of a run's folder that are of this type.
+std::vector<Json> events_of(const std::filesystem::path& run, const std::string& type);
 
 }  // namespace ingot::e2e

@@ -48,13 +48,7 @@ class RawData : public testing::Test {
     return path.string();
   }
   std::vector<Json> events(const std::string& name, const std::string& type) const {
-    std::vector<Json> found;
-    std::istringstream lines(read(program_ / ("runs/" + name + "/events.jsonl")));
-    for (std::string line; std::getline(lines, line);) {
-      Json event = Json::parse(line);
-      if (event["type"] == type) found.push_back(std::move(event));
-    }
-    return found;
+    return events_of(program_ / ("runs/" + name), type);
   }
   // Losses of a run over `data`.
   std::vector<double> losses(const std::string& name, const std::string& data) const {

@@ -10,6 +10,7 @@
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "ops/registry.h"
+#include "tensor/tolerance.h"
 
 namespace ingot {
 namespace {
@@ -177,15 +178,15 @@ TEST_P(MatmulBits, LongSumsAndWideProductsAreThoseOfTheReference) {
           const uint16_t half = *reinterpret_cast<const uint16_t*>(at);
           return out == DType::bf16 ? bf16_to_float(half) : f16_to_float(half);
         };
-        // Products are at most 1/4; a 16-bit result is rounded once for each of two products.
-        const float sum = 2 * static_cast<float>(k) * 0.25F * std::ldexp(1.0F, -23);
-        const float rounding = out == DType::f32 ? 0 : std::ldexp(1.0F, out == DType::bf16 ? -7 : -10);
-        float worst = 0;
+        double worst = 0;
+        double largest = 0;
         for (int64_t i = 0; i < m * n; ++i) {
-          const float want = value(expected, i);
-          worst = std::max(worst, std::abs(value(found, i) - want) - rounding * std::abs(want));
+          const double want = value(expected, i);
+          worst = std::max(worst, std::abs(value(found, i) - want));
+          largest = std::max(largest, std::abs(want));
         }
-        EXPECT_LE(worst, sum) << form.name << " " << m << " x " << n << " x " << k << " accumulate=" << accumulate;
+        EXPECT_LE(worst, tolerance(out, k) * largest)
+            << form.name << " " << m << " x " << n << " x " << k << " accumulate=" << accumulate;
       }
     }
   }

@@ -312,6 +312,25 @@ TEST(Ranks, AFailedPartLeavesTheCheckpointBefore) {
   EXPECT_FALSE(std::filesystem::exists(files.path() / "step-2.partial"));
 }
 
+TEST(Ranks, ABackgroundCheckpointThatIsNotWaitedForLeavesNothing) {
+  const RunFiles files;
+  const std::string text = refusal(ErrorKind::resource, [&] {
+    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
+      SmallRun run(SmallRun::Settings{.threads = 1, .ranks = ranks});
+      BackgroundCheckpoint background(ranks);
+      if (ranks.rank() == 1) {
+        ranks.barrier();  // as begin() does
+        throw_error(ErrorKind::resource, "no memory");
+      }
+      background.begin(files.path(), {1, 0}, "{}", *run.trained, run.device, 2);
+      ranks.barrier();
+    });
+  });
+  EXPECT_NE(text.find("rank 1: no memory"), std::string::npos) << text;
+  EXPECT_TRUE(std::filesystem::exists(files.path()));
+  EXPECT_TRUE(std::filesystem::is_empty(files.path()));
+}
+
 TEST(Ranks, APartThatFailsInTheBackgroundLeavesNothing) {
   const RunFiles files;
   const auto write = [&](int64_t step, bool fail) {

@@ -42,8 +42,12 @@ struct Destination {
   size_t element;
   int64_t left_step, right_step;
 
+  Destination at(int64_t left, int64_t right) const {
+    return {data + static_cast<size_t>(left * left_step + right * right_step) * element, element, left_step,
+            right_step};
+  }
   amx::Result result(const Gemm& gemm, int64_t left, int64_t right, int64_t rows, int64_t columns) const {
-    std::byte* first = data + static_cast<size_t>(left * left_step + right * right_step) * element;
+    std::byte* first = at(left, right).data;
     const bool wide = gemm.out == DType::f32;
     return {.c_float = wide ? reinterpret_cast<float*>(first) : nullptr,
             .c_bf16 = wide ? nullptr : reinterpret_cast<Bf16*>(first),
@@ -72,6 +76,41 @@ struct Units {
     right_lines = even(tiles_of(right_tiles, groups)) * tile_lines;
     blocks = tiles_of(left, left_lines);
     groups = tiles_of(right, right_lines);
+  }
+
+  int64_t count() const { return blocks * groups; }
+  int64_t sums() const { return left_lines * right_lines; }  // of a unit
+};
+
+// A piece of the product: its left lines times right lines that are packed, over a piece of k.
+struct Piece {
+  Lines left;
+  const Bf16* right;
+  int64_t right_count;
+  const Units& units;
+  Destination destination;  // of its first element
+  float* kept;              // sums of all units, when k takes several pieces; else null
+  bool begin, end;          // of k
+
+  void run(const Gemm& gemm, int64_t first_unit, int64_t last_unit) const {
+    thread_local Panels<Bf16> left_panels;
+    thread_local Panels<float> unit_memory;
+    const int64_t k_tiles = tiles_of(left.k, tile_k);
+    const int64_t line = k_tiles * tile_k;
+    int64_t packed_block = -1;
+    for (int64_t unit = first_unit; unit < last_unit; ++unit) {
+      const int64_t l = unit / units.groups * units.left_lines;
+      const int64_t r = unit % units.groups * units.right_lines;
+      const Lines own = part(left, l, units.left_lines, 0, left.k);
+      const int64_t columns = std::min(units.right_lines, right_count - r);
+      Bf16* packed = left_panels.of(left_most * line);
+      if (l != packed_block) amx::pack_left(packed, own);
+      packed_block = l;
+      float* sums = kept != nullptr ? kept + unit * units.sums() : unit_memory.of(2 * left_most * tile_lines);
+      const amx::Result result = destination.result(gemm, l, r, own.count, columns);
+      amx::multiply(sums, packed, tiles_of(own.count, tile_lines), right + r * line, tiles_of(columns, tile_lines),
+                    k_tiles, begin, end ? &result : nullptr);
+    }
   }
 };
 
@@ -122,34 +161,21 @@ void amx_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, c
     for (int64_t l0 = 0; l0 < left.count; l0 += left_step) {
       const int64_t left_count = std::min(left_step, left.count - l0);
       const Units units(left_count, right_count, threads);
-      const int64_t unit_sums = units.left_lines * units.right_lines;
-      float* sums = kept ? kept_sums.of(units.blocks * units.groups * unit_sums) : nullptr;
+      float* sums = kept ? kept_sums.of(units.count() * units.sums()) : nullptr;
       for (int64_t k0 = 0; k0 < gemm.k; k0 += k_most) {
         const int64_t k = std::min(k_most, gemm.k - k0);
-        const int64_t k_tiles = tiles_of(k, tile_k);
-        const int64_t line = k_tiles * tile_k;
-        Bf16* packed = right_panels.of(tiles_of(right_count, tile_lines) * tile_lines * line);
+        Bf16* packed = right_panels.of(tiles_of(right_count, tile_lines) * tile_lines * tiles_of(k, tile_k) * tile_k);
         pack_right(*context.threads, threads, packed, part(right, r0, right_count, k0, k));
-        const int64_t count = units.blocks * units.groups;
-        context.threads->parallel_for(0, count, tiles_of(count, threads), [&](int64_t lo, int64_t hi) {
-          thread_local Panels<Bf16> left_panels;
-          thread_local Panels<float> unit_memory;
-          int64_t packed_block = -1;
-          for (int64_t unit = lo; unit < hi; ++unit) {
-            const int64_t l = unit / units.groups * units.left_lines;
-            const int64_t r = unit % units.groups * units.right_lines;
-            const Lines own = part(left, l0 + l, std::min(units.left_lines, left_count - l), k0, k);
-            const int64_t columns = std::min(units.right_lines, right_count - r);
-            const int64_t left_tiles = tiles_of(own.count, tile_lines);
-            Bf16* own_packed = left_panels.of(left_most * line);
-            if (l != packed_block) amx::pack_left(own_packed, own);
-            packed_block = l;
-            const amx::Result result = destination.result(gemm, l0 + l, r0 + r, own.count, columns);
-            amx::multiply(kept ? sums + unit * unit_sums : unit_memory.of(2 * left_most * tile_lines), own_packed,
-                          left_tiles, packed + r * line, tiles_of(columns, tile_lines), k_tiles, k0 == 0,
-                          k0 + k == gemm.k ? &result : nullptr);
-          }
-        });
+        const Piece piece{part(left, l0, left_count, k0, k),
+                          packed,
+                          right_count,
+                          units,
+                          destination.at(l0, r0),
+                          sums,
+                          k0 == 0,
+                          k0 + k == gemm.k};
+        context.threads->parallel_for(0, units.count(), tiles_of(units.count(), threads),
+                                      [&](int64_t lo, int64_t hi) { piece.run(gemm, lo, hi); });
       }
     }
   }

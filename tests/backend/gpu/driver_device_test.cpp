@@ -8,6 +8,7 @@
 #include "backend/gpu/runtime/first_gpu.h"
 #include "tensor/arena.h"
 #include "tests/backend/gpu/fake_driver.h"
+#include "tests/backend/gpu/pretend_device.h"
 
 namespace ingot::gpu {
 namespace {
@@ -64,6 +65,19 @@ TEST_F(DriverDeviceTest, TakesTheArchitectureFromTheCodeThatLoads) {
   EXPECT_EQ(gpu->name(), "hip:0");
   EXPECT_EQ(gpu->arch(), "gfx942");
   EXPECT_EQ(gpu->warp_width(), 64);
+}
+
+// Its fake knows the address of this device; NVML's does not.
+TEST_F(DriverDeviceTest, TellsItsEnergyByItsVendorsLibrary) {
+  const Variable nvml("INGOT_NVML_LIBRARY", INGOT_FAKE_NVML);
+  const Variable rocm("INGOT_ROCM_SMI_LIBRARY", INGOT_FAKE_ROCM_SMI);
+  books_.runs = "gfx942";
+  const auto amd = device(DeviceKind::hip, 0);
+  const std::optional<double> before = amd->joules();
+  ASSERT_TRUE(before);
+  EXPECT_NEAR(amd->joules().value() - *before, 0.5, 1e-6);
+  books_.runs = "cuda";
+  EXPECT_EQ(device(DeviceKind::cuda, 0)->joules(), std::nullopt);
 }
 
 TEST_F(DriverDeviceTest, StreamsEventsAndCopies) {

@@ -109,12 +109,24 @@ void pack(Bf16* packed, const Lines& s) {
   }
 }
 
+// Where up to 2 x 2 tiles of sums are written: tile (i, j) to data + i * row + j * column, its rows `bytes` apart.
+struct Sums {
+  float* data;
+  int64_t row, column;
+  int64_t bytes;
+};
+
+// What will be wanted next of the right operand, asked for beside the work: `lines` of a panel's tiles a step.
+struct Ahead {
+  const Bf16* data;
+  int64_t lines;
+};
+
 // `steps` tiles of k into rows x columns tiles of sums; tile (i, j) is read from `from` + (j * from_column + i) tiles,
-// or starts at zero when that is null, and written to `to` + i * to_row + j * to_column elements, rows `to_bytes`
-// apart.
+// or starts at zero when that is null.
 template <int rows, int columns>
-void tiles(const float* from, int64_t from_column, float* to, int64_t to_row, int64_t to_column, int64_t to_bytes,
-           const Bf16* left, const Bf16* right, int64_t panel, int64_t steps, const Bf16* ahead, int64_t ahead_lines) {
+void tiles(const float* from, int64_t from_column, const Sums& to, const Bf16* left, const Bf16* right, int64_t panel,
+           int64_t steps, Ahead ahead) {
   if (from != nullptr) {
     _tile_loadd(0, from, row_bytes);
     if constexpr (columns > 1) _tile_loadd(1, from + from_column * tile_sums, row_bytes);
@@ -127,10 +139,10 @@ void tiles(const float* from, int64_t from_column, float* to, int64_t to_row, in
     if constexpr (rows > 1 && columns > 1) _tile_zero(3);
   }
   for (int64_t step = 0; step < steps; ++step) {
-    for (int64_t line = 0; line < ahead_lines; ++line) {
-      _mm_prefetch(ahead, _MM_HINT_T1);
-      if constexpr (columns > 1) _mm_prefetch(ahead + panel, _MM_HINT_T1);
-      ahead += row_bytes / 2;
+    for (int64_t line = 0; line < ahead.lines; ++line) {
+      _mm_prefetch(ahead.data, _MM_HINT_T1);
+      if constexpr (columns > 1) _mm_prefetch(ahead.data + panel, _MM_HINT_T1);
+      ahead.data += row_bytes / 2;
     }
     _tile_loadd(6, right, row_bytes);
     _tile_stream_loadd(4, left, row_bytes);
@@ -147,10 +159,10 @@ void tiles(const float* from, int64_t from_column, float* to, int64_t to_row, in
     left += tile_operands;
     right += tile_operands;
   }
-  _tile_stored(0, to, to_bytes);
-  if constexpr (columns > 1) _tile_stored(1, to + to_column, to_bytes);
-  if constexpr (rows > 1) _tile_stored(2, to + to_row, to_bytes);
-  if constexpr (rows > 1 && columns > 1) _tile_stored(3, to + to_row + to_column, to_bytes);
+  _tile_stored(0, to.data, to.bytes);
+  if constexpr (columns > 1) _tile_stored(1, to.data + to.column, to.bytes);
+  if constexpr (rows > 1) _tile_stored(2, to.data + to.row, to.bytes);
+  if constexpr (rows > 1 && columns > 1) _tile_stored(3, to.data + to.row + to.column, to.bytes);
 }
 
 // The first `count` of 32 neighbours in c, of which x are the first 16 and y the others.
@@ -255,14 +267,13 @@ void column(float* sums, const Bf16* left, int64_t left_tiles, const Bf16* right
       const bool direct = last && result->c_float != nullptr && !result->accumulate && !result->transposed &&
                           row + rows * tile_lines <= result->rows &&
                           first_column + columns * tile_lines <= result->columns;
-      float* to = direct ? result->c_float + row * result->c_row + first_column : own;
-      const int64_t to_row = direct ? tile_lines * result->c_row : tile_sums;
-      const int64_t to_column = direct ? tile_lines : left_tiles * tile_sums;
-      const int64_t to_bytes = direct ? result->c_row * 4 : row_bytes;
+      const Sums to = direct ? Sums{result->c_float + row * result->c_row + first_column, tile_lines * result->c_row,
+                                    tile_lines, result->c_row * 4}
+                             : Sums{own, tile_sums, left_tiles * tile_sums, row_bytes};
       if (last) fetch(*result, row, first_column);
       const auto run = rows == 2 ? tiles<2, columns> : tiles<1, columns>;
-      run(first ? nullptr : own, left_tiles, to, to_row, to_column, to_bytes, left + i * panel + k * tile_operands,
-          right + k * tile_operands, panel, steps, ahead + i / 2 * steps * ahead_lines * 32, ahead_lines);
+      run(first ? nullptr : own, left_tiles, to, left + i * panel + k * tile_operands, right + k * tile_operands, panel,
+          steps, {ahead + i / 2 * steps * ahead_lines * 32, ahead_lines});
       // The sums before these are written while these are still computed.
       if (waiting >= 0) write_waiting();
       waiting = last && !direct ? i : -1;

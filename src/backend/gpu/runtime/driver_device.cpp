@@ -56,7 +56,7 @@ class DriverDevice : public GpuDevice {
     try {
       if (!std::exchange(meter_sought_, true)) {
         const auto find = kind() == DeviceKind::cuda ? find_nvml_meter : find_rocm_smi_meter;
-        meter_ = find(driver_->pci_address(index_)).meter;
+        meter_ = find(driver_->pci_address(index_));
       }
       return meter_ == nullptr ? std::nullopt : std::optional(meter_->joules());
     } catch (const Error&) {

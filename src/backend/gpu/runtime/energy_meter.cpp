@@ -90,25 +90,26 @@ class RocmSmi : public EnergyMeter {
 };
 
 template <class Meter>
-FoundMeter find_meter(const LibraryNames& names, const std::string& pci_address) {
-  FoundMeter found;
-  found.reason = try_libraries(names, [&](std::unique_ptr<SharedLibrary> library) {
-    found.meter = std::make_unique<Meter>(std::move(library), pci_address);
+std::unique_ptr<EnergyMeter> find_meter(const LibraryNames& names, const std::string& pci_address) {
+  std::unique_ptr<EnergyMeter> meter;
+  const std::string reason = try_libraries(names, [&](std::unique_ptr<SharedLibrary> library) {
+    meter = std::make_unique<Meter>(std::move(library), pci_address);
   });
-  return found;
+  if (meter == nullptr) throw Error(ErrorKind::unavailable, reason);
+  return meter;
 }
 
 }  // namespace
 
 // Both come with the driver: where the dynamic linker looks, or a known folder.
-FoundMeter find_nvml_meter(const std::string& pci_address) {
+std::unique_ptr<EnergyMeter> find_nvml_meter(const std::string& pci_address) {
   return find_meter<Nvml>({"INGOT_NVML_LIBRARY",
                            {"libnvidia-ml.so.1"},
                            [] { return std::vector<std::string>{"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"}; }},
                           pci_address);
 }
 
-FoundMeter find_rocm_smi_meter(const std::string& pci_address) {
+std::unique_ptr<EnergyMeter> find_rocm_smi_meter(const std::string& pci_address) {
   return find_meter<RocmSmi>({"INGOT_ROCM_SMI_LIBRARY",
                               {"librocm_smi64.so.8", "librocm_smi64.so.7", "librocm_smi64.so.6", "librocm_smi64.so.5",
                                "librocm_smi64.so.1", "librocm_smi64.so"},

@@ -13,15 +13,10 @@ class EnergyMeter {
   virtual double joules() = 0;
 };
 
-// A meter, or why there is none.
-struct FoundMeter {
-  std::unique_ptr<EnergyMeter> meter;
-  std::string reason;
-};
-
 // Of the GPU at this address of the PCI bus, "0000:3b:00.0" as its driver tells it. INGOT_NVML_LIBRARY and
-// INGOT_ROCM_SMI_LIBRARY name a library file in place of those that are looked for.
-FoundMeter find_nvml_meter(const std::string& pci_address);
-FoundMeter find_rocm_smi_meter(const std::string& pci_address);
+// INGOT_ROCM_SMI_LIBRARY name a library file in place of those that are looked for. Errors: unavailable, with the
+// reason why there is no meter.
+std::unique_ptr<EnergyMeter> find_nvml_meter(const std::string& pci_address);
+std::unique_ptr<EnergyMeter> find_rocm_smi_meter(const std::string& pci_address);
 
 }  // namespace ingot::gpu

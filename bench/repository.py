@@ -1,0 +1,30 @@
+"""The repository that benchmarks run in: its program, its commit, and its speeches (data/sotu) as tokens."""
+import os
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INGOT = pathlib.Path(os.environ.get("INGOT_EXECUTABLE", ROOT / "build/release/ingot"))
+
+
+def commit():
+    """Of the working tree; "-dirty" behind it when the tree has changes."""
+    return subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], check=True, capture_output=True,
+                          text=True).stdout.strip()
+
+
+def vocabulary(name):
+    """The tokenizer `name`: a folder of recipes/models, or one of llama.cpp's vocabularies (./run oracles fetches them)."""
+    folder = ROOT / "recipes/models" / name
+    if folder.exists():
+        return folder
+    file, = (ROOT / "build/llamacpp").glob(f"*/vendor/llama.cpp/models/ggml-vocab-{name}.gguf")
+    return file
+
+
+def tokens(name, prefix, part="train"):
+    """The speeches of a part (train, heldout) in a tokenizer's tokens: prefix.idx and prefix.bin, made when lacking."""
+    if not prefix.with_suffix(".idx").exists():
+        subprocess.run([INGOT, "data", "tokenize", ROOT / f"data/sotu/{part}.jsonl", "--model", vocabulary(name), "--out",
+                        prefix, "--quiet"], check=True)
+    return prefix

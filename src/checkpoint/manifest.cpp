@@ -1,0 +1,101 @@
+#include "checkpoint/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace ingot::checkpoint {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* format_name = "ingot-checkpoint";
+constexpr int format_version = 1;
+
+// Over a manifest's text without the digest.
+std::string digest_of(const json& manifest) {
+  json rest = manifest;
+  rest.erase("sha256");
+  const std::string text = rest.dump();
+  return sha256_hex(std::as_bytes(std::span(text)));
+}
+
+// Of a file in the folder itself: another leads out of it, or is none.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+}  // namespace
+
+ManifestFile manifest_file(const fs::path& folder, const std::string& name) {
+  const MappedFile file(folder / name);
+  return {name, file.bytes().size(), sha256_hex(file.bytes())};
+}
+
+std::string manifest_text(const Manifest& manifest, int64_t step) {
+  json text = {{"format", format_name},
+               {"version", format_version},
+               {"step", step},
+               {"model", manifest.model},
+               {"metadata", json::parse(manifest.metadata, nullptr, false)},
+               {"files", json::array()}};
+  if (!text["metadata"].is_object()) throw_error(ErrorKind::internal, "checkpoint metadata is no JSON object");
+  for (const ManifestFile& file : manifest.files) {
+    text["files"].push_back({{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}});
+  }
+  text["sha256"] = digest_of(text);
+  return text.dump(1) + "\n";
+}
+
+void throw_damaged(const std::string& shown, int64_t step, std::span<const int64_t> steps, const std::string& what) {
+  std::string hint = "there is no earlier checkpoint";
+  for (const int64_t other : steps) {
+    if (other < step) hint = fmt::format("remove it ({}) to continue from step {}", shown, other);
+  }
+  throw_hint(ErrorKind::corrupt, hint, "checkpoint {}: {}", shown, what);
+}
+
+Manifest parse_manifest(const std::string& text, int64_t step, const std::string& shown,
+                        FunctionRef<void(const std::string&)> damaged) {
+  Manifest manifest;
+  try {
+    const json read = json::parse(text, nullptr, false);
+    if (!read.is_object() || read.value("format", "") != format_name || !read.contains("files") ||
+        !read["files"].is_array() || !read.contains("metadata")) {
+      damaged("manifest.json is damaged");
+    }
+    if (read.value("version", 0) != format_version) {
+      throw_hint(ErrorKind::unsupported, "use the version of Ingot that wrote it",
+                 "checkpoint {}: manifest version {}, not {}", shown, read.value("version", 0), format_version);
+    }
+    if (read.value("sha256", "") != digest_of(read) || read.value("step", int64_t{-1}) != step) {
+      damaged("manifest.json is not what was written: its SHA-256 differs");
+    }
+    for (const json& file : read["files"]) {
+      manifest.files.push_back({file.value("name", ""), file.value("size", uint64_t{0}), file.value("sha256", "")});
+      const std::string& name = manifest.files.back().name;
+      if (!is_plain_name(name)) damaged(fmt::format("manifest.json is damaged: '{}' is no file's name", name));
+    }
+    manifest.model = read.value("model", "");
+    manifest.metadata = read["metadata"].dump();
+  } catch (const json::exception&) {  // a value of another type
+    damaged("manifest.json is damaged");
+  }
+  return manifest;
+}
+
+std::string fault_of(const fs::path& folder, const ManifestFile& file) {
+  std::error_code unknown;
+  if (!fs::is_regular_file(folder / file.name, unknown)) return fmt::format("file '{}' is missing", file.name);
+  const MappedFile found(folder / file.name);
+  const size_t bytes = found.bytes().size();
+  if (bytes != file.bytes) return fmt::format("file '{}' has {} bytes, {} were written", file.name, bytes, file.bytes);
+  if (sha256_hex(found.bytes()) == file.sha256) return {};
+  return fmt::format("file '{}' is not what was written: its SHA-256 differs", file.name);
+}
+
+}  // namespace ingot::checkpoint
