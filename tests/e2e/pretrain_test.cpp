@@ -124,10 +124,10 @@ TEST_F(Cluster, TwiceKilledASupervisedRunIsTheRunThatNeverWas) {
 }
 
 TEST_F(Cluster, RestartsAreBounded) {
-  Process process(long_run("bounded", {"--restarts", "1", "--restart-wait", "0"}));
+  Process process(long_run("bounded", {"checkpoint.every=0", "--restarts", "1", "--restart-wait", "0"}));
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":7,)"));
   ::kill(holder(run("bounded")), SIGKILL);
-  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", "restart 1 of 1"));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", "restart 1 of 1 from its beginning"));
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":20,)"));
   ::kill(holder(run("bounded")), SIGKILL);
   EXPECT_EQ(process.wait(std::chrono::minutes(1)), 137);
