@@ -312,7 +312,8 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
   for (const Entry& entry : entries) {
     if (total + others <= settings_.limit) break;
-    const Descriptor descriptor(::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));  // to write: else NFS gives no such lock
+    const Descriptor descriptor(
+        ::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));  // to write: else NFS gives no such lock
     if (descriptor.fd < 0) continue;
     if (::flock(descriptor.fd, LOCK_EX | LOCK_NB) == 0 && ::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
   }
