@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
 #include "base/descriptor.h"
 #include "base/error.h"

@@ -102,7 +102,8 @@ struct FolderLock::State {
   void give_back() const {
     if (!still_ours()) return;
     try {
-      remove(path, self, LockCandidate(folder / fmt::format(".lock.{}", self.token), self.text()));
+      const LockCandidate clock(folder / fmt::format(".lock.{}", self.token), self.text());
+      for (int left = 0; left <= deepest_turn && still_ours(); ++left) remove(path, self, clock);
     } catch (const Error&) {
       ::unlink(path.c_str());  // a folder without room takes no turn
     }

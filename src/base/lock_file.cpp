@@ -8,12 +8,10 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <random>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/machine.h"

@@ -31,6 +31,14 @@ bool is_plain_name(const std::string& name) {
 
 }  // namespace
 
+void to_json(json& json, const ManifestFile& file) {
+  json = {{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}};
+}
+
+void from_json(const json& json, ManifestFile& file) {
+  file = {json.value("name", ""), json.value("size", uint64_t{0}), json.value("sha256", "")};
+}
+
 ManifestFile manifest_file(const fs::path& folder, const std::string& name) {
   const MappedFile file(folder / name);
   return {name, file.bytes().size(), sha256_hex(file.bytes())};
@@ -42,11 +50,8 @@ std::string manifest_text(const Manifest& manifest, int64_t step) {
                {"step", step},
                {"model", manifest.model},
                {"metadata", json::parse(manifest.metadata, nullptr, false)},
-               {"files", json::array()}};
+               {"files", manifest.files}};
   if (!text["metadata"].is_object()) throw_error(ErrorKind::internal, "checkpoint metadata is no JSON object");
-  for (const ManifestFile& file : manifest.files) {
-    text["files"].push_back({{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}});
-  }
   text["sha256"] = digest_of(text);
   return text.dump(1) + "\n";
 }
@@ -75,10 +80,10 @@ Manifest parse_manifest(const std::string& text, int64_t step, const std::string
     if (read.value("sha256", "") != digest_of(read) || read.value("step", int64_t{-1}) != step) {
       damaged("manifest.json is not what was written: its SHA-256 differs");
     }
-    for (const json& file : read["files"]) {
-      manifest.files.push_back({file.value("name", ""), file.value("size", uint64_t{0}), file.value("sha256", "")});
-      const std::string& name = manifest.files.back().name;
-      if (!is_plain_name(name)) damaged(fmt::format("manifest.json is damaged: '{}' is no file's name", name));
+    read["files"].get_to(manifest.files);
+    for (const ManifestFile& file : manifest.files) {
+      if (!is_plain_name(file.name))
+        damaged(fmt::format("manifest.json is damaged: '{}' is no file's name", file.name));
     }
     manifest.model = read.value("model", "");
     manifest.metadata = read["metadata"].dump();

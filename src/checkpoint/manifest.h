@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ struct Manifest {
   std::string model;     // identity of what is trained
   std::string metadata;  // JSON text of an object, kept as it is
 };
+
+// {"name", "size", "sha256"}, as nlohmann::json converts it. What lacks is empty.
+void to_json(nlohmann::json& json, const ManifestFile& file);
+void from_json(const nlohmann::json& json, ManifestFile& file);
 
 // The file `name` in `folder`, as it is now.
 ManifestFile manifest_file(const std::filesystem::path& folder, const std::string& name);

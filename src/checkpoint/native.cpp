@@ -155,8 +155,7 @@ json write_shards(const fs::path& folder, const std::string& stem, std::span<con
       }
     }
     writer.finish();
-    const ManifestFile file = manifest_file(folder, name);
-    part["files"].push_back({{"name", file.name}, {"size", file.bytes}, {"sha256", file.sha256}});
+    part["files"].push_back(manifest_file(folder, name));
   }
   part["bytes"] = total;
   return part;
@@ -277,9 +276,7 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
     const json part = json::parse(text);
     index.total_size += part.at("bytes").get<uint64_t>();
     for (const auto& [name, file] : part.at("tensors").items()) index.weight_map[name] = file.get<std::string>();
-    for (const json& file : part.at("files")) {
-      manifest.files.push_back({file.at("name"), file.at("size"), file.at("sha256")});
-    }
+    for (const json& file : part.at("files")) manifest.files.push_back(file.get<ManifestFile>());
   }
   if (manifest.files.size() > 1) {
     const std::string name = "model.safetensors.index.json";

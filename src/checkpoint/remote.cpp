@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/function_ref.h"
 #include "base/signals.h"
 #include "base/strings.h"
 #include "base/uri.h"
@@ -25,6 +26,36 @@ constexpr size_t fetched_at_once = 4;
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 std::string key_of(int64_t step, const std::string& file = {}) { return fmt::format("step-{}/{}", step, file); }
+
+// The file of a checkpoint, into the folder `to`; once more when it comes damaged. What is wrong with it then is told
+// to `damaged`, which throws.
+void get_file(const Store& store, int64_t step, const ManifestFile& file, const fs::path& to,
+              FunctionRef<void(const std::string&)> damaged) {
+  const std::string key = key_of(step, file.name);
+  std::string fault;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (!store.find(key)) break;
+    store.get_file(key, to / file.name);
+    fault = fault_of(to, file);
+    if (fault.empty()) return;
+    fs::remove(to / file.name);
+  }
+  damaged(fault.empty() ? fault_of(to, file) : fault);
+}
+
+// All of them, a few at a time.
+void get_files(const Store& store, int64_t step, const std::vector<ManifestFile>& files, const fs::path& to,
+               FunctionRef<void(const std::string&)> damaged) {
+  for (size_t first = 0; first < files.size(); first += fetched_at_once) {
+    std::vector<std::future<void>> now;
+    for (size_t i = first; i < std::min(files.size(), first + fetched_at_once); ++i) {
+      const BlockedSignals blocked;
+      now.push_back(std::async(std::launch::async, [&, i] { get_file(store, step, files[i], to, damaged); }));
+    }
+    for (std::future<void>& one : now) one.wait();
+    for (std::future<void>& one : now) one.get();
+  }
+}
 
 void put_latest(Store& store, int64_t step) { store.put(latest_name, bytes_of(fmt::format("step-{}\n", step))); }
 
@@ -172,58 +203,39 @@ RemoteCheckpoints::Newest RemoteCheckpoints::bring_newest(
   const std::vector<int64_t>& steps = listing.steps;
   const std::optional<int64_t> broken = listing.broken();
   if (steps.empty() && !broken) return {};
-  const int64_t step = broken ? *broken : steps.back();
-  const auto damaged = [&](const std::string& what) { throw_damaged(uri(step), step, steps, what); };
-  std::string text;
-  const auto get_manifest = [&] {
+  const std::optional<int64_t> stored = steps.empty() ? std::nullopt : std::optional(steps.back());
+  const int64_t newest = broken ? *broken : *stored;
+  std::string text;  // of the manifest that was read last
+  const auto manifest_of = [&](int64_t step) {
     text = store->get(key_of(step, manifest_name), 0, most_manifest);
-    return parse_manifest(text, step, uri(step), damaged);
+    return parse_manifest(text, step, uri(step),
+                          [&](const std::string& what) { throw_damaged(uri(step), step, steps, what); });
   };
   const std::vector<int64_t> here = list_checkpoints(folder);
-  if (!here.empty() && here.back() >= step) {
+  if (!here.empty() && here.back() >= newest) {
     // It is not needed, but what comes is put beside it: not beside another run's.
     std::optional<Manifest> manifest;
     try {
-      if (!broken) manifest = get_manifest();
+      if (stored) manifest = manifest_of(*stored);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::corrupt && error.kind() != ErrorKind::not_found) throw;
     }
-    if (manifest) accept(uri(step), manifest->metadata);
-    return {.stored = steps.empty() ? std::nullopt : std::optional(steps.back()), .brought = std::nullopt};
+    if (manifest) accept(uri(*stored), manifest->metadata);
+    return {.stored = stored, .brought = std::nullopt};
   }
+  const auto damaged = [&](const std::string& what) { throw_damaged(uri(newest), newest, steps, what); };
   if (broken) damaged("it is half-written: there is no manifest.json");
   Manifest manifest;
   try {
-    manifest = get_manifest();
+    manifest = manifest_of(newest);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::corrupt) throw;
-    manifest = get_manifest();
+    manifest = manifest_of(newest);
   }
-  accept(uri(step), manifest.metadata);
-  const auto bring = [&](const fs::path& to, const ManifestFile& file) {
-    std::string fault;
-    for (int attempt = 0; attempt < 2; ++attempt) {
-      const std::string key = key_of(step, file.name);
-      if (!store->find(key)) break;
-      store->get_file(key, to / file.name);
-      fault = fault_of(to, file);
-      if (fault.empty()) return;
-      fs::remove(to / file.name);
-    }
-    damaged(fault.empty() ? fault_of(to, file) : fault);
-  };
-  receive_checkpoint(folder, step, text, [&](const fs::path& to) {
-    for (size_t first = 0; first < manifest.files.size(); first += fetched_at_once) {
-      std::vector<std::future<void>> now;
-      for (size_t i = first; i < std::min(manifest.files.size(), first + fetched_at_once); ++i) {
-        const BlockedSignals blocked;
-        now.push_back(std::async(std::launch::async, bring, to, manifest.files[i]));
-      }
-      for (std::future<void>& one : now) one.wait();
-      for (std::future<void>& one : now) one.get();
-    }
-  });
-  return {.stored = step, .brought = step};
+  accept(uri(newest), manifest.metadata);
+  receive_checkpoint(folder, newest, text,
+                     [&](const fs::path& to) { get_files(*store, newest, manifest.files, to, damaged); });
+  return {.stored = newest, .brought = newest};
 }
 
 }  // namespace ingot::checkpoint

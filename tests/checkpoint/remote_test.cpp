@@ -219,8 +219,14 @@ TEST_F(Remote, WhatIsThereIsAskedAboutAlsoWhenItIsOlder) {
   EXPECT_EQ(newest.brought, std::nullopt);
   EXPECT_EQ(shown, remote().uri(1));
   const auto refuses = [](const std::string&, const std::string&) { throw_error(ErrorKind::usage, "another run's"); };
-  expect_error(ErrorKind::usage, {"another run's"},
-               [&] { remote().bring_newest(folder, refuses, [] { return true; }); });
+  const auto refused = [&] {
+    expect_error(ErrorKind::usage, {"another run's"},
+                 [&] { remote().bring_newest(folder, refuses, [] { return true; }); });
+  };
+  refused();
+  upload(2);
+  open_store("s3://bucket/runs/tiny/checkpoints/step-2")->remove("manifest.json");  // step 1 is the newest whole one
+  refused();
 }
 
 // Exactly what the manifest names goes up: a file that lacks is a fault, and one that lies there besides is nobody's.
