@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/strings.h"
+#include "base/thread_pool.h"
 #include "checkpoint/json_object.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/tensor_store.h"
@@ -227,7 +228,7 @@ int64_t remove_leftovers(const fs::path& folder) {
   return static_cast<int64_t>(doomed.size());
 }
 
-void Snapshot::take(std::span<const NamedTensor> tensors, Device& device) {
+void Snapshot::take(std::span<const NamedTensor> tensors, Device& device, ThreadPool* threads) {
   tensors_.clear();
   std::vector<DeviceRange> ranges;
   std::vector<size_t> offsets;
@@ -237,19 +238,24 @@ void Snapshot::take(std::span<const NamedTensor> tensors, Device& device) {
     offsets.push_back(total);
     total += (named.tensor.bytes() + 63) / 64 * 64;
   }
-  if (total > bytes_) {
-    memory_.reset();
-    memory_.reset(new (std::nothrow) std::byte[total]);
-    bytes_ = memory_ != nullptr ? total : 0;
-    if (memory_ == nullptr) throw_error(ErrorKind::resource, "no {} of memory for a checkpoint", format_bytes(total));
+  if (total > memory_.bytes()) {
+    memory_ = {};
+    memory_ = HostMemory(total, "a checkpoint");
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors_.push_back(tensors[i]);
-    tensors_.back().tensor.data = memory_.get() + offsets[i];
+    tensors_.back().tensor.data = memory_.data() + offsets[i];
   }
   std::vector<size_t> copied(tensors.size());
   download(device, ranges, staging_bytes, [&](size_t place, std::span<const std::byte> bytes) {
-    std::copy(bytes.begin(), bytes.end(), memory_.get() + offsets[place] + copied[place]);
+    std::byte* to = memory_.data() + offsets[place] + copied[place];
+    constexpr int64_t grain = 1 << 22;
+    const auto copy = [&](int64_t lo, int64_t hi) { std::copy(bytes.begin() + lo, bytes.begin() + hi, to + lo); };
+    if (threads != nullptr) {
+      threads->parallel_for(0, std::ssize(bytes), grain, copy);
+    } else {
+      copy(0, std::ssize(bytes));
+    }
     copied[place] += bytes.size();
   });
 }

@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,8 +19,13 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/host_memory.h"
 #include "formats/safetensors_set.h"
 #include "tensor/tensor.h"
+
+namespace ingot {
+class ThreadPool;
+}
 
 namespace ingot::checkpoint {
 
@@ -40,15 +44,14 @@ struct NamedTensor {
 // What tensors were at one moment, in host memory of its own.
 class Snapshot {
  public:
-  // Returns when all is copied, behind what the device's compute stream was given. Memory of the take() before is used
-  // again. ErrorKind::resource when there is none.
-  void take(std::span<const NamedTensor> tensors, Device& device);
+  // Returns when all is copied, behind what the device's compute stream was given, by `threads` (null: alone).
+  // Memory of the take() before is used again. ErrorKind::resource when there is none.
+  void take(std::span<const NamedTensor> tensors, Device& device, ThreadPool* threads = nullptr);
   std::span<const NamedTensor> tensors() const { return tensors_; }  // in host memory
 
  private:
   std::vector<NamedTensor> tensors_;
-  std::unique_ptr<std::byte[]> memory_;
-  size_t bytes_ = 0;
+  HostMemory memory_;
 };
 
 struct NativeOptions {

@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t documents_at_once = 1024;
+constexpr size_t bytes_at_once = size_t{1} << 22;
 constexpr double note_every = 20;  // seconds
 
 // Its bytes survive a power cut from here on.
@@ -195,16 +196,13 @@ class Job {
     double noted_at = steady_seconds();
     for (; note_.file < job_.inputs.size(); ++note_.file, ++totals_.num_files, note_.documents = 0) {
       DocumentReader reader(job_.inputs[note_.file], job_.format, job_.on_error);
-      for (int64_t left = note_.documents; left > 0; left -= documents_at_once) {
-        read(reader, std::min(left, documents_at_once));  // were written before
-      }
+      skip(reader, note_.documents);
       const int64_t skipped_before = totals_.num_skipped;
       refused_ = 0;
-      std::vector<Document> documents = read(reader, documents_at_once);
+      std::vector<Document> documents = read(reader);
       while (!documents.empty()) {
         check_format(reader);
-        std::future<std::vector<Document>> next =
-            std::async(std::launch::async, [&] { return read(reader, documents_at_once); });
+        std::future<std::vector<Document>> next = std::async(std::launch::async, [&] { return read(reader); });
         write(reader, documents);
         documents = next.get();
         totals_.num_skipped = skipped_before + reader.num_skipped() + refused_;
@@ -224,12 +222,21 @@ class Job {
   }
 
  private:
-  static std::vector<Document> read(DocumentReader& reader, int64_t number) {
+  // The next documents: few enough that the first are soon there to be tokenized, many enough for every thread.
+  static std::vector<Document> read(DocumentReader& reader) {
     std::vector<Document> documents;
-    for (Document document; std::ssize(documents) < number && reader.next(document);) {
+    size_t bytes = 0;
+    for (Document document;
+         std::ssize(documents) < documents_at_once && bytes < bytes_at_once && reader.next(document);) {
+      bytes += document.text.size() + document.ids.size() * sizeof(int32_t);
       documents.push_back(std::move(document));
     }
     return documents;
+  }
+
+  // Documents that were written before.
+  static void skip(DocumentReader& reader, int64_t number) {
+    for (Document document; number > 0 && reader.next(document);) --number;
   }
 
   // The same error, with the place of the document in front.

@@ -215,16 +215,17 @@ std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder
 }
 
 void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunProgress& progress,
-                                 const std::string& identity, const Trained& trained, Device& device, int64_t keep) {
+                                 const std::string& identity, const Trained& trained, const ops::Context& context,
+                                 int64_t keep) {
   if (begun()) throw_error(ErrorKind::internal, "a checkpoint is being written");
   from_ = steady_seconds();
   folder_ = folder;
   step_ = progress.step;
   keep_ = keep;
-  metadata_ = metadata_of(progress, identity, trained, device);
+  metadata_ = metadata_of(progress, identity, trained, context.device);
   unpublished_ = true;
   if (ranks_.size() > 1) begin_together(folder, step_, ranks_);
-  snapshot_.take(written_by(trained), device);
+  snapshot_.take(written_by(trained), context.device, context.threads);
   writing_ = std::async(std::launch::async, [this] {
     if (ranks_.size() == 1) checkpoint::begin_checkpoint(folder_, step_);
     try {

@@ -10,6 +10,7 @@
 
 #include "checkpoint/native.h"
 #include "comm/group.h"
+#include "ops/context.h"
 #include "train/trained.h"
 
 namespace ingot::train {
@@ -61,10 +62,10 @@ class BackgroundCheckpoint {
   // Waits for what this rank is writing; rank 0 removes what was begun and will not be published.
   ~BackgroundCheckpoint();
 
-  // Together. Returns when the state is copied to host memory; the copy's memory is kept for the next. Errors: internal
-  // before what was begun before is over; resource when there is no memory.
+  // Together. Returns when the state is copied to host memory, by the context's threads; the copy's memory is kept for
+  // the next. Errors: internal before what was begun before is over; resource when there is no memory.
   void begin(const std::filesystem::path& folder, const RunProgress& progress, const std::string& identity,
-             const Trained& trained, Device& device, int64_t keep);
+             const Trained& trained, const ops::Context& context, int64_t keep);
   // Together: does what can be done without waiting. True on rank 0 when a checkpoint has been published: wait() tells.
   bool advance();
   // Together: what begin() began, when it is there; of ranks other than 0, when this rank's part is. Errors as

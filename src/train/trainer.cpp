@@ -188,8 +188,8 @@ void Trainer::checkpoint() {
 void Trainer::begin_checkpoint() {
   const double begin = steady_seconds();
   end_checkpoint();
-  checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_,
-                    step_.context().device, settings_.checkpoints_kept);
+  checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_, step_.context(),
+                    settings_.checkpoints_kept);
   paused_ = steady_seconds() - begin;
 }
 

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <numeric>
 
+#include "base/thread_pool.h"
 #include "tests/checkpoint/fixtures.h"
 
 namespace {
@@ -223,6 +225,21 @@ TEST_F(Native, ASnapshotKeepsWhatTensorsWere) {
   state.w[0] = 5;
   snapshot.take(state.tensors(), device);  // in the same memory
   EXPECT_EQ(static_cast<const float*>(snapshot.tensors().front().tensor.data)[0], 5);
+}
+
+TEST_F(Native, ASnapshotIsTakenByAnyNumberOfThreads) {
+  const int64_t elements = 3'000'001;  // several pieces, the last one short
+  std::vector<float> large(static_cast<size_t>(elements));
+  std::iota(large.begin(), large.end(), 0.0F);
+  const NamedTensor tensor{"large", Tensor{large.data(), DType::f32, Shape{elements}, nullptr}};
+  for (const bool visible : {true, false}) {
+    HostDevice where{visible};
+    ThreadPool threads(3);
+    Snapshot snapshot;
+    snapshot.take(std::span(&tensor, 1), where, &threads);
+    const auto* copied = static_cast<const float*>(snapshot.tensors().front().tensor.data);
+    EXPECT_TRUE(std::equal(large.begin(), large.end(), copied)) << visible;
+  }
 }
 
 // A disk that fills up, played by a limit on the size of files.

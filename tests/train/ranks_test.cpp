@@ -272,7 +272,7 @@ TEST(Ranks, ContinueWhatOthersHaveWritten) {
         const StepResult result = run_step(run, step, 6);
         if (leg.background) {
           BackgroundCheckpoint background(ranks);
-          background.begin(files.path(), {step, step * 144}, identity, *run.trained, run.device, 2);
+          background.begin(files.path(), {step, step * 144}, identity, *run.trained, run.step->context(), 2);
           while (!background.advance() && background.begun()) {
           }
           if (background.begun()) EXPECT_GT(background.wait().bytes, 0U);
@@ -322,7 +322,7 @@ TEST(Ranks, ABackgroundCheckpointThatIsNotWaitedForLeavesNothing) {
         ranks.barrier();  // as begin() does
         throw_error(ErrorKind::resource, "no memory");
       }
-      background.begin(files.path(), {1, 0}, "{}", *run.trained, run.device, 2);
+      background.begin(files.path(), {1, 0}, "{}", *run.trained, run.step->context(), 2);
       ranks.barrier();
     });
   });
@@ -339,7 +339,7 @@ TEST(Ranks, APartThatFailsInTheBackgroundLeavesNothing) {
       // Rank 1's way to the folder is broken.
       const std::filesystem::path folder = fail && ranks.rank() == 1 ? files.path() / "broken" : files.path();
       BackgroundCheckpoint background(ranks);
-      background.begin(folder, {step, 0}, "{}", *run.trained, run.device, 2);
+      background.begin(folder, {step, 0}, "{}", *run.trained, run.step->context(), 2);
       background.wait();
     });
   };

@@ -51,10 +51,10 @@ TEST(RunCheckpoint, InTheBackgroundIsWhatItWasWhenItWasBegun) {
   BackgroundCheckpoint background;
   EXPECT_FALSE(background.begun());
   EXPECT_FALSE(background.advance());
-  background.begin(files.path() / "there", {1, 48}, identity, *run.trained, run.device, 2);
+  background.begin(files.path() / "there", {1, 48}, identity, *run.trained, run.step->context(), 2);
   EXPECT_TRUE(background.begun());
   refusal(ErrorKind::internal,
-          [&] { background.begin(files.path() / "there", {1, 48}, identity, *run.trained, run.device, 2); });
+          [&] { background.begin(files.path() / "there", {1, 48}, identity, *run.trained, run.step->context(), 2); });
   run.run(2, 1e-2, batch);
   const BackgroundCheckpoint::Written written = background.wait();
   EXPECT_EQ(written.step, 1);
@@ -72,7 +72,7 @@ TEST(RunCheckpoint, ErrorsInTheBackgroundComeOutWhereItIsWaitedFor) {
   SmallRun run = make_run();
   write_file(files.path() / "taken", "a file where the folder should be");
   BackgroundCheckpoint background;
-  background.begin(files.path() / "taken", {1, 48}, identity, *run.trained, run.device, 2);
+  background.begin(files.path() / "taken", {1, 48}, identity, *run.trained, run.step->context(), 2);
   const std::string text = refusal(ErrorKind::unavailable, [&] { background.wait(); });
   EXPECT_NE(text.find("taken"), std::string::npos) << text;
   EXPECT_FALSE(background.begun());  // the next one may try again
