@@ -68,7 +68,8 @@ Row Automaton::made_row(TermId id) {
     case TermKind::sequence: return sequence_row(id);
     case TermKind::choice: {
       const auto parts = terms.children(id);
-      return combined({parts.begin(), parts.end()}, [&](std::vector<TermId> to) { return terms.choice(std::move(to)); });
+      return combined({parts.begin(), parts.end()},
+                      [&](std::vector<TermId> to) { return terms.choice(std::move(to)); });
     }
     case TermKind::both:
     case TermKind::complement: {

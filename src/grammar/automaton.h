@@ -1,7 +1,8 @@
 // Steps through languages: what may follow a byte, byte by byte, made when asked for and kept.
 //
-// Every language that a step gives is either TermPool::nothing or has a string in it, so a text that was accepted so far
-// can always be completed. Intersections and complements that turn out empty are found by a search over their own states.
+// Every language that a step gives is either TermPool::nothing or has a string in it, so a text that was accepted so
+// far can always be completed. Intersections and complements that turn out empty are found by a search over their own
+// states.
 #pragma once
 
 #include <array>
@@ -47,8 +48,8 @@ class Automaton {
   TermId next_distinct(int32_t number, int32_t seen);
 
   // Called once when all rules have their bodies: finds which contain the empty string, and takes out those without any
-  // string. `names` are of rules by number, for errors; they may be fewer. Returns the start without such rules; nothing
-  // when the whole language is empty. Errors: unsupported for a rule that begins with itself.
+  // string. `names` are of rules by number, for errors; they may be fewer. Returns the start without such rules;
+  // nothing when the whole language is empty. Errors: unsupported for a rule that begins with itself.
   TermId finish(TermId start, const std::vector<std::string>& names = {});
 
   int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
@@ -76,9 +77,9 @@ class Automaton {
   void refuse_left_recursion(const std::vector<std::string>& names);
   void first_rules(TermId term, std::vector<TermId>& out);
 
-  std::deque<Row> rows_;  // stay where they are
+  std::deque<Row> rows_;            // stay where they are
   std::vector<int32_t> row_of_;     // by term; -1 for none
-  std::deque<Row> searches_;      // rows of intersections and complements before the dead are taken out
+  std::deque<Row> searches_;        // rows of intersections and complements before the dead are taken out
   std::vector<int32_t> search_of_;  // by term
   std::vector<Life> life_;          // by term
   int depth_ = 0;

@@ -68,7 +68,7 @@ void Automaton::refuse_left_recursion(const std::vector<std::string>& names) {
   const size_t num_rules = terms.bodies().size();
   std::vector<std::vector<TermId>> first(num_rules);
   for (size_t i = 0; i < num_rules; ++i) first_rules(terms.bodies()[i], first[i]);
-  std::vector<uint8_t> state(num_rules);                  // 1: on the path, 2: done
+  std::vector<uint8_t> state(num_rules);  // 1: on the path, 2: done
   for (size_t root = 0; root < num_rules; ++root) {
     std::vector<std::pair<size_t, size_t>> path = {{root, 0}};
     while (!path.empty()) {

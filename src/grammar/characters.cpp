@@ -51,9 +51,8 @@ TermId between(TermPool& terms, const Bytes& low, const Bytes& high, size_t at, 
     --last;
   }
   if (first <= last) {
-    parts.push_back(
-        terms.sequence(terms.bytes(ByteSet::range(static_cast<uint8_t>(first), static_cast<uint8_t>(last))),
-                       between(terms, least, most, at + 1, size)));
+    parts.push_back(terms.sequence(terms.bytes(ByteSet::range(static_cast<uint8_t>(first), static_cast<uint8_t>(last))),
+                                   between(terms, least, most, at + 1, size)));
   }
   return terms.choice(std::move(parts));
 }
@@ -147,7 +146,7 @@ TermId encoded(TermPool& terms, const CharacterSet& set, Encoding encoding) {
   return terms.choice(std::move(parts));
 }
 
-TermId encoded(TermPool& terms, std::string_view text, Encoding encoding) {
+std::string encoded_text(std::string_view text, Encoding encoding) {
   std::string bytes;
   for (size_t at = 0; at < text.size();) {
     const text::Utf8Char next = text::decode_utf8(text, at);
@@ -159,7 +158,11 @@ TermId encoded(TermPool& terms, std::string_view text, Encoding encoding) {
     }
     at += next.size;
   }
-  return terms.literal(bytes);
+  return bytes;
+}
+
+TermId encoded(TermPool& terms, std::string_view text, Encoding encoding) {
+  return terms.literal(encoded_text(text, encoding));
 }
 
 }  // namespace ingot::grammar

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +47,7 @@ enum class Encoding : uint8_t {
 TermId encoded(TermPool& terms, const CharacterSet& set, Encoding encoding);
 
 // A text of UTF-8 as it is encoded.
+std::string encoded_text(std::string_view text, Encoding encoding);
 TermId encoded(TermPool& terms, std::string_view text, Encoding encoding);
 
 }  // namespace ingot::grammar

@@ -24,7 +24,8 @@ bool is_name(char c) {
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {
-    if (text.size() > max_text) throw_error(ErrorKind::resource, "a grammar of {} bytes; at most {}", text.size(), max_text);
+    if (text.size() > max_text)
+      throw_error(ErrorKind::resource, "a grammar of {} bytes; at most {}", text.size(), max_text);
     if (!text::is_valid_utf8(text)) throw_error(ErrorKind::usage, "the grammar is not UTF-8");
   }
 
@@ -49,7 +50,8 @@ class Parser {
   TermPool& terms() { return automaton_.terms; }
 
   [[noreturn]] void malformed(std::string_view why) const {
-    const auto line = std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n');
+    const auto line =
+        std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n');
     throw_error(ErrorKind::usage, "the grammar's line {}: {}", line + 1, why);
   }
 
@@ -171,7 +173,8 @@ class Parser {
       skip(true);
       if (peek() < '0' || peek() > '9') return std::nullopt;
       int64_t value = 0;
-      for (; peek() >= '0' && peek() <= '9'; ++at_) value = std::min<int64_t>(max_count + 1, value * 10 + (peek() - '0'));
+      for (; peek() >= '0' && peek() <= '9'; ++at_)
+        value = std::min<int64_t>(max_count + 1, value * 10 + (peek() - '0'));
       if (value > max_count) malformed("a count above 1,000,000,000");
       skip(true);
       return value;

@@ -45,8 +45,8 @@ TermId hostname(TermPool& terms) {
 
 TermId email(TermPool& terms) {
   const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text, Encoding::json); };
-  const TermId local = terms.both(
-      regex("[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"), regex("[!-~]{1,64}"));
+  const TermId local =
+      terms.both(regex("[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"), regex("[!-~]{1,64}"));
   return terms.sequence({local, terms.byte('@'), hostname(terms)});
 }
 
@@ -65,9 +65,8 @@ struct Uri {
                        tail);
   }
   std::string relative() const {
-    return fmt::format(
-        "(?://{0}(?:/{1}*)*|{2}|(?:[A-Za-z0-9\\-._~!$&'()*+,;=@]|%[0-9A-Fa-f]{{2}})+(?:/{1}*)*|){3}", authority, pchar,
-        rooted, tail);
+    return fmt::format("(?://{0}(?:/{1}*)*|{2}|(?:[A-Za-z0-9\\-._~!$&'()*+,;=@]|%[0-9A-Fa-f]{{2}})+(?:/{1}*)*|){3}",
+                       authority, pchar, rooted, tail);
   }
 };
 

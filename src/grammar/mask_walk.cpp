@@ -59,7 +59,8 @@ void MaskWalk::add(const Walk& walk) {
 void MaskWalk::collect(TermId language, uint32_t node) {
   if (language == TermPool::nothing || language == TermPool::empty) return;
   if (!seen_.insert(pair_of(language, node)).second) return;
-  if (++depth_ > max_depth) throw_error(ErrorKind::resource, "a token of the grammar is nested deeper than {}", max_depth);
+  if (++depth_ > max_depth)
+    throw_error(ErrorKind::resource, "a token of the grammar is nested deeper than {}", max_depth);
   visit(1);
   const Term term = automaton_.terms[language];
   if (term.kind == TermKind::sequence) {
@@ -236,8 +237,7 @@ std::shared_ptr<const Walk> MaskWalk::changed(TermId lexeme, TermId common, cons
     states.emplace_back(state, other);
     ++i;
   }
-  std::set_difference(known.ends.begin(), known.ends.end(), taken.begin(), taken.end(),
-                      std::back_inserter(walk->ends));
+  std::set_difference(known.ends.begin(), known.ends.end(), taken.begin(), taken.end(), std::back_inserter(walk->ends));
   walk->ends.insert(walk->ends.end(), added.begin(), added.end());
   std::sort(walk->ends.begin(), walk->ends.end());
   return walk;

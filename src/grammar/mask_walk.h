@@ -1,7 +1,7 @@
 // The tokens that may come next in a language: a walk over the vocabulary's trie.
 //
-// A language that begins with a lexeme is walked in two parts: the tokens that stay inside the lexeme, which do not depend on
-// what comes behind it and are kept, and those that go on behind it, which are few.
+// A language that begins with a lexeme is walked in two parts: the tokens that stay inside the lexeme, which do not
+// depend on what comes behind it and are kept, and those that go on behind it, which are few.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ class MaskWalk {
   std::span<uint32_t> bits_;
   int64_t visits_ = 0;
   int depth_ = 0;
-  std::unordered_set<uint64_t> seen_;                                 // language and node of this mask
+  std::unordered_set<uint64_t> seen_;                                // language and node of this mask
   std::unordered_map<uint64_t, std::shared_ptr<const Walk>> walks_;  // by lexeme and node: those that took long
 };
 

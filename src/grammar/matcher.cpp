@@ -11,7 +11,7 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_masks = 1024;      // kept of one grammar
+constexpr size_t max_masks = 1024;       // kept of one grammar
 constexpr int64_t many_terms = 150'000;  // a grammar that came to more begins anew with the next output
 constexpr int64_t many_rows = 40'000;
 constexpr int32_t ended = -1;
@@ -85,7 +85,8 @@ void Matcher::accept(int32_t id) {
   const bool is_known = id >= 0 && id < vocabulary.size();
   if (is_known && vocabulary.is_end(id) && may_end()) {
     states_.push_back(ended);
-  } else if (!is_known || vocabulary.is_end(id) || vocabulary.bytes(id).empty() || !accept_bytes(vocabulary.bytes(id))) {
+  } else if (!is_known || vocabulary.is_end(id) || vocabulary.bytes(id).empty() ||
+             !accept_bytes(vocabulary.bytes(id))) {
     throw_error(ErrorKind::usage, "the token {} may not come here by the grammar", id);
   }
 }

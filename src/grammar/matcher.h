@@ -34,14 +34,14 @@ class TokenGrammar {
   mutable std::shared_ptr<Machine> machine_;
 };
 
-// One output. One thread at a time; any number of matchers may share a TokenGrammar. Every function that works out states
-// throws ErrorKind::resource when the grammar's limits are passed; the matcher is then as before.
+// One output. One thread at a time; any number of matchers may share a TokenGrammar. Every function that works out
+// states throws ErrorKind::resource when the grammar's limits are passed; the matcher is then as before.
 class Matcher {
  public:
   explicit Matcher(std::shared_ptr<const TokenGrammar> grammar);
 
-  // Bit t % 32 of word t / 32: token t may come next; words behind the vocabulary are 0. The end tokens may come when the
-  // text is complete. At least one bit is set, unless an end token was accepted or no token of the vocabulary fits.
+  // Bit t % 32 of word t / 32: token t may come next; words behind the vocabulary are 0. The end tokens may come when
+  // the text is complete. At least one bit is set, unless an end token was accepted or no token of the vocabulary fits.
   void fill_mask(std::span<uint32_t> bits) const;
 
   // Whether fill_mask would set the token's bit.
@@ -50,15 +50,15 @@ class Matcher {
   // Goes on behind a token. Errors: usage when the token may not come.
   void accept(int32_t id);
 
-  // Goes on behind bytes that are not tokens yet. False, and nothing changed, when they may not come. Counts as one token
-  // for rollback.
+  // Goes on behind bytes that are not tokens yet. False, and nothing changed, when they may not come. Counts as one
+  // token for rollback.
   bool accept_bytes(std::string_view bytes);
 
   // Takes back the last tokens. Errors: internal for more than were accepted.
   void rollback(int64_t tokens);
 
-  bool may_end() const;    // the text is complete
-  bool finished() const;   // it is, and nothing may follow; or an end token was accepted
+  bool may_end() const;   // the text is complete
+  bool finished() const;  // it is, and nothing may follow; or an end token was accepted
   int64_t accepted() const { return static_cast<int64_t>(states_.size()) - 1; }
 
   // The bytes that must come next whatever is chosen, at most `most`.

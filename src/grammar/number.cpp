@@ -43,8 +43,8 @@ TermId beyond(TermPool& terms, const Decimal& bound, bool equal) {
       fractions.push_back(terms.sequence({terms.byte('.'), terms.literal(bound.fraction.substr(0, i)),
                                           digit_above(terms, bound.fraction[i]), any_digits}));
     }
-    fractions.push_back(terms.sequence(
-        {terms.byte('.'), terms.literal(bound.fraction), equal ? any_digits : not_zero}));
+    fractions.push_back(
+        terms.sequence({terms.byte('.'), terms.literal(bound.fraction), equal ? any_digits : not_zero}));
   }
   parts.push_back(terms.sequence(terms.literal(bound.whole), terms.choice(std::move(fractions))));
   return terms.choice(std::move(parts));
@@ -54,8 +54,7 @@ TermId beyond(TermPool& terms, const Decimal& bound, bool equal) {
 TermId greater(TermPool& terms, const Decimal& bound, bool equal) {
   if (!bound.negative) return beyond(terms, bound, equal);
   const TermId unsigned_ones = regex(terms, "[0-9][0-9.]*");
-  return terms.choice(unsigned_ones,
-                      terms.sequence(terms.byte('-'), terms.complement(beyond(terms, bound, !equal))));
+  return terms.choice(unsigned_ones, terms.sequence(terms.byte('-'), terms.complement(beyond(terms, bound, !equal))));
 }
 
 }  // namespace
@@ -93,9 +92,7 @@ Decimal Decimal::parse(std::string_view json) {
   return value;
 }
 
-std::string Decimal::text() const {
-  return (negative ? "-" : "") + whole + (fraction.empty() ? "" : "." + fraction);
-}
+std::string Decimal::text() const { return (negative ? "-" : "") + whole + (fraction.empty() ? "" : "." + fraction); }
 
 TermId any_number(TermPool& terms) {
   return terms.without(regex(terms, "-?(0|[1-9][0-9]{0,17})(\\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?"),

@@ -1,8 +1,9 @@
 // Conditions on numbers as languages of the decimals that meet them.
 //
-// Where a number has a condition it is written as -?(0|[1-9][0-9]*)(\.[0-9]+)?, not as a negative zero, and with at most 15
-// digits (integers: 18, or as many as a bound has), so that a validator that works in doubles sees the same order as one
-// that works in decimals. The languages of single conditions are right for such texts, and may hold others.
+// Where a number has a condition it is written as -?(0|[1-9][0-9]*)(\.[0-9]+)?, not as a negative zero, and with at
+// most 15 digits (integers: 18, or as many as a bound has), so that a validator that works in doubles sees the same
+// order as one that works in decimals. The languages of single conditions are right for such texts, and may hold
+// others.
 #pragma once
 
 #include <string>

@@ -9,7 +9,8 @@ namespace {
 
 using Kind = RegexNode::Kind;
 
-// What comes behind a part of a pattern, up to the end of the text: where the text's start is not passed yet, and where it is.
+// What comes behind a part of a pattern, up to the end of the text: where the text's start is not passed yet, and where
+// it is.
 struct Rest {
   TermId at_start;
   TermId inside;

@@ -1,9 +1,10 @@
 // Regular expressions of JSON Schema's `pattern`: ECMA-262 with the flag u, and a `{`, `}` or `]` that stands alone is
 // itself, as without it.
 //
-// Supported: literals, classes with ranges and \d \w \s \p{L} \p{N} and their opposites, escapes, groups, alternatives, greedy and lazy
-// quantifiers, ^ and $ anywhere but inside a repetition, look-ahead likewise. Refused by name: back-references, \b, \B,
-// look-behind, other Unicode properties. There is no backtracking: a pattern becomes a language.
+// Supported: literals, classes with ranges and \d \w \s \p{L} \p{N} and their opposites, escapes, groups, alternatives,
+// greedy and lazy quantifiers, ^ and $ anywhere but inside a repetition, look-ahead likewise. Refused by name:
+// back-references, \b, \B, look-behind, other Unicode properties. There is no backtracking: a pattern becomes a
+// language.
 #pragma once
 
 #include <string_view>

@@ -21,8 +21,16 @@ CharacterSet digits() { return CharacterSet({{'0', '9'}}); }
 CharacterSet words() { return CharacterSet({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}); }
 // WhiteSpace and LineTerminator of ECMA-262.
 CharacterSet spaces() {
-  return CharacterSet({{0x09, 0x0D}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
-                       {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}});
+  return CharacterSet({{0x09, 0x0D},
+                       {' ', ' '},
+                       {0xA0, 0xA0},
+                       {0x1680, 0x1680},
+                       {0x2000, 0x200A},
+                       {0x2028, 0x2029},
+                       {0x202F, 0x202F},
+                       {0x205F, 0x205F},
+                       {0x3000, 0x3000},
+                       {0xFEFF, 0xFEFF}});
 }
 CharacterSet line_ends() { return CharacterSet({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}); }
 
@@ -132,7 +140,8 @@ class Parser {
     for (; !done() && peek() >= '0' && peek() <= '9'; ++at_) {
       value = std::min<int64_t>(max_count + 1, value * 10 + static_cast<int64_t>(peek() - '0'));
     }
-    if (value > max_count) throw_error(ErrorKind::resource, "a count above {} in the pattern '{}'", max_count, pattern_);
+    if (value > max_count)
+      throw_error(ErrorKind::resource, "a count above {} in the pattern '{}'", max_count, pattern_);
     return value;
   }
 

@@ -277,10 +277,8 @@ TermId TermPool::multiple(int64_t modulus, int64_t remainder, int places, bool i
 
 TermId TermPool::declare() {
   bodies_.push_back(nothing);
-  return intern({.kind = TermKind::rule,
-                 .regular = false,
-                 .nullable = -1,
-                 .min = static_cast<int64_t>(bodies_.size()) - 1});
+  return intern(
+      {.kind = TermKind::rule, .regular = false, .nullable = -1, .min = static_cast<int64_t>(bodies_.size()) - 1});
 }
 
 void TermPool::define(TermId rule, TermId body) { bodies_[static_cast<size_t>((*this)[rule].min)] = body; }

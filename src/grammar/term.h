@@ -1,7 +1,7 @@
 // Languages over bytes as terms, equal ones stored once.
 //
-// A term denotes a set of byte strings. A parser's state is a term, too: the strings that may still come (Brzozowski 1964,
-// "Derivatives of regular expressions"; the derivatives are in grammar/automaton.h). Rules make the language
+// A term denotes a set of byte strings. A parser's state is a term, too: the strings that may still come (Brzozowski
+// 1964, "Derivatives of regular expressions"; the derivatives are in grammar/automaton.h). Rules make the language
 // context-free; intersection and complement are for regular terms, those without rules and captures.
 #pragma once
 
@@ -42,9 +42,9 @@ struct Term {
   int8_t nullable = 0;  // contains the empty string: 0 no, 1 yes, -1 that depends on rules
   TermId left = 0;
   TermId right = 0;
-  int64_t min = 0;     // repeat; the number of a rule, a byte set, a capture; multiple: the modulus
-  int64_t max = 0;     // repeat; multiple: the remainder so far
-  int32_t first = 0;   // children [first, first + count) of choice and both
+  int64_t min = 0;    // repeat; the number of a rule, a byte set, a capture; multiple: the modulus
+  int64_t max = 0;    // repeat; multiple: the remainder so far
+  int32_t first = 0;  // children [first, first + count) of choice and both
   int32_t count = 0;
   uint64_t hash[2]{};  // of the structure, the same in every pool of this process for regular terms
 };
@@ -126,7 +126,8 @@ class TermPool {
   // Changes what follows the texts of every Distinct.
   void change_distinct(const std::function<TermId(TermId)>& change) {
     for (size_t i = 0; i < distincts_.size(); ++i) {
-      for (Distinct::Alternative& alternative : distincts_[i].alternatives) alternative.behind = change(alternative.behind);
+      for (Distinct::Alternative& alternative : distincts_[i].alternatives)
+        alternative.behind = change(alternative.behind);
     }
   }
 

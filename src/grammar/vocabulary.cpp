@@ -10,7 +10,7 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_walks = 2048;      // about 6 KiB each, of 49,152 tokens
+constexpr size_t max_walks = 2048;     // about 6 KiB each, of 49,152 tokens
 constexpr size_t max_token = 1 << 12;  // bytes; longer ones are never chosen
 
 std::vector<std::string> plain_tokens(const text::Tokenizer& tokenizer) {

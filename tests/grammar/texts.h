@@ -15,8 +15,9 @@ inline std::shared_ptr<const Vocabulary> small_vocabulary() {
   static const auto vocabulary = [] {
     std::vector<std::string> tokens;
     for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
-    for (const char* word : {"{\"", "\":", "\", \"", "\",\"", "\"}", "true", "false", "null", " \"", ": ", ", ", "a\"",
-                             "ab", "abc", "12", "123", "1.5", "}}", "]}", "[{", "\n  ", "\xC3\xA9", "e\"", "ab\": \"", "x\": 1"}) {
+    for (const char* word :
+         {"{\"", "\":", "\", \"", "\",\"", "\"}", "true", "false", "null", " \"",      ": ",  ", ",       "a\"",   "ab",
+          "abc", "12",  "123",    "1.5",   "}}",  "]}",   "[{",    "\n  ", "\xC3\xA9", "e\"", "ab\": \"", "x\": 1"}) {
       tokens.emplace_back(word);
     }
     tokens.emplace_back("<end>");
