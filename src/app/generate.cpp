@@ -59,7 +59,7 @@ class Generate : public Command {
     request.max_tokens = max_tokens_;
     request.sampling = sampling_;
     request.stop_ids = session.text().eos;
-    request.adapter = session.adapter ? &*session.adapter : nullptr;
+    request.adapter = infer::shared_adapter(session.adapter ? &*session.adapter : nullptr);
     const text::Tokenizer* tokenizer = session.text().tokenizer.get();
     if (!tokenizer && !stops_.empty()) session.tokenizer();  // says that there is none
 
