@@ -10,6 +10,7 @@ std::unique_ptr<Command> bench_parity_command();     // bench_parity.cpp
 std::unique_ptr<Command> bench_curves_command();     // bench_curves.cpp
 std::unique_ptr<Command> bench_report_command();     // bench_report.cpp
 std::unique_ptr<Command> bench_tokenizer_command();  // bench_tokenizer.cpp
+std::unique_ptr<Command> bench_grammar_command();    // bench_grammar.cpp
 
 namespace {
 
@@ -28,6 +29,7 @@ class Bench : public Command {
     all.push_back(bench_curves_command());
     all.push_back(bench_report_command());
     all.push_back(bench_tokenizer_command());
+    all.push_back(bench_grammar_command());
     return all;
   }
 };

@@ -81,7 +81,7 @@ class Chat : public Command {
       request.max_tokens = max_tokens_;
       request.sampling = sampling;
       request.stop_ids = assets.eos;
-      request.adapter = session.adapter ? &*session.adapter : nullptr;
+      request.adapter = infer::shared_adapter(session.adapter ? &*session.adapter : nullptr);
       if (static_cast<int64_t>(request.prompt.size()) >= settings.context) {
         if (!terminal) throw_full(request.prompt.size(), settings.context);
         log.error("the conversation has {} tokens, the context is {}; /reset begins a new one", request.prompt.size(),

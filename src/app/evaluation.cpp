@@ -110,12 +110,13 @@ std::vector<std::string> answer_all(const Contestant& contestant, std::span<cons
 
   std::vector<std::string> answers(questions.size());
   std::map<int64_t, Open> open;
+  const std::shared_ptr<const infer::HostAdapter> adapter = infer::shared_adapter(contestant.adapter);
   for (size_t q = 0; q < questions.size(); ++q) {
     infer::Request request;
     request.prompt = questions[q].prompt;
     request.max_tokens = questions[q].max_tokens;
     request.stop_ids = session.text().eos;
-    request.adapter = contestant.adapter;
+    request.adapter = adapter;
     const int64_t id = engine.submit(std::move(request));
     open.emplace(id, Open{q, text::StreamDecoder(session.tokenizer(), true), StopStrings(questions[q].stop)});
   }

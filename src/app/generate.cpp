@@ -8,7 +8,10 @@
 #include "app/json_text.h"
 #include "app/session.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "grammar/matcher.h"
+#include "infer/grammar_mask.h"
 #include "text/chat_template.h"
 
 namespace ingot::app {
@@ -38,6 +41,8 @@ class Generate : public Command {
     arguments.option("repetition-penalty", sampling_.repetition_penalty, "above 1: tokens seen become less likely");
     arguments.option("seed", seed_, "of the draws: the same seed gives the same text");
     arguments.option("stop", stops_, "end before this text; may be given several times");
+    arguments.option("json-schema", json_schema_, "a file with a JSON Schema: the output is a value that it allows");
+    arguments.option("grammar", grammar_, "a file with a grammar (GBNF): the output is a text that it allows");
     arguments.example(
         "ingot generate --model SmolLM2-135M-Instruct --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8");
   }
@@ -45,6 +50,7 @@ class Generate : public Command {
   int run(const Output& output) override {
     prompt_.check();
     if (chat_ && prompt_.ids) throw_error(ErrorKind::usage, "--chat takes a text, not --ids");
+    if (json_schema_ && grammar_) throw_error(ErrorKind::usage, "give --json-schema or --grammar, not both");
     if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
     sampling_.seed = static_cast<uint64_t>(seed_);
     infer::check(sampling_);
@@ -52,6 +58,7 @@ class Generate : public Command {
     if (sampling_.temperature == 0 && (sampling_.top_p < 1 || sampling_.top_k > 0 || sampling_.min_p > 0)) {
       log.warning("--top-p, --top-k and --min-p change nothing without --temperature above 0");
     }
+    const grammar::GrammarPtr grammar = compiled_grammar();
     exit_on_interrupt();
     Session session(options_);
     infer::Request request;
@@ -59,7 +66,12 @@ class Generate : public Command {
     request.max_tokens = max_tokens_;
     request.sampling = sampling_;
     request.stop_ids = session.text().eos;
-    request.adapter = session.adapter ? &*session.adapter : nullptr;
+    request.adapter = infer::shared_adapter(session.adapter ? &*session.adapter : nullptr);
+    if (grammar) {
+      const auto vocabulary = std::make_shared<const grammar::Vocabulary>(session.tokenizer(), request.stop_ids);
+      request.mask =
+          std::make_shared<infer::GrammarMask>(std::make_shared<const grammar::TokenGrammar>(grammar, vocabulary));
+    }
     const text::Tokenizer* tokenizer = session.text().tokenizer.get();
     if (!tokenizer && !stops_.empty()) session.tokenizer();  // says that there is none
 
@@ -85,6 +97,18 @@ class Generate : public Command {
   }
 
  private:
+  // What the output must be; null: anything.
+  grammar::GrammarPtr compiled_grammar() const {
+    if (!json_schema_ && !grammar_) return nullptr;
+    const std::string& path = json_schema_ ? *json_schema_ : *grammar_;
+    const std::string text = read_file(path);
+    try {
+      return json_schema_ ? grammar::compile_json_schema(text) : grammar::compile_ebnf(text);
+    } catch (const Error& error) {
+      throw Error(error.kind(), path + ": " + error.message(), error.hint());
+    }
+  }
+
   std::vector<int32_t> render_prompt(Session& session) {
     const checkpoint::TextAssets& assets = session.text();
     if (!assets.chat_template) {
@@ -130,6 +154,7 @@ class Generate : public Command {
   infer::Sampling sampling_;
   int64_t seed_ = 0;
   std::vector<std::string> stops_;
+  std::optional<std::string> json_schema_, grammar_;
 };
 
 }  // namespace

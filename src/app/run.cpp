@@ -87,13 +87,14 @@ class Sampler {
     // Drawn, not greedy: small models repeat themselves when greedy. The same seed at every evaluation.
     const infer::Sampling sampling{.temperature = 0.8, .top_p = 0.95, .seed = static_cast<uint64_t>(plan_.recipe.seed)};
     std::map<int64_t, std::vector<int32_t>> answers;
+    const std::shared_ptr<const infer::HostAdapter> adapter = infer::shared_adapter(adapter_);
     for (const std::vector<int32_t>& prompt : prompts_) {
       infer::Request request;
       request.prompt = prompt;
       request.max_tokens = plan_.recipe.eval.sample_tokens;
       request.sampling = sampling;
       request.stop_ids = text_.eos;
-      request.adapter = adapter_;
+      request.adapter = adapter;
       answers[engine_->submit(std::move(request))];
     }
     while (!engine_->idle()) {

@@ -3,12 +3,16 @@
 // One thread owns an Engine. Text, JSON and HTTP stay outside: requests and results are token ids.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "infer/host_adapter.h"
 #include "infer/sampler.h"
+#include "infer/token_mask.h"
 #include "models/model.h"
 #include "ops/registry.h"
 
@@ -39,20 +43,46 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& set
 
 struct Request {
   std::vector<int32_t> prompt;  // at least one token
-  int64_t max_tokens = 0;       // at least 1
+  int64_t max_tokens = 0;       // at least 1; of no meaning with `embed`
   Sampling sampling;
-  std::vector<int32_t> stop_ids;         // the output ends before any of these
-  const nn::Adapter* adapter = nullptr;  // outlives the request; null: the base model
+  std::vector<int32_t> stop_ids;                // the output ends before any of these
+  std::shared_ptr<const HostAdapter> adapter;   // null: the base model
+  std::shared_ptr<TokenMask> mask;              // null: every token may come; no other request has the same
+  int priority = 0;                             // higher first; a lower one gives its place and its pages up
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // it ends at the first step after this
+  bool embed = false;       // no token is made: the prompt's states are wanted
+  uint64_t cache_salt = 0;  // the prefix cache is shared by requests of the same salt and adapter only
 };
 
-enum class Finish { stop, length, cancelled };  // a stop id; max_tokens or the context; cancel()
-const char* name(Finish finish);                // OpenAI's words: "stop", "length", "cancelled"
+enum class Finish {
+  stop,       // a stop id, or the mask allows nothing more
+  length,     // max_tokens or the context
+  cancelled,  // cancel()
+  deadline,   // Request::deadline
+  failed,     // Output::error says why; other requests are unharmed
+};
+const char* name(Finish finish);  // OpenAI's words where it has them: "stop", "length", "cancelled", "deadline", ...
 
 // A token of a request, or its end.
 struct Output {
   int64_t request = 0;
-  std::optional<Choice> token;   // absent at the end when a stop id was chosen, or it was cancelled
+  std::optional<Choice> token;   // absent at the end when a stop id was chosen, or something ended it
   std::optional<Finish> finish;  // present at the request's last output
+  std::string error;             // of Finish::failed
+  std::vector<float> embedding;  // [hidden] of a request that asked for it: the mean of the final norm's output over
+                                 // the prompt
+  int64_t cached_tokens = 0;     // at the request's first output: tokens of its prompt that were in the prefix cache
+};
+
+// How an engine stands, for telling it.
+struct EngineCounts {
+  int64_t running = 0;
+  int64_t waiting = 0;
+  int64_t free_pages = 0;
+  int64_t used_pages = 0;
+  int64_t preemptions = 0;    // sequences that gave their pages back, since the start
+  int64_t prefix_lookups = 0;  // prompt tokens that were looked for in the prefix cache
+  int64_t prefix_hits = 0;     // and found there
 };
 
 class Engine {
@@ -63,15 +93,18 @@ class Engine {
   ~Engine();
 
   // Queues a request and names it. ErrorKind::usage when the prompt is empty, has ids outside the vocabulary, or is too
-  // long for the context, saying by how much, and when the adapter's rank is above EngineSettings::adapter_rank.
+  // long for the context, saying by how much, when the adapter's rank is above EngineSettings::adapter_rank, and for
+  // sampling that `check` refuses.
   int64_t submit(Request request);
   // Ends it: its last output comes with the next step.
   void cancel(int64_t request);
 
-  // Runs one batch. What it gave, in the order of arrival; empty when no request is left.
+  // Runs one batch: what it gave, which may be nothing while prompts are filled. Requests that were cancelled or whose
+  // deadline has passed end before anything is computed. Does nothing when idle.
   std::vector<Output> step();
 
   bool idle() const;
+  EngineCounts counts() const;
 
  private:
   struct State;

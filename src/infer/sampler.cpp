@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
+#include <limits>
+#include <map>
+#include <numbers>
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "ops/sampling_weight.h"
 
 namespace ingot::infer {
 
 namespace {
+
+constexpr float excluded = -std::numeric_limits<float>::infinity();
 
 double log_sum_exp(std::span<const float> logits, float highest) {
   double sum = 0;
@@ -17,42 +22,92 @@ double log_sum_exp(std::span<const float> logits, float highest) {
   return static_cast<double>(highest) + std::log(sum);
 }
 
+bool allows(std::span<const uint32_t> bits, size_t id) { return bits.empty() || ((bits[id / 32] >> (id % 32)) & 1U); }
+
+// Logits with edits made, and those that may not come excluded.
+std::vector<float> edited(std::span<const float> logits, const Sampling& sampling, const Past& past) {
+  std::vector<float> changed(logits.begin(), logits.end());
+  for (const LogitEdit& edit : logit_edits(sampling, past)) {
+    if (edit.id < 0 || static_cast<size_t>(edit.id) >= changed.size()) continue;
+    float& logit = changed[static_cast<size_t>(edit.id)];
+    const float scaled = logit * (logit > 0 ? edit.positive : edit.negative);
+    logit = scaled + edit.add;
+  }
+  for (size_t id = 0; id < changed.size(); ++id) {
+    if (!allows(past.allowed, id)) changed[id] = excluded;
+  }
+  return changed;
+}
+
 struct Candidate {
   int32_t id;
-  double weight;  // exp(logit / temperature - highest), un-normalised
+  float power;  // log2 of its weight against the most likely one's
+  uint64_t weight;
 };
 
-void penalise(std::vector<float>& logits, std::span<const int32_t> seen, double penalty) {
-  const std::unordered_set<int32_t> ids(seen.begin(), seen.end());
-  for (int32_t id : ids) {
-    if (id < 0 || static_cast<size_t>(id) >= logits.size()) continue;
-    float& logit = logits[static_cast<size_t>(id)];
-    logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
-  }
+uint64_t sum_of(const std::vector<Candidate>& candidates) {
+  uint64_t sum = 0;
+  for (const Candidate& c : candidates) sum += c.weight;
+  return sum;
 }
 
-// Most likely first; of equal ones the lower id.
-bool likelier(const Candidate& a, const Candidate& b) {
-  return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-}
-
-// Cuts the candidates down to those that top_k, top_p and min_p leave.
+// Cuts the candidates, most likely first, down to those that top_k, top_p and min_p leave.
 void filter(std::vector<Candidate>& candidates, const Sampling& sampling) {
-  const size_t k =
-      sampling.top_k > 0 ? std::min(candidates.size(), static_cast<size_t>(sampling.top_k)) : candidates.size();
-  if (k == candidates.size() && sampling.top_p >= 1 && sampling.min_p <= 0) return;
-  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<int64_t>(k), candidates.end(), likelier);
-  candidates.resize(k);
-  if (sampling.top_p < 1) {
-    double total = 0;
-    for (const Candidate& c : candidates) total += c.weight;
-    double reached = 0;
-    size_t kept = 0;
-    while (kept < candidates.size() && reached < sampling.top_p * total) reached += candidates[kept++].weight;
-    candidates.resize(std::max<size_t>(kept, 1));
+  if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < candidates.size()) {
+    candidates.resize(static_cast<size_t>(sampling.top_k));
   }
-  const double least = sampling.min_p * candidates.front().weight;
-  while (candidates.back().weight < least) candidates.pop_back();
+  if (sampling.top_p < 1) {
+    const uint64_t part = static_cast<uint64_t>(std::ceil(sampling.top_p * 0x1p32));
+    const uint64_t wanted = std::max<uint64_t>(1, ops::sampling_share(sum_of(candidates), part));
+    uint64_t reached = 0;
+    size_t kept = 0;
+    while (kept < candidates.size() && reached < wanted) reached += candidates[kept++].weight;
+    candidates.resize(kept);
+  }
+  if (sampling.min_p > 0) {
+    const auto least = static_cast<float>(std::log2(sampling.min_p));
+    while (candidates.back().power < least) candidates.pop_back();
+  }
+}
+
+int32_t draw(const std::vector<float>& logits, const Sampling& sampling, int64_t position) {
+  const float highest = *std::max_element(logits.begin(), logits.end());
+  const auto scale = static_cast<float>(std::numbers::log2e / sampling.temperature);
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] == excluded) continue;
+    const float power = (logits[i] - highest) * scale;
+    candidates.push_back({static_cast<int32_t>(i), power, ops::sampling_weight(power)});
+  }
+  std::sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
+    const float x = logits[static_cast<size_t>(a.id)], y = logits[static_cast<size_t>(b.id)];
+    return x != y ? x > y : a.id < b.id;
+  });
+  filter(candidates, sampling);
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+  const uint64_t place =
+      ops::multiply_high(RandomStream(sampling.seed, position).next_u64(), sum_of(candidates));
+  uint64_t reached = 0;
+  for (const Candidate& c : candidates) {
+    reached += c.weight;
+    if (reached > place) return c.id;
+  }
+  return candidates.back().id;
+}
+
+std::vector<Likely> most_likely(std::span<const float> logits, int64_t count, double total) {
+  std::vector<int32_t> ids(logits.size());
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  const auto last = ids.begin() + std::min(count, std::ssize(ids));
+  std::partial_sort(ids.begin(), last, ids.end(), [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+  std::vector<Likely> likely;
+  for (auto id = ids.begin(); id != last; ++id) {
+    likely.push_back({*id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(*id)]) - total)});
+  }
+  return likely;
 }
 
 }  // namespace
@@ -68,10 +123,14 @@ void check(const Sampling& sampling) {
   range("min_p", sampling.min_p, 0, 1);
   range("repetition_penalty", sampling.repetition_penalty, 0.01, 100);
   range("top_k", static_cast<double>(sampling.top_k), 0, 1e9);
+  range("presence_penalty", sampling.presence_penalty, -2, 2);
+  range("frequency_penalty", sampling.frequency_penalty, -2, 2);
+  range("top_logprobs", static_cast<double>(sampling.top_logprobs), 0, static_cast<double>(most_top_logprobs));
+  for (const LogitBias& bias : sampling.logit_bias) range("logit_bias", static_cast<double>(bias.bias), -100, 100);
 }
 
 void check_number(double logit) {
-  if (!std::isnan(logit)) return;
+  if (!std::isnan(logit) && !(logit > std::numeric_limits<double>::max())) return;
   throw_hint(
       ErrorKind::internal,
       "in fp16 activations from 65520 on become infinite: if this is fp16, use bf16 or fp32; else the weights may "
@@ -79,39 +138,48 @@ void check_number(double logit) {
       "a logit is not a number");
 }
 
-Choice choose(std::span<const float> logits, const Sampling& sampling, std::span<const int32_t> seen,
-              int64_t position) {
+std::vector<LogitEdit> logit_edits(const Sampling& sampling, const Past& past) {
+  const bool repeats = sampling.repetition_penalty != 1;
+  const bool counts = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
+  std::map<int32_t, double> added;  // by id
+  std::map<int32_t, int64_t> times;
+  for (const LogitBias& bias : sampling.logit_bias) added[bias.id] += static_cast<double>(bias.bias);
+  if (repeats) {
+    for (const int32_t id : past.ids) added.try_emplace(id, 0);
+  }
+  if (counts) {
+    for (const int32_t id : past.ids.subspan(static_cast<size_t>(past.prompt))) ++times[id];
+    for (const auto& [id, count] : times) {
+      added[id] -= sampling.presence_penalty + sampling.frequency_penalty * static_cast<double>(count);
+    }
+  }
+  std::vector<int32_t> seen;
+  if (repeats) {
+    seen.assign(past.ids.begin(), past.ids.end());
+    std::sort(seen.begin(), seen.end());
+  }
+  std::vector<LogitEdit> edits;
+  for (const auto& [id, add] : added) {
+    LogitEdit edit{.id = id, .add = static_cast<float>(add)};
+    if (std::binary_search(seen.begin(), seen.end(), id)) {
+      edit.positive = static_cast<float>(1 / sampling.repetition_penalty);
+      edit.negative = static_cast<float>(sampling.repetition_penalty);
+    }
+    edits.push_back(edit);
+  }
+  return edits;
+}
+
+Choice choose(std::span<const float> logits, const Sampling& sampling, const Past& past, int64_t position) {
   for (float logit : logits) check_number(static_cast<double>(logit));
   const double total = log_sum_exp(logits, *std::max_element(logits.begin(), logits.end()));
-  const auto choice = [&](int32_t id) {
-    return Choice{id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - total)};
-  };
-
-  std::vector<float> penalised;
-  std::span<const float> used = logits;
-  if (sampling.repetition_penalty != 1) {
-    penalised.assign(logits.begin(), logits.end());
-    penalise(penalised, seen, sampling.repetition_penalty);
-    used = penalised;
-  }
-  const auto highest = std::max_element(used.begin(), used.end());
-  if (sampling.temperature == 0) return choice(static_cast<int32_t>(highest - used.begin()));
-
-  std::vector<Candidate> candidates(used.size());
-  for (size_t i = 0; i < used.size(); ++i) {
-    const double logit = (static_cast<double>(used[i]) - static_cast<double>(*highest)) / sampling.temperature;
-    candidates[i] = {static_cast<int32_t>(i), std::exp(logit)};
-  }
-  filter(candidates, sampling);
-  double sum = 0;
-  for (const Candidate& c : candidates) sum += c.weight;
-  RandomStream random(sampling.seed, position);
-  double left = random.uniform_double() * sum;
-  for (const Candidate& c : candidates) {
-    left -= c.weight;
-    if (left < 0) return choice(c.id);
-  }
-  return choice(candidates.back().id);
+  const std::vector<float> changed = edited(logits, sampling, past);
+  const auto highest = std::max_element(changed.begin(), changed.end());
+  if (*highest == excluded) throw_error(ErrorKind::internal, "no token may come next");
+  const int32_t id = sampling.temperature == 0 ? static_cast<int32_t>(highest - changed.begin())
+                                               : draw(changed, sampling, position);
+  return {id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - total),
+          most_likely(logits, sampling.top_logprobs, total)};
 }
 
 }  // namespace ingot::infer

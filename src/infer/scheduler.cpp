@@ -4,10 +4,22 @@
 
 namespace ingot::infer {
 
+namespace {
+
+bool goes_before(const SequenceState* a, const SequenceState* b) {
+  return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
+}
+
+void put(std::vector<SequenceState*>& list, SequenceState* sequence) {
+  list.insert(std::upper_bound(list.begin(), list.end(), sequence, goes_before), sequence);
+}
+
+}  // namespace
+
 Scheduler::Scheduler(PagePool& pool, int64_t batch_tokens, int64_t sequences)
     : pool_(pool), batch_tokens_(batch_tokens), most_running_(sequences) {}
 
-void Scheduler::add(SequenceState* sequence) { waiting_.push_back(sequence); }
+void Scheduler::add(SequenceState* sequence) { put(waiting_, sequence); }
 
 void Scheduler::remove(SequenceState* sequence) {
   pool_.release(sequence->table);
@@ -15,38 +27,64 @@ void Scheduler::remove(SequenceState* sequence) {
   std::erase(waiting_, sequence);
 }
 
-// Pages for the sequence's first `tokens` tokens, taken from later arrivals if need be. False when it is itself the
+void Scheduler::preempt_last() {
+  SequenceState* last = running_.back();
+  pool_.release(last->table);
+  last->cached = 0;
+  running_.pop_back();
+  put(waiting_, last);
+  ++preemptions_;
+}
+
+// Pages for the sequence's first `tokens` tokens, taken from those behind it if need be. False when it is itself the
 // last.
 bool Scheduler::make_room(SequenceState* sequence, int64_t tokens) {
   while (!pool_.extend(sequence->table, tokens)) {
-    SequenceState* last = running_.back();
-    if (last == sequence) return false;
-    pool_.release(last->table);
-    last->cached = 0;
-    running_.pop_back();
-    waiting_.push_front(last);
-    ++preemptions_;
+    if (running_.back() == sequence) return false;
+    preempt_last();
   }
   return true;
+}
+
+// Takes places and pages from running sequences for waiting ones of higher priority.
+void Scheduler::yield_to_priority() {
+  int64_t places = most_running_ - running();
+  int64_t pages = pool_.free_pages();
+  for (size_t i = 0; i < waiting_.size(); ++i) {  // who is preempted comes behind i
+    const SequenceState& next = *waiting_[i];
+    const int64_t needed = pool_.pages_for(std::min(next.tokens, batch_tokens_));
+    while ((places < 1 || pages < needed) && !running_.empty() && running_.back()->priority < next.priority) {
+      const int64_t before = pool_.free_pages();
+      preempt_last();
+      ++places;
+      pages += pool_.free_pages() - before;
+    }
+    if (places < 1 || pages < needed) return;
+    --places;
+    pages -= needed;
+  }
 }
 
 std::vector<Piece> Scheduler::next() {
   std::vector<Piece> batch;
   int64_t left = batch_tokens_;
+  bool full = false;
+  yield_to_priority();
   // make_room may shorten running_ behind the place we are at, never before it: nobody in the batch loses pages.
   for (size_t i = 0; i < running_.size() && left > 0; ++i) {
     SequenceState* sequence = running_[i];
     const int64_t end = std::min(sequence->tokens, sequence->cached + left);
-    if (!make_room(sequence, end)) continue;
+    full = !make_room(sequence, end);
+    if (full) break;
     batch.push_back({sequence, sequence->cached, end});
     left -= end - sequence->cached;
   }
-  while (!waiting_.empty() && left > 0 && running() < most_running_) {
+  while (!full && !waiting_.empty() && left > 0 && running() < most_running_) {
     SequenceState* sequence = waiting_.front();
     const int64_t end = std::min(sequence->tokens, sequence->cached + left);
     if (!pool_.extend(sequence->table, end)) break;
-    waiting_.pop_front();
-    running_.push_back(sequence);
+    waiting_.erase(waiting_.begin());
+    put(running_, sequence);
     batch.push_back({sequence, sequence->cached, end});
     left -= end - sequence->cached;
   }

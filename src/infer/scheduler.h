@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "infer/page_pool.h"
@@ -12,7 +11,8 @@ namespace ingot::infer {
 
 // What the scheduler knows of a sequence.
 struct SequenceState {
-  int64_t id = 0;
+  int64_t id = 0;              // in order of arrival
+  int priority = 0;            // higher first
   int64_t tokens = 0;          // known so far: prompt and output
   int64_t cached = 0;          // of them, in the KV cache
   std::vector<int32_t> table;  // its pages
@@ -30,14 +30,16 @@ class Scheduler {
   // `batch_tokens`: most tokens in a batch; `sequences`: most running at once.
   Scheduler(PagePool& pool, int64_t batch_tokens, int64_t sequences);
 
-  // The sequence waits for its turn (first come, first served). The pointer stays valid until `remove`.
+  // The sequence waits for its turn (the highest priority first, then first come, first served). The pointer stays
+  // valid until `remove`.
   void add(SequenceState* sequence);
   // It ends: its pages are free again.
   void remove(SequenceState* sequence);
 
-  // The next batch; empty when nothing waits or runs. Running sequences first, in order of arrival: one token each when
-  // decoding, a piece when still filling; then waiting ones while tokens, places and pages last. When pages run out the
-  // sequence that came last gives its pages back and waits again at the front, to be filled anew (recompute).
+  // The next batch; empty when nothing waits or runs. Running sequences first, by priority and arrival: one token each
+  // when decoding, a piece when still filling; then waiting ones while tokens, places and pages last. When pages run
+  // out the running sequence of the lowest priority that came last gives its pages back and waits again, to be filled
+  // anew (recompute); so it does for a waiting one of a higher priority that finds no place or no pages.
   std::vector<Piece> next();
 
   // After the batch ran: its tokens are in the cache.
@@ -49,12 +51,14 @@ class Scheduler {
 
  private:
   bool make_room(SequenceState* sequence, int64_t tokens);
+  void yield_to_priority();
+  void preempt_last();
 
   PagePool& pool_;
   int64_t batch_tokens_;
   int64_t most_running_;
-  std::deque<SequenceState*> waiting_;
-  std::vector<SequenceState*> running_;  // in order of arrival
+  std::vector<SequenceState*> waiting_;  // both by priority, then arrival
+  std::vector<SequenceState*> running_;
   int64_t preemptions_ = 0;
 };
 

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -53,7 +56,7 @@ class EngineTest : public testing::TestWithParam<std::string> {
     Request r;
     r.prompt = std::move(prompt);
     r.max_tokens = max_tokens;
-    r.adapter = adapter;
+    r.adapter = shared_adapter(adapter);
     return r;
   }
   // All at once in one engine; answers in the order of `requests`.
@@ -226,6 +229,145 @@ TEST_P(EngineTest, CancelEndsOneAndLeavesTheOthers) {
   EXPECT_EQ(more.size(), 2U);
 }
 
+// Allows the given tokens one after another, each with a decoy, then ends.
+class Script : public TokenMask {
+ public:
+  Script(std::vector<int32_t> ids, int32_t decoy) : ids_(std::move(ids)), decoy_(decoy) {}
+  void fill(std::span<uint32_t> bits) override {
+    std::fill(bits.begin(), bits.end(), 0U);
+    for (const int32_t id : {ids_.at(place_), decoy_}) {
+      bits[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+    }
+  }
+  void accept(int32_t id) override {
+    EXPECT_TRUE(id == ids_.at(place_) || id == decoy_) << id;
+    ++place_;
+  }
+  void rollback(int64_t tokens) override { place_ -= static_cast<size_t>(tokens); }
+  bool finished() const override { return place_ == ids_.size(); }
+
+ private:
+  std::vector<int32_t> ids_;
+  int32_t decoy_;
+  size_t place_ = 0;
+};
+
+TEST_P(EngineTest, AMaskDecidesWhatMayComeAndWhenItEnds) {
+  const std::vector<int32_t> prompt = small_.prompt(6, 7);
+  const std::vector<int32_t> only = {5, 9, 5, 11, 2};
+  Request forced = request(prompt, 30);
+  forced.mask = std::make_shared<Script>(only, 5);
+  forced.sampling.logit_bias = {{9, 100}, {11, 100}, {2, 100}};
+  Request open = request(prompt, 30);
+  const std::vector<Answer> found = answers(settings(2, 64, 4), {forced, open});
+  EXPECT_EQ(found[0].ids(), only);
+  EXPECT_EQ(found[0].finish, Finish::stop);
+  EXPECT_EQ(found[1].ids(), ids_of(small_.greedy(prompt, 30)));
+}
+
+// A stop id that the mask allows ends the answer before it.
+TEST_P(EngineTest, AStopIdEndsAMaskedAnswer) {
+  Request r = request(small_.prompt(6, 7), 30);
+  r.mask = std::make_shared<Script>(std::vector<int32_t>{5, 9, 3}, 5);
+  r.sampling.logit_bias = {{9, 100}};
+  r.stop_ids = {9};
+  const Answer found = answer(settings(1, 64, 4), r);
+  EXPECT_EQ(found.ids(), std::vector<int32_t>{5});
+  EXPECT_EQ(found.finish, Finish::stop);
+}
+
+TEST_P(EngineTest, LogitsThatAreNotNumbersFailTheirRequestAlone) {
+  const auto broken = small_.adapter(4, 1);
+  for (nn::LoraWeights& layer : broken->adapter.layers) {
+    if (layer.b) *layer.b.as<float>() = std::numeric_limits<float>::quiet_NaN();
+  }
+  const std::vector<int32_t> prompt = small_.prompt(8, 9);
+  Request states = request(prompt, 0, &broken->adapter);
+  states.embed = true;
+  Engine e = engine(settings(4, 64, 4));
+  const int64_t good = e.submit(request(prompt, 12));
+  const int64_t bad = e.submit(request(prompt, 12, &broken->adapter));
+  const int64_t embedded = e.submit(states);
+  std::map<int64_t, Answer> found;
+  std::map<int64_t, std::string> errors;
+  while (!e.idle()) {
+    for (const Output& output : e.step()) {
+      if (output.token) found[output.request].tokens.push_back(*output.token);
+      if (output.finish) found[output.request].finish = output.finish;
+      if (!output.error.empty()) errors[output.request] = output.error;
+    }
+  }
+  EXPECT_EQ(found[bad].finish, Finish::failed);
+  EXPECT_TRUE(found[bad].tokens.empty());
+  EXPECT_NE(errors[bad].find("not a number"), std::string::npos) << errors[bad];
+  EXPECT_EQ(found[embedded].finish, Finish::failed);
+  EXPECT_EQ(errors.size(), 2U);
+  EXPECT_EQ(found[good].finish, Finish::length);
+  EXPECT_EQ(found[good].ids(), ids_of(small_.greedy(prompt, 12)));
+}
+
+TEST_P(EngineTest, DeadlinesEndRequests) {
+  const auto now = std::chrono::steady_clock::now();
+  Request late = request(small_.prompt(1, 5), 10), soon = late;
+  late.deadline = now - std::chrono::hours(1);
+  soon.deadline = now + std::chrono::hours(1);
+  const std::vector<Answer> found = answers(settings(2, 64, 4), {late, soon});
+  EXPECT_EQ(found[0].finish, Finish::deadline);
+  EXPECT_TRUE(found[0].tokens.empty());
+  EXPECT_EQ(found[1].finish, Finish::length);
+  EXPECT_EQ(found[1].tokens.size(), 10U);
+}
+
+// An urgent request takes the only place; the one thrown out goes on later and says the same.
+TEST_P(EngineTest, PriorityTakesThePlaceOfALowerOne) {
+  Engine e = engine(settings(1, 64, 4));
+  const std::vector<int32_t> prompt = small_.prompt(1, 5), other = small_.prompt(2, 6);
+  const int64_t plain = e.submit(request(prompt, 12));
+  std::map<int64_t, Answer> found;
+  run(e, found, 4);
+  Request urgent = request(other, 6);
+  urgent.priority = 1;
+  const int64_t name = e.submit(urgent);
+  run(e, found, 1);
+  EXPECT_EQ(found[name].tokens.size(), 1U);
+  EXPECT_EQ(e.counts().running, 1);
+  EXPECT_EQ(e.counts().waiting, 1);
+  EXPECT_EQ(e.counts().preemptions, 1);
+  while (!found[name].finish) run(e, found, 1);
+  EXPECT_EQ(found[plain].tokens.size(), 4U);
+  run(e, found);
+  EXPECT_EQ(found[plain].ids(), ids_of(small_.greedy(prompt, 12)));
+  EXPECT_EQ(found[name].ids(), ids_of(small_.greedy(other, 6)));
+  EXPECT_EQ(e.counts().used_pages, 0);
+}
+
+// The mean of the final norm's output, whatever pieces the prompt is filled in and whoever else is in the batch.
+TEST_P(EngineTest, EmbeddingsAreMeansOfTheFinalStates) {
+  const std::vector<int32_t> prompt = small_.prompt(12, 23);
+  const std::vector<double> expected = small_.mean_state(prompt);
+  const double bound = tolerance(DType::f32, 7 * small_.spec().layers * small_.spec().ffn);
+  double largest = 0;
+  for (const double x : expected) largest = std::max(largest, std::abs(x));
+  for (const int64_t batch_tokens : {64, 5}) {
+    Engine e = engine(settings(2, batch_tokens, 4));
+    e.submit(request(small_.prompt(13, 9), 8));
+    Request r = request(prompt, 0);
+    r.embed = true;
+    const int64_t name = e.submit(r);
+    std::vector<float> found;
+    while (!e.idle()) {
+      for (const Output& output : e.step()) {
+        if (output.request != name) continue;
+        EXPECT_FALSE(output.token);
+        EXPECT_EQ(output.finish, Finish::stop);
+        found = output.embedding;
+      }
+    }
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], bound * largest) << i;
+  }
+}
+
 TEST_P(EngineTest, WrongRequestsAreRefusedAndHarmNobody) {
   Engine e = engine(settings(1, 16, 4));
   const auto wide = small_.adapter(9, 1);
@@ -247,6 +389,9 @@ TEST_P(EngineTest, WrongRequestsAreRefusedAndHarmNobody) {
   Request hot = request({1}, 1);
   hot.sampling.temperature = -1;
   refused(hot, "temperature");
+  Request biased = request({1}, 1);
+  biased.sampling.logit_bias = {{static_cast<int32_t>(small_.spec().vocab), 1}};
+  refused(biased, "logit_bias");
   EXPECT_TRUE(e.idle());
   e.submit(request({1}, 2));
   std::map<int64_t, Answer> found;

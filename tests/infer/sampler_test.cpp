@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "ops/sampling_weight.h"
 
 namespace ingot::infer {
 namespace {
@@ -16,7 +17,7 @@ std::map<int32_t, double> frequencies(const Sampling& base, std::vector<int32_t>
   std::map<int32_t, double> count;
   const int draws = 20000;
   for (int64_t position = 0; position < draws; ++position) {
-    count[choose(logits, base, seen, position).id] += 1.0 / draws;
+    count[choose(logits, base, {.ids = seen}, position).id] += 1.0 / draws;
   }
   return count;
 }
@@ -54,9 +55,69 @@ TEST(Sampler, Filters) {
 TEST(Sampler, RepetitionPenalty) {
   const std::vector<float> positive = {2.0F, 1.9F};
   const std::vector<int32_t> seen = {0, 0};
-  EXPECT_EQ(choose(positive, {.repetition_penalty = 1.2}, seen, 0).id, 1);
+  EXPECT_EQ(choose(positive, {.repetition_penalty = 1.2}, {.ids = seen}, 0).id, 1);
   const std::vector<float> negative = {-1.0F, -1.1F};
-  EXPECT_EQ(choose(negative, {.repetition_penalty = 1.2}, seen, 0).id, 1);
+  EXPECT_EQ(choose(negative, {.repetition_penalty = 1.2}, {.ids = seen}, 0).id, 1);
+}
+
+// OpenAI: every token of the output loses presence once and frequency as often as it is there; the prompt's do not.
+TEST(Sampler, PresenceAndFrequencyCountTheOutput) {
+  const std::vector<int32_t> ids = {2, 2, 2, 0, 1, 0};  // the first three are the prompt
+  const Past past{ids, 3, {}};
+  const std::vector<LogitEdit> edits =
+      logit_edits({.presence_penalty = 0.5, .frequency_penalty = 0.25, .logit_bias = {{1, 3}, {4, -1}, {4, -2}}}, past);
+  ASSERT_EQ(edits.size(), 3U);
+  EXPECT_EQ(edits[0].id, 0);
+  EXPECT_FLOAT_EQ(edits[0].add, -1.0F);
+  EXPECT_EQ(edits[1].id, 1);
+  EXPECT_FLOAT_EQ(edits[1].add, 2.25F);
+  EXPECT_EQ(edits[2].id, 4);
+  EXPECT_FLOAT_EQ(edits[2].add, -3.0F);
+  const std::vector<float> close = {2.0F, 1.9F, 1.8F};
+  const std::vector<int32_t> chosen = {0};
+  EXPECT_EQ(choose(close, {.presence_penalty = 0.15}, {.ids = chosen}, 0).id, 1);
+  EXPECT_EQ(choose(close, {.presence_penalty = 0.15}, {.ids = chosen, .prompt = 1}, 0).id, 0);
+  EXPECT_EQ(choose(close, {.frequency_penalty = 0.15}, {.ids = chosen}, 0).id, 1);
+  EXPECT_EQ(choose(close, {.logit_bias = {{2, 0.3F}}}, {}, 0).id, 2);
+}
+
+TEST(Sampler, OnlyAllowedTokensCome) {
+  const std::vector<uint32_t> bits = {0b10100};
+  EXPECT_EQ(choose(logits, {}, {.allowed = bits}, 0).id, 2);
+  std::map<int32_t, int> count;
+  for (int64_t position = 0; position < 500; ++position) {
+    ++count[choose(logits, {.temperature = 1}, {.allowed = bits}, position).id];
+  }
+  EXPECT_EQ(count.size(), 2U);
+  EXPECT_GT(count[2], count[4]);
+  const std::vector<uint32_t> none = {0};
+  EXPECT_THROW(choose(logits, {}, {.allowed = none}, 0), Error);
+}
+
+TEST(Sampler, TopLogprobsAreOfTheUnchangedLogits) {
+  const std::vector<uint32_t> bits = {0b10000};
+  const Choice choice = choose(logits, {.temperature = 0.3, .logit_bias = {{3, 50}}, .top_logprobs = 3},
+                               {.allowed = bits}, 0);
+  EXPECT_EQ(choice.id, 4);
+  EXPECT_NEAR(choice.logprob, std::log(0.03), 1e-6);
+  ASSERT_EQ(choice.top.size(), 3U);
+  const double expected[] = {0.5, 0.2, 0.2};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(choice.top[i].id, static_cast<int32_t>(i));
+    EXPECT_NEAR(choice.top[i].logprob, std::log(expected[i]), 1e-6);
+  }
+}
+
+TEST(SamplingWeight, IsThePower) {
+  for (float power = 0; power > -30; power -= 0.0173F) {
+    const double exact = std::exp2(static_cast<double>(power)) * 0x1p40;
+    EXPECT_NEAR(static_cast<double>(ops::sampling_weight(power)), exact, exact * 0x1p-26 + 1) << power;
+  }
+  EXPECT_EQ(ops::sampling_weight(0), ops::sampling_one);
+  EXPECT_EQ(ops::sampling_weight(-64), 0U);
+  EXPECT_EQ(ops::sampling_weight(-INFINITY), 0U);
+  EXPECT_EQ(ops::multiply_high(0xfedcba9876543210U, 0x123456789abcdef0U), 0x121fa00ad77d7422U);
+  EXPECT_EQ(ops::sampling_share(uint64_t{1} << 58, (uint64_t{1} << 31) + 1), (uint64_t{1} << 57) + (uint64_t{1} << 26));
 }
 
 TEST(Sampler, APureFunctionOfSeedAndPosition) {
@@ -77,6 +138,10 @@ TEST(Sampler, RefusesWhatMakesNoSense) {
   EXPECT_THROW(check({.temperature = NAN}), Error);
   EXPECT_THROW(check({.top_p = 1.5}), Error);
   EXPECT_THROW(check({.repetition_penalty = 0}), Error);
+  EXPECT_THROW(check({.presence_penalty = 2.1}), Error);
+  EXPECT_THROW(check({.frequency_penalty = -2.1}), Error);
+  EXPECT_THROW(check({.logit_bias = {{1, 101}}}), Error);
+  EXPECT_THROW(check({.top_logprobs = 21}), Error);
   const std::vector<float> broken = {1, NAN};
   try {
     choose(broken, {}, {}, 0);

@@ -114,5 +114,48 @@ TEST(Scheduler, RandomLoadIsServedWhole) {
   }
 }
 
+TEST(Scheduler, HigherPriorityGoesFirst) {
+  PagePool pool(100, 4);
+  Scheduler scheduler(pool, 8, 1);
+  SequenceState low = sequence(1, 3), middle = sequence(2, 3), high = sequence(3, 3);
+  middle.priority = 1;
+  high.priority = 2;
+  scheduler.add(&low);
+  scheduler.add(&middle);
+  scheduler.add(&high);
+  EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{3, 0, 3}}));
+  scheduler.remove(&high);
+  EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{2, 0, 3}}));
+}
+
+// One of a higher priority takes the place, or the pages, of the lowest that came last; equals never do.
+TEST(Scheduler, PriorityTakesPlacesAndPages) {
+  PagePool pool(4, 4);
+  Scheduler scheduler(pool, 16, 2);
+  SequenceState a = sequence(1, 4), b = sequence(2, 4), equal = sequence(3, 4), urgent = sequence(4, 4);
+  urgent.priority = 1;
+  scheduler.add(&a);
+  scheduler.add(&b);
+  Scheduler::done(scheduler.next());
+  a.tokens = b.tokens = 5;
+  scheduler.add(&equal);
+  EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{1, 4, 5}, {2, 4, 5}}));
+  EXPECT_EQ(scheduler.preemptions(), 0);
+  scheduler.add(&urgent);
+  EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{1, 4, 5}, {4, 0, 4}}));
+  EXPECT_EQ(scheduler.preemptions(), 1);
+  EXPECT_EQ(b.cached, 0);
+  EXPECT_TRUE(b.table.empty());
+  scheduler.remove(&urgent);
+  Scheduler::done(scheduler.next());  // b before `equal`: it came earlier
+  EXPECT_EQ(b.cached, 5);
+
+  SequenceState wide = sequence(5, 16);  // all pages
+  wide.priority = 7;
+  scheduler.add(&wide);
+  EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{5, 0, 16}}));
+  EXPECT_EQ(scheduler.preemptions(), 3);
+}
+
 }  // namespace
 }  // namespace ingot::infer

@@ -59,39 +59,59 @@ std::unique_ptr<RandomAdapter> SmallModel::adapter(int64_t rank, uint64_t seed, 
   return made;
 }
 
-std::vector<Choice> SmallModel::greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter) {
-  std::vector<Choice> choices;
-  for (int64_t n = 0; n < count; ++n) {
+struct SmallModel::Run {
+  Buffer normed, scores;
+  Tensor hidden, logits;
+
+  Run(SmallModel& small, const std::vector<int32_t>& ids, const nn::Adapter* adapter) {
     const int64_t tokens = static_cast<int64_t>(ids.size());
     models::PassShape shape;
     shape.tokens = tokens;
     shape.longest = tokens;
     shape.logit_rows = tokens;
     shape.adapter_rank = 64;
-    shape.threads = threads.threads();
-    Arena scratch(device, models::pass_bytes(spec(), shape).forward, "scratch");
-    ops::Context context{device, registry, scratch, &threads};
+    shape.threads = small.threads.threads();
+    Arena scratch(small.device, models::pass_bytes(small.spec(), shape).forward, "scratch");
+    ops::Context context{small.device, small.registry, scratch, &small.threads};
     std::vector<int32_t> places(ids.size());
     for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int32_t>(i);
     const std::vector<int32_t> offsets = {0, static_cast<int32_t>(tokens)};
-    const nn::TokenBatch batch{view_of(ids, device), view_of(places, device), view_of(offsets, device)};
+    const nn::TokenBatch batch{view_of(ids, small.device), view_of(places, small.device),
+                               view_of(offsets, small.device)};
     nn::Pass pass{context, batch, DType::f32, {}};
     if (adapter) pass.adapters.push_back({0, tokens, adapter});
-    const Buffer normed(device, static_cast<size_t>(tokens * spec().hidden) * 4);
-    const Buffer scores(device, static_cast<size_t>(tokens * spec().vocab) * 4);
-    const Tensor hidden = normed.view(DType::f32, Shape{tokens, spec().hidden});
-    const Tensor logits = scores.view(DType::f32, Shape{tokens, spec().vocab});
-    model->forward(pass, hidden);
-    model->logits(pass, logits, hidden);
-    const float* last = logits.as<float>() + (tokens - 1) * spec().vocab;
+    normed = Buffer(small.device, static_cast<size_t>(tokens * small.spec().hidden) * 4);
+    scores = Buffer(small.device, static_cast<size_t>(tokens * small.spec().vocab) * 4);
+    hidden = normed.view(DType::f32, Shape{tokens, small.spec().hidden});
+    logits = scores.view(DType::f32, Shape{tokens, small.spec().vocab});
+    small.model->forward(pass, hidden);
+    small.model->logits(pass, logits, hidden);
+  }
+};
+
+std::vector<Choice> SmallModel::greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter) {
+  std::vector<Choice> choices;
+  for (int64_t n = 0; n < count; ++n) {
+    const Run run(*this, ids, adapter);
+    const float* last = run.logits.as<float>() + (std::ssize(ids) - 1) * spec().vocab;
     const float* highest = std::max_element(last, last + spec().vocab);
     double sum = 0;
     for (const float* l = last; l != last + spec().vocab; ++l) sum += std::exp(static_cast<double>(*l));
     const int32_t id = static_cast<int32_t>(highest - last);
-    choices.push_back({id, static_cast<float>(static_cast<double>(*highest) - std::log(sum))});
+    choices.push_back({id, static_cast<float>(static_cast<double>(*highest) - std::log(sum)), {}});
     ids.push_back(id);
   }
   return choices;
+}
+
+std::vector<double> SmallModel::mean_state(const std::vector<int32_t>& ids) {
+  const Run run(*this, ids, nullptr);
+  std::vector<double> mean(static_cast<size_t>(spec().hidden));
+  for (int64_t i = 0; i < run.hidden.elements(); ++i) {
+    mean[static_cast<size_t>(i % spec().hidden)] +=
+        static_cast<double>(run.hidden.as<float>()[i]) / static_cast<double>(std::ssize(ids));
+  }
+  return mean;
 }
 
 std::vector<int32_t> ids_of(const std::vector<Choice>& choices) {

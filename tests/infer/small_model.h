@@ -38,6 +38,11 @@ struct SmallModel {
 
   // Most likely tokens one after another, each from a forward pass over everything before it: no cache, no batch.
   std::vector<Choice> greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter = nullptr);
+  // The mean over all tokens of the final norm's output, [hidden].
+  std::vector<double> mean_state(const std::vector<int32_t>& ids);
+
+ private:
+  struct Run;  // one forward pass over whole sequences
 };
 
 std::vector<int32_t> ids_of(const std::vector<Choice>& choices);

@@ -43,7 +43,7 @@ class ReplayTest : public testing::TestWithParam<Subject> {
       infer::Request request;
       request.prompt = std::move(prompt);
       request.max_tokens = most;
-      request.adapter = adapter;
+      request.adapter = infer::shared_adapter(adapter);
       engine.submit(std::move(request));
     };
     submit({3, 1, 4, 1, 5}, 20, bench.trained->adapter());

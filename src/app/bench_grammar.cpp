@@ -1,0 +1,200 @@
+// ingot bench grammar: the JSON-Schema-Test-Suite's cases through grammars and their masks: first what is accepted,
+// then times.
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "app/json_text.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/text_assets.h"
+#include "grammar/matcher.h"
+
+namespace ingot::app {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Microseconds of this thread on the processor.
+double thread_us() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
+}
+
+struct Times {
+  std::vector<double> us;
+
+  double mean() const {
+    double sum = 0;
+    for (const double one : us) sum += one;
+    return us.empty() ? 0 : sum / static_cast<double>(us.size());
+  }
+  // By nearest rank; `us` is sorted.
+  double percentile(double p) const {
+    if (us.empty()) return 0;
+    const auto rank = static_cast<size_t>(std::ceil(p / 100 * static_cast<double>(us.size())));
+    return us[std::clamp<size_t>(rank, 1, us.size()) - 1];
+  }
+  Json json() {
+    std::sort(us.begin(), us.end());
+    return {{"count", us.size()},    {"mean", mean()},        {"p50", percentile(50)},
+            {"p90", percentile(90)}, {"p99", percentile(99)}, {"p99_9", percentile(99.9)},
+            {"max", percentile(100)}};
+  }
+};
+
+struct Totals {
+  int64_t schemas = 0, compiled = 0, refused = 0, failed = 0;
+  int64_t valid_accepted = 0, valid_refused = 0, invalid_accepted = 0, invalid_refused = 0;
+  Times compile, mask;
+  std::map<std::string, int64_t> reasons;  // why schemas were refused
+  std::vector<std::string> mistakes, strict;
+};
+
+class BenchGrammar : public Command {
+ public:
+  const char* name() const override { return "grammar"; }
+  const char* summary() const override {
+    return "JSON Schemas: which cases of a test suite are told apart, and how fast";
+  }
+  bool reports() const override { return true; }
+  void declare(Arguments& arguments) override {
+    arguments.option("model", model_, "a model, or only its tokenizer: a folder or a .gguf file", true);
+    arguments.option("suite", suite_, "a folder of the JSON-Schema-Test-Suite's files, e.g. .../tests/draft2020-12",
+                     true);
+    arguments.flag("details", details_, "list refused schemas and valid cases that were not accepted");
+    arguments.example(
+        "ingot bench grammar --model SmolLM2-135M-Instruct --suite "
+        "/usr/share/perl5/auto/share/dist/Test-JSON-Schema-Acceptance/tests/draft2020-12");
+  }
+
+  int run(const Output& output) override {
+    const checkpoint::TextAssets assets = checkpoint::load_text(checkpoint::open_model(model_));
+    if (!assets.tokenizer) throw_error(ErrorKind::not_found, "the model {} has no tokenizer", model_);
+    tokenizer_ = assets.tokenizer.get();
+    std::vector<int32_t> ends = assets.eos;
+    vocabulary_ = std::make_shared<const grammar::Vocabulary>(*tokenizer_, ends);
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(suite_)) {
+      if (entry.path().extension() == ".json") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    if (files.empty()) throw_error(ErrorKind::not_found, "{} has no .json files", suite_);
+    Totals totals;
+    for (const auto& path : files) {
+      const Json groups = Json::parse(read_file(path));
+      for (const Json& group : groups) run_group(path.stem().string(), group, totals);
+    }
+    return report(output, totals);
+  }
+
+ private:
+  void run_group(const std::string& file, const Json& group, Totals& totals) {
+    const std::string where = file + ": " + group.at("description").get<std::string>();
+    const std::string schema = group.at("schema").dump();
+    ++totals.schemas;
+    grammar::GrammarPtr compiled;
+    const double before = thread_us();
+    try {
+      compiled = grammar::compile_json_schema(schema);
+    } catch (const Error& error) {
+      refuse(where, error, totals);
+      return;
+    }
+    totals.compile.us.push_back(thread_us() - before);
+    ++totals.compiled;
+    const auto tokens = std::make_shared<const grammar::TokenGrammar>(compiled, vocabulary_);
+    for (const Json& test : group.at("tests")) {
+      const bool is_valid = test.at("valid").get<bool>();
+      bool is_accepted = false;
+      try {
+        is_accepted = accepted(tokens, test.at("data").dump(), totals);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::resource) throw;
+        ++totals.failed;
+        continue;
+      }
+      const std::string what = where + ": " + test.at("description").get<std::string>();
+      if (is_valid) {
+        ++(is_accepted ? totals.valid_accepted : totals.valid_refused);
+        if (!is_accepted) totals.strict.push_back(what);
+      } else {
+        ++(is_accepted ? totals.invalid_accepted : totals.invalid_refused);
+        if (is_accepted) totals.mistakes.push_back(what);
+      }
+    }
+  }
+
+  static void refuse(const std::string& where, const Error& error, Totals& totals) {
+    if (error.kind() == ErrorKind::internal) throw error;
+    ++totals.refused;
+    ++totals.reasons[where + ": " + error.message()];
+  }
+
+  // Whether the text's tokens are in the masks up to the end. A token that the mask leaves out is tried byte by byte,
+  // too.
+  bool accepted(const std::shared_ptr<const grammar::TokenGrammar>& tokens, const std::string& text, Totals& totals) {
+    grammar::Matcher matcher(tokens);
+    std::vector<uint32_t> mask(vocabulary_->num_words());
+    for (const int32_t id : tokenizer_->encode(text, {.add_special_tokens = false, .parse_special = false})) {
+      const double before = thread_us();
+      matcher.fill_mask(mask);
+      totals.mask.us.push_back(thread_us() - before);
+      const bool in_mask = (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+      if (in_mask != matcher.allows(id)) {
+        throw_error(ErrorKind::internal, "the mask of token {} in {} differs from its bytes", id, text);
+      }
+      if (!in_mask) return false;
+      matcher.accept(id);
+    }
+    return matcher.may_end();
+  }
+
+  int report(const Output& output, Totals& totals) const {
+    const Json compile = totals.compile.json(), mask = totals.mask.json();
+    const auto us = [](const Json& times, const char* key) { return times.at(key).get<double>(); };
+    output.print(fmt::format(
+        "{} schemas, {} compiled, {} refused by name\nvalid: {} accepted, {} not; invalid: {} refused, {} accepted; {} "
+        "over a limit\ncompile: mean {:.0f}, p50 {:.0f}, p99 {:.0f}, max {:.0f} us\n{} masks of {} tokens: mean "
+        "{:.1f}, "
+        "p50 {:.1f}, p99 {:.0f}, p99.9 {:.0f}, max {:.0f} us (processor time of one thread)\n",
+        totals.schemas, totals.compiled, totals.refused, totals.valid_accepted, totals.valid_refused,
+        totals.invalid_refused, totals.invalid_accepted, totals.failed, us(compile, "mean"), us(compile, "p50"),
+        us(compile, "p99"), us(compile, "max"), totals.mask.us.size(), vocabulary_->size(), us(mask, "mean"),
+        us(mask, "p50"), us(mask, "p99"), us(mask, "p99_9"), us(mask, "max")));
+    for (const std::string& mistake : totals.mistakes) output.print(fmt::format("ACCEPTED BUT INVALID {}\n", mistake));
+    if (details_) {
+      for (const auto& [reason, count] : totals.reasons) output.print(fmt::format("refused {}\n", reason));
+      for (const std::string& strict : totals.strict) output.print(fmt::format("valid but not accepted {}\n", strict));
+    }
+    output.print_json(json_line({{"schemas", totals.schemas},
+                                 {"compiled", totals.compiled},
+                                 {"refused", totals.refused},
+                                 {"valid_accepted", totals.valid_accepted},
+                                 {"valid_refused", totals.valid_refused},
+                                 {"invalid_refused", totals.invalid_refused},
+                                 {"invalid_accepted", totals.invalid_accepted},
+                                 {"over_a_limit", totals.failed},
+                                 {"tokens", vocabulary_->size()},
+                                 {"compile_us", compile},
+                                 {"mask_us", mask}}));
+    return totals.mistakes.empty() ? 0 : exit_code(ErrorKind::internal);
+  }
+
+  std::string model_, suite_;
+  bool details_ = false;
+  const text::Tokenizer* tokenizer_ = nullptr;
+  std::shared_ptr<const grammar::Vocabulary> vocabulary_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> bench_grammar_command() { return std::make_unique<BenchGrammar>(); }
+
+}  // namespace ingot::app

@@ -1,0 +1,341 @@
+#include "grammar/automaton.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace ingot::grammar {
+
+namespace {
+
+constexpr int max_depth = 3000;
+constexpr int64_t max_rows = 100'000;
+
+// The number at `index`, of a list that grows as terms do.
+template <class T>
+T& at(std::vector<T>& list, TermId index, T none) {
+  if (static_cast<size_t>(index) >= list.size()) list.resize(static_cast<size_t>(index) + 256, none);
+  return list[static_cast<size_t>(index)];
+}
+
+struct Deeper {
+  explicit Deeper(int& counter) : depth(counter) {
+    if (++depth > max_depth) {
+      --depth;
+      throw_error(ErrorKind::resource, "the grammar is nested deeper than {} levels", max_depth);
+    }
+  }
+  ~Deeper() { --depth; }
+  Deeper(const Deeper&) = delete;
+  Deeper& operator=(const Deeper&) = delete;
+  int& depth;
+};
+
+}  // namespace
+
+TermId Automaton::step(TermId term, std::string_view text) {
+  for (const char c : text) {
+    if (term == TermPool::nothing) break;
+    term = step(term, static_cast<uint8_t>(c));
+  }
+  return term;
+}
+
+const Row& Automaton::row(TermId term) {
+  const int32_t known = at(row_of_, term, -1);
+  if (known >= 0) return rows_[static_cast<size_t>(known)];
+  const Deeper deeper(depth_);
+  Row row = made_row(term);
+  if (num_rows() >= max_rows) throw_error(ErrorKind::resource, "the grammar needs more than {} states", max_rows);
+  at(row_of_, term, -1) = static_cast<int32_t>(rows_.size());
+  rows_.push_back(std::move(row));
+  return rows_.back();
+}
+
+Row Automaton::made_row(TermId id) {
+  const Term term = terms[id];
+  switch (term.kind) {
+    case TermKind::nothing:
+    case TermKind::empty: return {};
+    case TermKind::bytes: {
+      Row row;
+      const ByteSet& set = terms.byte_set(id);
+      for (int b = 0; b < 256; ++b) row.of[static_cast<size_t>(b)] = set.has(static_cast<uint8_t>(b)) ? 1 : 0;
+      row.to.push_back(TermPool::empty);
+      return row;
+    }
+    case TermKind::sequence: return sequence_row(id);
+    case TermKind::choice: {
+      const auto parts = terms.children(id);
+      return combined({parts.begin(), parts.end()},
+                      [&](std::vector<TermId> to) { return terms.choice(std::move(to)); });
+    }
+    case TermKind::both:
+    case TermKind::complement: {
+      Row row = search_row(id);
+      keep_alive(row);
+      return row;
+    }
+    case TermKind::repeat: return repeat_row(id);
+    case TermKind::unit: return mapped(term.left, [&](TermId to) { return terms.unit(to); });
+    case TermKind::rule: return row(terms.body(id));
+    case TermKind::multiple: return multiple_row(id);
+    case TermKind::capture: return capture_row(id);
+  }
+  return {};
+}
+
+// The row of `source` with every language changed.
+template <class Change>
+Row Automaton::mapped(TermId source, Change change) {
+  Row result = row(source);
+  for (TermId& to : result.to) to = change(to);
+  return result;
+}
+
+// One row of several: bytes that all of them treat alike have one language, made of theirs.
+template <class Merge>
+Row Automaton::combined(const std::vector<TermId>& sources, Merge merge) {
+  Row result;
+  size_t num_classes = 1;
+  std::vector<int16_t> pairs;
+  for (const TermId source : sources) {
+    const Row& other = row(source);
+    pairs.assign(num_classes * other.to.size(), -1);
+    int16_t next = 0;
+    for (size_t b = 0; b < 256; ++b) {
+      int16_t& pair = pairs[result.of[b] * other.to.size() + other.of[b]];
+      if (pair < 0) pair = next++;
+      result.of[b] = static_cast<uint8_t>(pair);
+    }
+    num_classes = static_cast<size_t>(next);
+  }
+  std::vector<int> samples(num_classes);
+  for (int b = 0; b < 256; ++b) samples[result.of[static_cast<size_t>(b)]] = b;
+  result.to.clear();
+  for (const int sample : samples) {
+    std::vector<TermId> parts;
+    for (const TermId source : sources) parts.push_back(row(source).next(static_cast<uint8_t>(sample)));
+    result.to.push_back(merge(std::move(parts)));
+  }
+  return result;
+}
+
+Row Automaton::sequence_row(TermId id) {
+  const Term term = terms[id];
+  Row first = mapped(term.left, [&](TermId to) { return terms.sequence(to, term.right); });
+  if (!nullable(term.left)) return first;
+  const Row second = row(term.right);
+  Row result;
+  std::vector<int16_t> pairs(first.to.size() * second.to.size(), -1);
+  result.to.clear();
+  for (size_t b = 0; b < 256; ++b) {
+    int16_t& pair = pairs[first.of[b] * second.to.size() + second.of[b]];
+    if (pair < 0) {
+      pair = static_cast<int16_t>(result.to.size());
+      result.to.push_back(terms.choice(first.to[first.of[b]], second.to[second.of[b]]));
+    }
+    result.of[b] = static_cast<uint8_t>(pair);
+  }
+  return result;
+}
+
+Row Automaton::repeat_row(TermId id) {
+  const Term term = terms[id];
+  const int64_t min = nullable(term.left) ? 0 : std::max<int64_t>(0, term.min - 1);
+  const TermId rest = terms.repeat(term.left, min, term.max == unlimited ? unlimited : term.max - 1);
+  return mapped(term.left, [&](TermId to) { return terms.sequence(to, rest); });
+}
+
+Row Automaton::multiple_row(TermId id) {
+  const Term term = terms[id];  // left: places that are left, right: whether behind the point
+  Row row;
+  for (int digit = 0; digit < 10; ++digit) {
+    TermId to = TermPool::nothing;
+    if (term.right == 0 || term.left > 0) {
+      const int64_t remainder = (term.max * 10 + digit) % term.min;
+      to = terms.multiple(term.min, remainder, term.right == 0 ? term.left : term.left - 1, term.right != 0);
+    } else if (digit == 0) {
+      to = id;
+    }
+    row.of[static_cast<size_t>('0' + digit)] = static_cast<uint8_t>(row.to.size());
+    row.to.push_back(to);
+  }
+  if (term.right == 0) {
+    row.of['.'] = static_cast<uint8_t>(row.to.size());
+    row.to.push_back(terms.multiple(term.min, term.max, term.left, true));
+  }
+  return row;
+}
+
+Row Automaton::capture_row(TermId id) {
+  const Capture state = terms.capture_of(id);
+  const Row left = row(terms[id].left);
+  Row row;
+  for (size_t b = 0; b < 256; ++b) {
+    const TermId to = left.next(static_cast<uint8_t>(b));
+    if (to == TermPool::nothing) continue;
+    Capture longer = state;
+    longer.text += static_cast<char>(b);
+    row.of[b] = static_cast<uint8_t>(row.to.size());
+    row.to.push_back(terms.capture(to, std::move(longer)));
+  }
+  if (!terms[terms[id].left].nullable) return row;
+  const Row next = this->row(behind(id));
+  for (size_t b = 0; b < 256; ++b) {
+    const TermId to = next.next(static_cast<uint8_t>(b));
+    if (to == TermPool::nothing) continue;
+    if (row.of[b] == 0) {
+      row.of[b] = static_cast<uint8_t>(row.to.size());
+      row.to.push_back(to);
+    } else {
+      row.to[row.of[b]] = terms.choice(row.to[row.of[b]], to);
+    }
+  }
+  return row;
+}
+
+// What follows a complete text.
+TermId Automaton::behind(TermId id) {
+  const Capture state = terms.capture_of(id);
+  const Distinct elements = terms.distinct(state.distinct);
+  std::vector<std::string> seen = terms.seen(state.seen);
+  seen.push_back(state.text);
+  const int64_t count = static_cast<int64_t>(seen.size());
+  TermId more = TermPool::nothing;
+  if (elements.max == unlimited || count < elements.max) {
+    more = terms.sequence(elements.separator, next_distinct(state.distinct, terms.add_seen(std::move(seen))));
+  }
+  if (count >= elements.min) more = terms.optional(more);
+  return terms.sequence(elements.alternatives[static_cast<size_t>(state.alternative)].behind, more);
+}
+
+TermId Automaton::next_distinct(int32_t number, int32_t seen) {
+  const Distinct elements = terms.distinct(number);
+  std::vector<TermId> texts;
+  for (const std::string& text : terms.seen(seen)) texts.push_back(terms.literal(text));
+  const TermId taken = terms.choice(std::move(texts));
+  std::vector<TermId> parts;
+  for (size_t i = 0; i < elements.alternatives.size(); ++i) {
+    const TermId text = terms.without(elements.alternatives[i].text, taken);
+    if (elements.alternatives[i].behind == TermPool::nothing || !alive(text)) continue;
+    parts.push_back(terms.capture(text, {.distinct = number, .alternative = static_cast<int32_t>(i), .seen = seen}));
+  }
+  return terms.choice(std::move(parts));
+}
+
+bool Automaton::nullable(TermId id) {
+  const Term term = terms[id];
+  if (term.nullable >= 0) return term.nullable == 1;
+  const Deeper deeper(depth_);
+  bool result = false;
+  if (term.kind == TermKind::capture) {
+    result = nullable(term.left) && nullable(behind(id));
+  } else if (term.kind == TermKind::sequence) {
+    result = nullable(term.left) && nullable(term.right);
+  } else if (term.kind == TermKind::choice) {
+    const auto view = terms.children(id);
+    const std::vector<TermId> parts(view.begin(), view.end());
+    result = std::any_of(parts.begin(), parts.end(), [&](TermId part) { return nullable(part); });
+  } else {
+    result = nullable(term.kind == TermKind::rule ? terms.body(id) : term.left);
+  }
+  terms.set_nullable(id, result);
+  return result;
+}
+
+// States that a search must tell the empty ones of; every other language has a string, or is nothing.
+bool Automaton::is_search_state(TermId id) const {
+  const TermKind kind = terms[id].kind;
+  return kind == TermKind::both || (kind == TermKind::complement && id != TermPool::anything);
+}
+
+const Row& Automaton::search_row(TermId id) {
+  const int32_t known = at(search_of_, id, -1);
+  if (known >= 0) return searches_[static_cast<size_t>(known)];
+  const Term term = terms[id];
+  Row row;
+  if (term.kind == TermKind::both) {
+    const auto parts = terms.children(id);
+    row = combined({parts.begin(), parts.end()}, [&](std::vector<TermId> to) { return terms.both(std::move(to)); });
+  } else {
+    row = mapped(term.left, [&](TermId to) { return terms.complement(to); });
+  }
+  at(search_of_, id, -1) = static_cast<int32_t>(searches_.size());
+  searches_.push_back(std::move(row));
+  return searches_.back();
+}
+
+void Automaton::keep_alive(Row& row) {
+  for (TermId& to : row.to) {
+    if (!alive(to)) to = TermPool::nothing;
+  }
+}
+
+bool Automaton::alive(TermId start) {
+  if (start == TermPool::nothing) return false;
+  if (!is_search_state(start)) {
+    const Term term = terms[start];
+    if (term.kind == TermKind::unit) return alive(term.left);
+    if (term.kind == TermKind::sequence) return alive(term.left) && alive(term.right);
+    if (term.kind == TermKind::repeat) return term.min == 0 || alive(term.left);
+    if (term.kind != TermKind::choice) return true;
+    const auto view = terms.children(start);
+    const std::vector<TermId> parts(view.begin(), view.end());
+    return std::any_of(parts.begin(), parts.end(), [&](TermId part) { return alive(part); });
+  }
+  if (at(life_, start, Life::unknown) != Life::unknown) return at(life_, start, Life::unknown) == Life::alive;
+  const Deeper deeper(depth_);
+  std::vector<std::pair<TermId, size_t>> found = {{start, 0}};  // states and where they were reached from, in order
+  std::unordered_map<TermId, bool> known = {{start, true}};
+  for (size_t i = 0; i < found.size(); ++i) {
+    const TermId state = found[i].first;
+    const bool is_alive = !is_search_state(state) || nullable(state) || at(life_, state, Life::unknown) == Life::alive;
+    if (is_alive) {
+      for (size_t k = i;; k = found[k].second) {
+        at(life_, found[k].first, Life::unknown) = Life::alive;
+        if (k == 0) return true;
+      }
+    }
+    if (at(life_, state, Life::unknown) == Life::dead) continue;
+    const std::vector<TermId> targets = search_row(state).to;
+    for (const TermId to : targets) {
+      if (to != TermPool::nothing && known.try_emplace(to, true).second) found.emplace_back(to, i);
+    }
+    if (static_cast<int64_t>(found.size()) > max_search) {
+      throw_hint(ErrorKind::resource, "combine fewer patterns, lengths and exclusions on one value",
+                 "it takes more than {} states to tell whether any text meets all conditions", max_search);
+    }
+  }
+  for (const auto& [state, from] : found) at(life_, state, Life::unknown) = Life::dead;
+  return false;
+}
+
+std::optional<int64_t> Automaton::count(TermId term, int64_t limit) {
+  // Strings by length: the number of paths to each state. Texts that go on past the limit in steps are without end.
+  if (!alive(term)) return 0;
+  std::unordered_map<TermId, int64_t> ways = {{term, 1}};
+  int64_t total = 0;
+  for (int64_t steps = 0; !ways.empty(); ++steps) {
+    std::unordered_map<TermId, int64_t> next;
+    int64_t most = 0;
+    for (const auto& [state, number] : ways) {
+      if (nullable(state)) total += number;
+      most = std::max(most, number);
+      const Row row = this->row(state);
+      for (size_t b = 0; b < 256; ++b) {
+        const TermId to = row.next(static_cast<uint8_t>(b));
+        if (to == TermPool::nothing) continue;
+        int64_t& sum = next[to];
+        sum = std::min(limit, sum + number);
+      }
+    }
+    if (total >= limit || static_cast<int64_t>(next.size()) > max_search) return std::nullopt;
+    if (most >= limit || steps > 4096) return std::nullopt;
+    ways = std::move(next);
+  }
+  return total;
+}
+
+}  // namespace ingot::grammar

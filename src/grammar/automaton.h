@@ -1,0 +1,88 @@
+// Steps through languages: what may follow a byte, byte by byte, made when asked for and kept.
+//
+// Every language that a step gives is either TermPool::nothing or has a string in it, so a text that was accepted so
+// far can always be completed. Intersections and complements that turn out empty are found by a search over their own
+// states.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "grammar/term.h"
+
+namespace ingot::grammar {
+
+// What follows each byte: to[of[byte]].
+struct Row {
+  std::array<uint8_t, 256> of{};
+  std::vector<TermId> to = {TermPool::nothing};
+
+  TermId next(uint8_t byte) const { return to[of[byte]]; }
+};
+
+// Copyable: a compiled grammar is copied where it is used. One thread at a time.
+class Automaton {
+ public:
+  TermPool terms;
+  std::vector<TermId> common;  // units that many states resemble, such as what is left of a JSON string
+
+  // Whether the empty string is in the language.
+  bool nullable(TermId term);
+
+  // The language behind a byte. Errors: ErrorKind::resource when the pool is full, or nesting is too deep.
+  TermId step(TermId term, uint8_t byte) { return row(term).next(byte); }
+  TermId step(TermId term, std::string_view text);
+  const Row& row(TermId term);
+
+  // Whether a regular language has a string. Errors: resource, when that takes more than `max_search` states.
+  bool alive(TermId term);
+
+  // The number of strings of a regular language, where it is below `limit`; nothing otherwise. Errors: as above.
+  std::optional<int64_t> count(TermId term, int64_t limit);
+
+  // Elements of terms.distinct(number) behind those seen.
+  TermId next_distinct(int32_t number, int32_t seen);
+
+  // Called once when all rules have their bodies: finds which contain the empty string, and takes out those without any
+  // string. `names` are of rules by number, for errors; they may be fewer. Returns the start without such rules;
+  // nothing when the whole language is empty. Errors: unsupported for a rule that begins with itself.
+  TermId finish(TermId start, const std::vector<std::string>& names = {});
+
+  int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
+
+  static constexpr int64_t max_search = 20'000;
+
+ private:
+  enum class Life : uint8_t { unknown, alive, dead };
+
+  Row made_row(TermId term);
+  template <class Change>
+  Row mapped(TermId source, Change change);
+  template <class Merge>
+  Row combined(const std::vector<TermId>& sources, Merge merge);
+  Row sequence_row(TermId term);
+  Row repeat_row(TermId term);
+  Row multiple_row(TermId term);
+  Row capture_row(TermId term);
+  TermId behind(TermId capture);
+  const Row& search_row(TermId term);
+  bool is_search_state(TermId term) const;
+  void keep_alive(Row& row);
+  bool productive(TermId term, const std::vector<bool>& rules) const;
+  bool evaluated_nullable(TermId term, const std::vector<bool>& rules) const;
+  void refuse_left_recursion(const std::vector<std::string>& names);
+  void first_rules(TermId term, std::vector<TermId>& out);
+
+  std::deque<Row> rows_;            // stay where they are
+  std::vector<int32_t> row_of_;     // by term; -1 for none
+  std::deque<Row> searches_;        // rows of intersections and complements before the dead are taken out
+  std::vector<int32_t> search_of_;  // by term
+  std::vector<Life> life_;          // by term
+  int depth_ = 0;
+};
+
+}  // namespace ingot::grammar

@@ -1,0 +1,100 @@
+#include "grammar/format.h"
+
+#include <fmt/format.h>
+
+#include "grammar/regex.h"
+
+namespace ingot::grammar {
+
+namespace {
+
+// RFC 3339, section 5.6 and appendix A. The year 0 is left out (many programs know no such year), and so are leap
+// seconds.
+constexpr const char* date =
+    "(?!0000)(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"
+    "02-(?:0[1-9]|1\\d|2[0-8]))|(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
+constexpr const char* time =
+    "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)";
+constexpr const char* duration =
+    "P(?:\\d{1,9}W|(?:\\d{1,9}Y(?:\\d{1,9}M(?:\\d{1,9}D)?)?|\\d{1,9}M(?:\\d{1,9}D)?|\\d{1,9}D)"
+    "(?:T(?:\\d{1,9}H(?:\\d{1,9}M(?:\\d{1,9}S)?)?|\\d{1,9}M(?:\\d{1,9}S)?|\\d{1,9}S))?|"
+    "T(?:\\d{1,9}H(?:\\d{1,9}M(?:\\d{1,9}S)?)?|\\d{1,9}M(?:\\d{1,9}S)?|\\d{1,9}S))";
+
+// RFC 2673, section 3.2; RFC 4291, section 2.2.
+constexpr const char* ipv4 = "(?:(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)\\.){3}(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+
+std::string ipv6() {
+  const std::string h = "[0-9A-Fa-f]{1,4}";
+  const std::string last = fmt::format("(?:{0}:{0}|{1})", h, ipv4);
+  std::string all = fmt::format("(?:{}:){{6}}{}|::(?:{}:){{5}}{}", h, last, h, last);
+  for (int before = 1; before <= 5; ++before) {  // groups before the ::
+    all += fmt::format("|(?:{0}:){{0,{1}}}{0}::(?:{0}:){{{2}}}{3}", h, before - 1, 5 - before, last);
+  }
+  all += fmt::format("|(?:{0}:){{0,5}}{0}::{0}|(?:{0}:){{0,6}}{0}::|::{0}|::", h);
+  for (int behind = 0; behind < 5; ++behind) all += fmt::format("|::(?:{}:){{{}}}{}", h, behind, last);
+  return "(?:" + all + ")";
+}
+
+// RFC 1123, section 2.1, without two hyphens in a row, which only encoded names may have.
+TermId hostname(TermPool& terms) {
+  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text, Encoding::json); };
+  const TermId label = terms.both(regex("[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*"), regex("[A-Za-z0-9-]{1,63}"));
+  const TermId name = terms.sequence(label, terms.repeat(terms.sequence(terms.byte('.'), label), 0, unlimited));
+  return terms.both(name, regex("[A-Za-z0-9.-]{1,253}"));
+}
+
+TermId email(TermPool& terms) {
+  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text, Encoding::json); };
+  const TermId local =
+      terms.both(regex("[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"), regex("[!-~]{1,64}"));
+  return terms.sequence({local, terms.byte('@'), hostname(terms)});
+}
+
+// RFC 3986, appendix A.
+struct Uri {
+  std::string pchar = "(?:[A-Za-z0-9\\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})";
+  std::string authority = fmt::format(
+      "(?:(?:[A-Za-z0-9\\-._~!$&'()*+,;=:]|%[0-9A-Fa-f]{{2}})*@)?"
+      "(?:(?:[A-Za-z0-9\\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{{2}})*|\\[{}\\])(?::\\d*)?",
+      ipv6());
+  std::string rooted = fmt::format("/(?:{0}+(?:/{0}*)*)?", pchar);
+  std::string tail = fmt::format("(?:\\?(?:{0}|[/?])*)?(?:#(?:{0}|[/?])*)?", pchar);
+
+  std::string absolute() const {
+    return fmt::format("[A-Za-z][A-Za-z0-9+.-]*:(?://{0}(?:/{1}*)*|{2}|{1}+(?:/{1}*)*|){3}", authority, pchar, rooted,
+                       tail);
+  }
+  std::string relative() const {
+    return fmt::format("(?://{0}(?:/{1}*)*|{2}|(?:[A-Za-z0-9\\-._~!$&'()*+,;=@]|%[0-9A-Fa-f]{{2}})+(?:/{1}*)*|){3}",
+                       authority, pchar, rooted, tail);
+  }
+};
+
+}  // namespace
+
+std::string_view format_names() {
+  return "date, time, date-time, duration, email, idn-email, hostname, idn-hostname, ipv4, ipv6, uri, uri-reference, "
+         "iri, iri-reference, uuid, json-pointer, relative-json-pointer";
+}
+
+std::optional<Format> format_named(TermPool& terms, std::string_view name) {
+  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text, Encoding::json); };
+  if (name == "date") return Format{regex(date), false};
+  if (name == "time") return Format{regex(time), false};
+  if (name == "date-time") return Format{regex(fmt::format("(?:{})T(?:{})", date, time)), false};
+  if (name == "duration") return Format{regex(duration), false};
+  if (name == "ipv4") return Format{regex(ipv4)};
+  if (name == "ipv6") return Format{regex(ipv6())};
+  if (name == "uuid") return Format{regex("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")};
+  if (name == "hostname" || name == "idn-hostname") return Format{hostname(terms), false};
+  if (name == "email" || name == "idn-email") return Format{email(terms), false};
+  if (name == "uri") return Format{regex(Uri().absolute())};
+  if (name == "iri") return Format{regex(Uri().absolute()), false};
+  if (name == "uri-reference") return Format{regex(fmt::format("{}|{}", Uri().absolute(), Uri().relative()))};
+  if (name == "iri-reference") return Format{regex(fmt::format("{}|{}", Uri().absolute(), Uri().relative())), false};
+  if (name == "json-pointer") return Format{regex("(?:/(?:[^~/]|~[01])*)*")};
+  if (name == "relative-json-pointer") return Format{regex("(?:0|[1-9]\\d{0,8})(?:#|(?:/(?:[^~/]|~[01])*)*)"), false};
+  return std::nullopt;
+}
+
+}  // namespace ingot::grammar

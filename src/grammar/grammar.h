@@ -1,0 +1,60 @@
+// Grammars: what a model's output may be, compiled from a JSON Schema or from EBNF.
+//
+// What is supported of both, and what is refused: docs/grammar.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace ingot::grammar {
+
+class Automaton;
+
+// Immutable; shared by any number of threads.
+class Grammar {
+ public:
+  Grammar(Automaton automaton, int32_t start);
+  ~Grammar();
+  Grammar(const Grammar&) = delete;
+  Grammar& operator=(const Grammar&) = delete;
+
+  const Automaton& automaton() const { return *automaton_; }
+  int32_t start() const { return start_; }  // a term of it
+
+ private:
+  std::unique_ptr<const Automaton> automaton_;
+  int32_t start_;
+};
+
+using GrammarPtr = std::shared_ptr<const Grammar>;
+
+// White space between the tokens of JSON.
+enum class Whitespace : uint8_t {
+  none,       // nowhere
+  formatted,  // as writers put it: at most one space, or one line end and at most 64 spaces or tabs behind it
+};
+
+struct JsonOptions {
+  Whitespace whitespace = Whitespace::formatted;
+  // Keywords that draft 2020-12 does not know are annotations, as it says; otherwise they are refused.
+  bool ignore_unknown = false;
+  size_t max_text = 4 << 20;     // bytes of a schema
+  int64_t max_cases = 4096;      // alternatives that one combination of schemas may come to
+  int64_t max_schemas = 20'000;  // combinations of schemas in the whole
+};
+
+// A schema of draft 2020-12, as text: its order of properties is the order in which they are written. Errors: usage for
+// what is no schema; unsupported for a keyword that is not known or not possible in its place, by name, with its JSON
+// pointer; resource beyond the limits. A schema without any instance is an error (usage), too.
+GrammarPtr compile_json_schema(std::string_view schema, const JsonOptions& options = {});
+
+// Any JSON object.
+GrammarPtr any_json(const JsonOptions& options = {});
+
+// llama.cpp's dialect (GBNF): rules `name ::= ...`, of which `root` is the whole; "literals", [classes], ., groups, |,
+// * + ? {m,n}, # comments. Errors: usage for a malformed text, naming its line; unsupported for a rule that begins with
+// itself, and for tokens <...>; resource.
+GrammarPtr compile_ebnf(std::string_view text);
+
+}  // namespace ingot::grammar

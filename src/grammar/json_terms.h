@@ -1,0 +1,27 @@
+// The pieces of JSON texts as languages.
+#pragma once
+
+#include <string_view>
+
+#include "grammar/automaton.h"
+#include "grammar/grammar.h"
+
+namespace ingot::grammar {
+
+struct JsonTerms {
+  JsonTerms(Automaton& automaton, Whitespace whitespace);
+
+  TermId space;      // between brackets and what is inside them
+  TermId colon;      // with the space behind it
+  TermId comma;      // likewise
+  TermId free_text;  // a string, quotes included, with every escape that JSON has
+
+  // `language` is of what is inside the quotes.
+  TermId quoted(TermId language);
+  TermId quoted(std::string_view text);
+
+ private:
+  TermPool& terms_;
+};
+
+}  // namespace ingot::grammar

@@ -1,0 +1,47 @@
+// The tokens that may come next in a language: a walk over the vocabulary's trie.
+//
+// A language that begins with a lexeme is walked in two parts: the tokens that stay inside the lexeme, which do not
+// depend on what comes behind it and are kept, and those that go on behind it, which are few.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "grammar/automaton.h"
+#include "grammar/vocabulary.h"
+
+namespace ingot::grammar {
+
+// Walks of one automaton over one vocabulary; both outlive it. One thread at a time.
+class MaskWalk {
+ public:
+  MaskWalk(Automaton& automaton, const Vocabulary& vocabulary) : automaton_(automaton), vocabulary_(vocabulary) {}
+
+  // Sets the bits of the tokens that may come next, and clears all others. Errors: resource when that takes more than
+  // `max_visits` steps.
+  void fill(TermId language, std::span<uint32_t> bits);
+
+  static constexpr int64_t max_visits = 4'000'000;
+
+ private:
+  void collect(TermId language, uint32_t node);
+  void collect_behind(TermId head, TermId rest, uint32_t node);
+  std::shared_ptr<const Walk> walk(TermId lexeme, uint32_t node);
+  std::shared_ptr<const Walk> walked(TermId lexeme, uint32_t node);
+  std::shared_ptr<const Walk> changed(TermId lexeme, TermId common, const Walk& known);
+  TermId resembled(TermId lexeme);
+  void add(const Walk& walk);
+  void visit(int64_t nodes);
+
+  Automaton& automaton_;
+  const Vocabulary& vocabulary_;
+  std::span<uint32_t> bits_;
+  int64_t visits_ = 0;
+  int depth_ = 0;
+  std::unordered_set<uint64_t> seen_;                                // language and node of this mask
+  std::unordered_map<uint64_t, std::shared_ptr<const Walk>> walks_;  // by lexeme and node: those that took long
+};
+
+}  // namespace ingot::grammar

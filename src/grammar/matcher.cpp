@@ -1,0 +1,138 @@
+#include "grammar/matcher.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "grammar/automaton.h"
+#include "grammar/mask_walk.h"
+
+namespace ingot::grammar {
+
+namespace {
+
+constexpr size_t max_masks = 1024;       // kept of one grammar
+constexpr int64_t many_terms = 150'000;  // a grammar that came to more begins anew with the next output
+constexpr int64_t many_rows = 40'000;
+constexpr int32_t ended = -1;
+
+}  // namespace
+
+// States and masks of a grammar. Everything is done under the mutex.
+class Machine {
+ public:
+  Machine(const Grammar& grammar, const Vocabulary& vocabulary)
+      : automaton(grammar.automaton()), vocabulary(vocabulary), walk(automaton, vocabulary) {}
+
+  const std::vector<uint32_t>& mask(TermId state) {
+    const auto known = masks.find(state);
+    if (known != masks.end()) return known->second;
+    std::vector<uint32_t> bits(vocabulary.num_words());
+    walk.fill(state, bits);
+    if (masks.size() >= max_masks) masks.clear();
+    return masks.emplace(state, std::move(bits)).first->second;
+  }
+
+  bool is_large() const { return automaton.terms.size() > many_terms || automaton.num_rows() > many_rows; }
+
+  std::mutex mutex;
+  Automaton automaton;
+  const Vocabulary& vocabulary;
+  MaskWalk walk;
+  std::unordered_map<TermId, std::vector<uint32_t>> masks;
+};
+
+TokenGrammar::TokenGrammar(GrammarPtr grammar, std::shared_ptr<const Vocabulary> vocabulary)
+    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)) {}
+
+TokenGrammar::~TokenGrammar() = default;
+
+std::shared_ptr<Machine> TokenGrammar::machine() const {
+  const std::lock_guard lock(mutex_);
+  if (machine_) {
+    const std::lock_guard inner(machine_->mutex);
+    if (!machine_->is_large()) return machine_;
+  }
+  machine_ = std::make_shared<Machine>(*grammar_, *vocabulary_);
+  return machine_;
+}
+
+Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)
+    : grammar_(std::move(grammar)), machine_(grammar_->machine()), states_{grammar_->start()} {}
+
+void Matcher::fill_mask(std::span<uint32_t> bits) const {
+  std::fill(bits.begin(), bits.end(), 0);
+  if (states_.back() == ended) return;
+  const std::lock_guard lock(machine_->mutex);
+  const std::vector<uint32_t>& mask = machine_->mask(states_.back());
+  if (bits.size() < mask.size()) {
+    throw_error(ErrorKind::internal, "a mask of {} words for {} tokens", bits.size(), grammar_->vocabulary().size());
+  }
+  std::copy(mask.begin(), mask.end(), bits.begin());
+}
+
+bool Matcher::allows(int32_t id) const {
+  const Vocabulary& vocabulary = grammar_->vocabulary();
+  if (states_.back() == ended || id < 0 || id >= vocabulary.size()) return false;
+  if (vocabulary.is_end(id)) return may_end();
+  if (vocabulary.bytes(id).empty()) return false;
+  const std::lock_guard lock(machine_->mutex);
+  return machine_->automaton.step(states_.back(), vocabulary.bytes(id)) != TermPool::nothing;
+}
+
+void Matcher::accept(int32_t id) {
+  const Vocabulary& vocabulary = grammar_->vocabulary();
+  const bool is_known = id >= 0 && id < vocabulary.size();
+  if (is_known && vocabulary.is_end(id) && may_end()) {
+    states_.push_back(ended);
+  } else if (!is_known || vocabulary.is_end(id) || vocabulary.bytes(id).empty() ||
+             !accept_bytes(vocabulary.bytes(id))) {
+    throw_error(ErrorKind::usage, "the token {} may not come here by the grammar", id);
+  }
+}
+
+bool Matcher::accept_bytes(std::string_view bytes) {
+  if (states_.back() == ended) return false;
+  const std::lock_guard lock(machine_->mutex);
+  const TermId next = machine_->automaton.step(states_.back(), bytes);
+  if (next == TermPool::nothing) return false;
+  states_.push_back(next);
+  return true;
+}
+
+void Matcher::rollback(int64_t tokens) {
+  if (tokens < 0 || tokens > accepted()) {
+    throw_error(ErrorKind::internal, "{} tokens taken back of {}", tokens, accepted());
+  }
+  states_.resize(states_.size() - static_cast<size_t>(tokens));
+}
+
+bool Matcher::may_end() const {
+  if (states_.back() == ended) return true;
+  const std::lock_guard lock(machine_->mutex);
+  return machine_->automaton.nullable(states_.back());
+}
+
+bool Matcher::finished() const { return states_.back() == ended || states_.back() == TermPool::empty; }
+
+std::string Matcher::forced(size_t most) const {
+  std::string bytes;
+  if (states_.back() == ended) return bytes;
+  const std::lock_guard lock(machine_->mutex);
+  Automaton& automaton = machine_->automaton;
+  for (TermId state = states_.back(); bytes.size() < most && !automaton.nullable(state);) {
+    const Row& row = automaton.row(state);
+    int only = -1;
+    for (int b = 0; b < 256; ++b) {
+      if (row.next(static_cast<uint8_t>(b)) == TermPool::nothing) continue;
+      if (only >= 0) return bytes;
+      only = b;
+    }
+    if (only < 0) return bytes;
+    bytes += static_cast<char>(only);
+    state = row.next(static_cast<uint8_t>(only));
+  }
+  return bytes;
+}
+
+}  // namespace ingot::grammar

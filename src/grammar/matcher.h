@@ -1,0 +1,73 @@
+// Masks for a grammar over a vocabulary, and an output's way through it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "grammar/grammar.h"
+#include "grammar/vocabulary.h"
+
+namespace ingot::grammar {
+
+class Machine;
+
+// A grammar with a vocabulary, and what was worked out of both so far. Thread-safe.
+class TokenGrammar {
+ public:
+  TokenGrammar(GrammarPtr grammar, std::shared_ptr<const Vocabulary> vocabulary);
+  ~TokenGrammar();
+
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+
+  // What a new output works on: the states found so far, or none when these take too much memory.
+  std::shared_ptr<Machine> machine() const;
+  int32_t start() const { return grammar_->start(); }
+
+ private:
+  GrammarPtr grammar_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<Machine> machine_;
+};
+
+// One output. One thread at a time; any number of matchers may share a TokenGrammar. Every function that works out
+// states throws ErrorKind::resource when the grammar's limits are passed; the matcher is then as before.
+class Matcher {
+ public:
+  explicit Matcher(std::shared_ptr<const TokenGrammar> grammar);
+
+  // Bit t % 32 of word t / 32: token t may come next; words behind the vocabulary are 0. The end tokens may come when
+  // the text is complete. At least one bit is set, unless an end token was accepted or no token of the vocabulary fits.
+  void fill_mask(std::span<uint32_t> bits) const;
+
+  // Whether fill_mask would set the token's bit.
+  bool allows(int32_t id) const;
+
+  // Goes on behind a token. Errors: usage when the token may not come.
+  void accept(int32_t id);
+
+  // Goes on behind bytes that are not tokens yet. False, and nothing changed, when they may not come. Counts as one
+  // token for rollback.
+  bool accept_bytes(std::string_view bytes);
+
+  // Takes back the last tokens. Errors: internal for more than were accepted.
+  void rollback(int64_t tokens);
+
+  bool may_end() const;   // the text is complete
+  bool finished() const;  // it is, and nothing may follow; or an end token was accepted
+  int64_t accepted() const { return static_cast<int64_t>(states_.size()) - 1; }
+
+  // The bytes that must come next whatever is chosen, at most `most`.
+  std::string forced(size_t most = 256) const;
+
+ private:
+  std::shared_ptr<const TokenGrammar> grammar_;
+  std::shared_ptr<Machine> machine_;
+  std::vector<int32_t> states_;  // before and behind every token; -1 behind an end token
+};
+
+}  // namespace ingot::grammar

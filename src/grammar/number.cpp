@@ -1,0 +1,140 @@
+#include "grammar/number.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "grammar/regex.h"
+
+namespace ingot::grammar {
+
+namespace {
+
+constexpr int64_t max_digits = 400;
+constexpr int64_t exact_digits = 15;  // decimals of so many digits are different doubles
+
+TermId regex(TermPool& terms, std::string_view pattern) {
+  return whole_pattern_language(terms, pattern, Encoding::utf8);
+}
+
+TermId digit_above(TermPool& terms, char digit) {
+  if (digit == '9') return TermPool::nothing;
+  return terms.bytes(ByteSet::range(static_cast<uint8_t>(digit + 1), '9'));
+}
+
+// Decimals without sign that are above |bound|, or equal to it where `equal` is set.
+TermId beyond(TermPool& terms, const Decimal& bound, bool equal) {
+  const TermId digit = terms.bytes(ByteSet::range('0', '9'));
+  const TermId any_digits = terms.repeat(digit, 0, unlimited);
+  const TermId any_fraction = terms.optional(terms.sequence(terms.byte('.'), any_digits));
+  const TermId not_zero = terms.sequence({any_digits, terms.bytes(ByteSet::range('1', '9')), any_digits});
+  const auto size = static_cast<int64_t>(bound.whole.size());
+  std::vector<TermId> parts = {terms.sequence(terms.repeat(digit, size + 1, unlimited), any_fraction)};
+  for (int64_t i = 0; i < size; ++i) {
+    const auto at = static_cast<size_t>(i);
+    parts.push_back(terms.sequence({terms.literal(bound.whole.substr(0, at)), digit_above(terms, bound.whole[at]),
+                                    terms.repeat(digit, size - i - 1, size - i - 1), any_fraction}));
+  }
+  std::vector<TermId> fractions;  // of numbers with the same whole part
+  if (bound.fraction.empty()) {
+    fractions.push_back(equal ? any_fraction : terms.sequence(terms.byte('.'), not_zero));
+  } else {
+    for (size_t i = 0; i < bound.fraction.size(); ++i) {
+      fractions.push_back(terms.sequence({terms.byte('.'), terms.literal(bound.fraction.substr(0, i)),
+                                          digit_above(terms, bound.fraction[i]), any_digits}));
+    }
+    fractions.push_back(
+        terms.sequence({terms.byte('.'), terms.literal(bound.fraction), equal ? any_digits : not_zero}));
+  }
+  parts.push_back(terms.sequence(terms.literal(bound.whole), terms.choice(std::move(fractions))));
+  return terms.choice(std::move(parts));
+}
+
+// Decimals with sign above `bound`, or equal to it where `equal` is set.
+TermId greater(TermPool& terms, const Decimal& bound, bool equal) {
+  if (!bound.negative) return beyond(terms, bound, equal);
+  const TermId unsigned_ones = regex(terms, "[0-9][0-9.]*");
+  return terms.choice(unsigned_ones, terms.sequence(terms.byte('-'), terms.complement(beyond(terms, bound, !equal))));
+}
+
+}  // namespace
+
+Decimal Decimal::parse(std::string_view json) {
+  const std::string_view given = json;
+  Decimal value;
+  if (json.starts_with('-')) {
+    value.negative = true;
+    json.remove_prefix(1);
+  }
+  int64_t exponent = 0;
+  if (const size_t at = json.find_first_of("eE"); at != std::string_view::npos) {
+    std::string_view text = json.substr(at + 1);
+    if (text.starts_with('+')) text.remove_prefix(1);
+    std::from_chars(text.data(), text.data() + text.size(), exponent);
+    json = json.substr(0, at);
+  }
+  const size_t point = std::min(json.find('.'), json.size());
+  std::string digits(json.substr(0, point));
+  if (point < json.size()) digits += json.substr(point + 1);
+  int64_t whole = static_cast<int64_t>(point) + exponent;  // digits before the point
+  if (whole > max_digits || whole < -max_digits || static_cast<int64_t>(digits.size()) > max_digits) {
+    throw_error(ErrorKind::unsupported, "the number {} has more than {} digits", given, max_digits);
+  }
+  if (whole < 0) digits.insert(0, static_cast<size_t>(-whole), '0');
+  whole = std::max<int64_t>(whole, 0);
+  if (whole > static_cast<int64_t>(digits.size())) digits.append(static_cast<size_t>(whole) - digits.size(), '0');
+  value.whole = digits.substr(0, static_cast<size_t>(whole));
+  value.fraction = digits.substr(static_cast<size_t>(whole));
+  value.whole.erase(0, std::min(value.whole.find_first_not_of('0'), value.whole.size()));
+  if (value.whole.empty()) value.whole = "0";
+  value.fraction.erase(value.fraction.find_last_not_of('0') + 1);
+  if (value.whole == "0" && value.fraction.empty()) value.negative = false;
+  return value;
+}
+
+std::string Decimal::text() const { return (negative ? "-" : "") + whole + (fraction.empty() ? "" : "." + fraction); }
+
+TermId any_number(TermPool& terms) {
+  return terms.without(regex(terms, "-?(0|[1-9][0-9]{0,17})(\\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?"),
+                       regex(terms, "-[0.]+([eE].*)?"));
+}
+
+TermId any_integer(TermPool& terms) { return regex(terms, "0|-?[1-9][0-9]{0,17}"); }
+
+TermId decimals(TermPool& terms, bool integers_only, int64_t digits, bool canonical) {
+  const TermId all = integers_only ? regex(terms, "0|-?[1-9][0-9]*") : regex(terms, "-?(0|[1-9][0-9]*)(\\.[0-9]+)?");
+  const TermId digit = terms.bytes(ByteSet::range('0', '9'));
+  TermId length = terms.sequence(terms.optional(terms.byte('-')), terms.repeat(digit, 1, digits));
+  if (!integers_only) {
+    const TermId digit_or_point = terms.choice(digit, terms.byte('.'));
+    length = terms.sequence(terms.optional(terms.byte('-')), terms.repeat(digit_or_point, 1, exact_digits + 1));
+  }
+  std::vector<TermId> parts = {all, length};
+  if (!integers_only) parts.push_back(terms.complement(regex(terms, "-[0.]+")));
+  if (canonical) parts.push_back(terms.complement(regex(terms, ".*\\..*0")));
+  return terms.both(std::move(parts));
+}
+
+TermId integers(TermPool& terms) { return regex(terms, "-?[0-9]+(\\.0+)?"); }
+
+TermId at_least(TermPool& terms, const Decimal& bound) { return greater(terms, bound, true); }
+TermId above(TermPool& terms, const Decimal& bound) { return greater(terms, bound, false); }
+TermId at_most(TermPool& terms, const Decimal& bound) { return terms.complement(above(terms, bound)); }
+TermId below(TermPool& terms, const Decimal& bound) { return terms.complement(at_least(terms, bound)); }
+TermId equal_to(TermPool& terms, const Decimal& value) {
+  return terms.both(at_least(terms, value), at_most(terms, value));
+}
+
+TermId multiples_of(TermPool& terms, const Decimal& value) {
+  if (value.negative || value.text() == "0") {
+    throw_error(ErrorKind::usage, "multipleOf {}; it must be above 0", value.text());
+  }
+  if (static_cast<int64_t>(value.digits()) > exact_digits) {
+    throw_error(ErrorKind::unsupported, "multipleOf {}; at most {} digits are possible", value.text(), exact_digits);
+  }
+  const int64_t modulus = std::stoll(value.whole + value.fraction);
+  return terms.sequence(terms.optional(terms.byte('-')),
+                        terms.multiple(modulus, static_cast<int>(value.fraction.size())));
+}
+
+}  // namespace ingot::grammar

@@ -1,0 +1,93 @@
+// JSON Schemas of draft 2020-12 as they are written, with references resolved.
+//
+// Specification: JSON Schema Core and Validation, 2020-12 (Wright, Andrews, Hutton, Dennis).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "grammar/grammar.h"
+#include "grammar/number.h"
+
+namespace ingot::grammar {
+
+// A schema by its number in a SchemaSet.
+using SchemaId = int32_t;
+
+enum class JsonType : uint8_t { null, boolean, number, string, array, object };
+inline constexpr JsonType json_types[] = {JsonType::null,   JsonType::boolean, JsonType::number,
+                                          JsonType::string, JsonType::array,   JsonType::object};
+
+// A value of `enum` or `const`.
+struct Constant {
+  JsonType type = JsonType::null;
+  bool boolean = false;
+  Decimal number;
+  std::string text;
+  SchemaId structure = 0;  // of an array or object: a schema that it alone meets
+};
+
+// One schema, its keywords as they are given; unset ones say nothing.
+struct Schema {
+  std::string pointer;    // JSON pointer, for errors
+  bool never = false;     // the schema `false`
+  uint8_t types = 0x3F;   // bit t: JsonType t may come
+  bool integers = false;  // of numbers only those without fraction
+  std::optional<std::vector<Constant>> constants;
+
+  std::vector<Decimal> at_least, above, at_most, below, multiples;
+
+  std::optional<int64_t> min_length, max_length;
+  std::optional<std::string> pattern, format;
+
+  std::vector<SchemaId> prefix;
+  std::optional<SchemaId> items, contains;
+  int64_t min_items = 0, max_items = unlimited;
+  int64_t min_contains = 1, max_contains = unlimited;
+  bool unique = false;
+
+  std::vector<std::pair<std::string, SchemaId>> properties, patterns;
+  std::optional<SchemaId> additional, names;
+  std::vector<std::string> required;
+  int64_t min_properties = 0, max_properties = unlimited;
+  std::vector<std::pair<std::string, SchemaId>> dependents;  // what holds where a property is present
+
+  std::vector<SchemaId> all_of;  // and what $ref names
+  std::vector<std::vector<SchemaId>> any_of, one_of;
+  std::optional<SchemaId> negated, condition, consequence, alternative;
+};
+
+// All schemas of one document. Not thread-safe.
+class SchemaSet {
+ public:
+  // Errors: usage for what is no JSON or nested deeper than 200 levels; resource for too long a text.
+  SchemaSet(std::string_view text, const JsonOptions& options);
+  ~SchemaSet();
+  SchemaSet(const SchemaSet&) = delete;
+  SchemaSet& operator=(const SchemaSet&) = delete;
+
+  SchemaId root() const { return 0; }
+  SchemaId never() const { return 1; }  // the schema `false`
+
+  // Read when first asked for; the reference holds as long as this. Errors: usage for a malformed keyword, unsupported
+  // for one that is not known, with its pointer.
+  const Schema& operator[](SchemaId id);
+
+ private:
+  SchemaId add(const nlohmann::ordered_json& value, std::string pointer, std::string base);
+  SchemaId add_made(nlohmann::ordered_json value, const std::string& pointer);
+  void index(const nlohmann::ordered_json& value, const std::string& base, int depth);
+  SchemaId find(const std::string& reference, const Schema& from, const std::string& base);
+
+  struct Place;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ingot::grammar

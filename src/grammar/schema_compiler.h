@@ -1,0 +1,56 @@
+// JSON Schemas as rules: one rule for each combination of schemas that a value must meet.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "grammar/json_terms.h"
+#include "grammar/schema_cases.h"
+
+namespace ingot::grammar {
+
+class SchemaCompiler {
+ public:
+  SchemaCompiler(Automaton& automaton, SchemaSet& schemas, const JsonOptions& options);
+
+  // The texts of all values that meet the schemas. Errors: those of compile_json_schema.
+  TermId compile(const Conjunction& all);
+
+ private:
+  struct Members;  // of an object under way (schema_objects.cpp)
+
+  TermId value(const Conjunction& all);
+  TermId body(const Conjunction& all);
+  TermId scalar(const Case& one, JsonType type);
+
+  // schema_arrays.cpp
+  TermId array(const Case& one);
+  TermId elements(const Case& one);
+  TermId counted_elements(const Case& one);
+  TermId distinct_elements(const Case& one);
+  TermId scalar_texts(const Conjunction& all, const std::string& pointer);
+
+  // schema_objects.cpp
+  TermId object(const Case& one);
+  TermId object_with_some(Case one);
+  TermId members(const Case& one);
+  TermId counted_members(const Case& one);
+  TermId member(const Case::Property& property);
+  TermId other_names(const Case& one, const Case::Names& names);
+  TermId other_member(const Case& one, TermId within);
+  TermId distinct_others(const Case& one, int64_t min, int64_t max);
+  TermId bracketed(char open, TermId inside, char close);
+
+  Automaton& automaton_;
+  TermPool& terms_;
+  SchemaSet& schemas_;
+  const JsonOptions& options_;
+  CaseExpander cases_;
+  JsonTerms json_;
+  std::map<Conjunction, TermId> rules_;
+  std::vector<std::pair<TermId, Conjunction>> waiting_;  // rules without a body yet
+};
+
+}  // namespace ingot::grammar

@@ -1,0 +1,61 @@
+// The keywords of one schema.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "grammar/schema.h"
+
+namespace ingot::grammar {
+
+class SchemaReader {
+ public:
+  // Where the schemas that a schema names come from.
+  struct Sources {
+    std::function<SchemaId(const nlohmann::ordered_json&, std::string pointer)> child;  // part of this one
+    std::function<SchemaId(nlohmann::ordered_json, const std::string& pointer)> made;   // made for a keyword
+    std::function<SchemaId(const std::string& reference, const Schema& from)> named;    // by $ref
+    bool ignore_unknown = false;
+  };
+
+  // Both outlive it.
+  SchemaReader(const nlohmann::ordered_json& value, const std::string& pointer, const Sources& sources)
+      : value_(value), pointer_(pointer), sources_(sources) {}
+
+  // Errors: usage for a malformed keyword, unsupported for one that is not known or not possible, with its pointer.
+  Schema read();
+
+ private:
+  using Json = nlohmann::ordered_json;
+
+  void keyword(const std::string& key, const Json& value);
+  bool number_keyword(const std::string& key, const Json& value);
+  bool string_keyword(const std::string& key, const Json& value);
+  bool array_keyword(const std::string& key, const Json& value);
+  bool object_keyword(const std::string& key, const Json& value);
+  bool combination(const std::string& key, const Json& value);
+  bool annotation(const std::string& key, const Json& value) const;
+  void types(const Json& value);
+  void constants(const Json& values);
+  Constant constant(const Json& value);
+  void unevaluated();
+  void schema_dialect(const Json& value) const;
+
+  [[noreturn]] void malformed(const std::string& key, const char* wanted) const;
+  std::string at(const std::string& key) const;
+  int64_t count(const std::string& key, const Json& value) const;
+  Decimal number(const std::string& key, const Json& value) const;
+  std::string string(const std::string& key, const Json& value) const;
+  std::vector<std::string> strings(const std::string& key, const Json& value) const;
+  SchemaId child(const std::string& key, const Json& value);
+  std::vector<SchemaId> children(const std::string& key, const Json& value);
+  std::vector<std::pair<std::string, SchemaId>> named_children(const std::string& key, const Json& value);
+
+  const Json& value_;
+  const std::string& pointer_;
+  const Sources& sources_;
+  Schema schema_;
+};
+
+}  // namespace ingot::grammar

@@ -1,0 +1,159 @@
+// Languages over bytes as terms, equal ones stored once.
+//
+// A term denotes a set of byte strings. A parser's state is a term, too: the strings that may still come (Brzozowski
+// 1964, "Derivatives of regular expressions"; the derivatives are in grammar/automaton.h). Rules make the language
+// context-free; intersection and complement are for regular terms, those without rules and captures.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/byte_set.h"
+
+namespace ingot::grammar {
+
+using TermId = int32_t;
+
+enum class TermKind : uint8_t {
+  nothing,     // no string at all
+  empty,       // the empty string alone
+  bytes,       // one byte of a set
+  sequence,    // left, then right; left is no sequence
+  choice,      // any of the children
+  both,        // all of the children at once; regular
+  complement,  // every string that is not in left; regular
+  repeat,      // left, from min to max times
+  unit,        // left, regular, walked as a whole by masks: a lexeme such as a JSON string
+  rule,        // the body of rule `min`
+  multiple,    // decimals without sign that are multiples of a number: see TermPool::multiple
+  capture,     // a regular left whose text decides what follows: see Capture
+};
+
+inline constexpr int64_t unlimited = -1;
+
+struct Term {
+  TermKind kind = TermKind::nothing;
+  bool regular = true;
+  int8_t nullable = 0;  // contains the empty string: 0 no, 1 yes, -1 that depends on rules
+  TermId left = 0;
+  TermId right = 0;
+  int64_t min = 0;    // repeat; the number of a rule, a byte set, a capture; multiple: the modulus
+  int64_t max = 0;    // repeat; multiple: the remainder so far
+  int32_t first = 0;  // children [first, first + count) of choice and both
+  int32_t count = 0;
+  uint64_t hash[2]{};  // of the structure, the same in every pool of this process for regular terms
+};
+
+// What a repeated thing is made of whose texts must differ: elements of an array, names of an object's members.
+// Every alternative's texts are written in one way only, so equal texts are equal values.
+struct Distinct {
+  struct Alternative {
+    TermId text = 0;    // regular
+    TermId behind = 0;  // what follows the text within the element
+  };
+  std::vector<Alternative> alternatives;  // with texts in common to no two of them
+  TermId separator = 0;
+  int64_t min = 0;  // elements
+  int64_t max = unlimited;
+};
+
+// An element of a Distinct under way.
+struct Capture {
+  int32_t distinct = 0;
+  int32_t alternative = 0;
+  int32_t seen = 0;  // the list of the texts of the elements before it
+  std::string text;  // what was read of this one
+};
+
+class TermPool {
+ public:
+  static constexpr TermId nothing = 0;
+  static constexpr TermId empty = 1;
+  static constexpr TermId anything = 2;  // every string
+
+  // Most terms of one pool. Errors: every function that makes a term throws ErrorKind::resource beyond it.
+  explicit TermPool(int64_t max_terms = 400'000);
+
+  const Term& operator[](TermId id) const { return terms_[static_cast<size_t>(id)]; }
+  std::span<const TermId> children(TermId id) const {
+    const Term& term = (*this)[id];
+    return {children_.data() + term.first, static_cast<size_t>(term.count)};
+  }
+  const ByteSet& byte_set(TermId id) const { return sets_[static_cast<size_t>((*this)[id].min)]; }
+  int64_t size() const { return static_cast<int64_t>(terms_.size()); }
+  int64_t max_terms() const { return max_terms_; }
+
+  TermId bytes(const ByteSet& set);
+  TermId byte(char c) { return bytes(ByteSet::of(static_cast<uint8_t>(c))); }
+  TermId literal(std::string_view text);
+  TermId sequence(TermId left, TermId right);
+  TermId sequence(std::initializer_list<TermId> parts);
+  TermId choice(std::vector<TermId> parts);
+  TermId choice(TermId a, TermId b) { return choice(std::vector<TermId>{a, b}); }
+  TermId both(std::vector<TermId> parts);
+  TermId both(TermId a, TermId b) { return both(std::vector<TermId>{a, b}); }
+  TermId complement(TermId term);
+  TermId without(TermId a, TermId b) { return both(a, complement(b)); }
+  TermId repeat(TermId term, int64_t min, int64_t max);
+  TermId optional(TermId term) { return choice(empty, term); }
+  TermId unit(TermId term);
+
+  // Texts [0-9]+(\.[0-9]+)? (and malformed ones, which an intersection takes out) whose value times 10^places is a
+  // multiple of `modulus` (1 to 10^15).
+  TermId multiple(int64_t modulus, int places) { return multiple(modulus, 0, places, false); }
+  TermId multiple(int64_t modulus, int64_t remainder, int places, bool in_fraction);
+
+  // A rule without a body yet; `define` gives it one.
+  TermId declare();
+  void define(TermId rule, TermId body);
+  TermId body(TermId rule) const { return bodies_[static_cast<size_t>((*this)[rule].min)]; }
+  std::vector<TermId>& bodies() { return bodies_; }
+  const std::vector<TermId>& bodies() const { return bodies_; }
+
+  // Elements that differ: a Distinct and the list of texts seen, by number; list 0 is empty.
+  int32_t add_distinct(Distinct elements);
+  int32_t add_seen(std::vector<std::string> texts);
+  const Distinct& distinct(int32_t number) const { return distincts_[static_cast<size_t>(number)]; }
+  const std::vector<std::string>& seen(int32_t number) const { return seen_[static_cast<size_t>(number)]; }
+  TermId capture(TermId left, Capture state);
+  const Capture& capture_of(TermId id) const { return captures_[static_cast<size_t>((*this)[id].min)]; }
+
+  // Changes what follows the texts of every Distinct.
+  void change_distinct(const std::function<TermId(TermId)>& change) {
+    for (size_t i = 0; i < distincts_.size(); ++i) {
+      for (Distinct::Alternative& alternative : distincts_[i].alternatives)
+        alternative.behind = change(alternative.behind);
+    }
+  }
+
+  // The term with rules of `dead` (by number) replaced by nothing.
+  TermId without_rules(TermId term, const std::vector<bool>& dead);
+
+  // The term for walks over texts of at most `longest` bytes: counts that such a text cannot reach become unlimited.
+  TermId clamped(TermId term, int64_t longest);
+
+  void set_nullable(TermId id, bool value) { terms_[static_cast<size_t>(id)].nullable = value ? 1 : 0; }
+
+ private:
+  TermId intern(Term term, std::span<const TermId> children = {});
+  void hash(Term& term, std::span<const TermId> children) const;
+  void add_choice(TermId part, std::vector<TermId>& parts, ByteSet& set);
+  TermId rebuilt(TermId id, const std::function<TermId(TermId)>& change);
+
+  int64_t max_terms_;
+  std::vector<Term> terms_;
+  std::vector<TermId> children_;
+  std::vector<ByteSet> sets_;
+  std::vector<TermId> bodies_;
+  std::vector<Distinct> distincts_;
+  std::vector<Capture> captures_;
+  std::vector<std::vector<std::string>> seen_ = {{}};
+  std::unordered_map<uint64_t, TermId> known_;  // by hash[0]
+};
+
+}  // namespace ingot::grammar

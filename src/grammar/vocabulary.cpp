@@ -1,0 +1,88 @@
+#include "grammar/vocabulary.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "text/tokenizer.h"
+
+namespace ingot::grammar {
+
+namespace {
+
+constexpr size_t max_walks = 2048;     // about 6 KiB each, of 49,152 tokens
+constexpr size_t max_token = 1 << 12;  // bytes; longer ones are never chosen
+
+std::vector<std::string> plain_tokens(const text::Tokenizer& tokenizer) {
+  std::vector<std::string> tokens(static_cast<size_t>(tokenizer.size()));
+  for (int32_t id = 0; id < tokenizer.size(); ++id) {
+    if (!tokenizer.is_special(id)) tokens[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Vocabulary::Vocabulary(const std::vector<std::string>& tokens, std::vector<int32_t> end_ids)
+    : tokens_(tokens), end_ids_(std::move(end_ids)) {
+  std::sort(end_ids_.begin(), end_ids_.end());
+  end_ids_.erase(std::unique(end_ids_.begin(), end_ids_.end()), end_ids_.end());
+  for (const int32_t id : end_ids_) {
+    if (id < 0 || id >= size()) throw_error(ErrorKind::usage, "the end token {} is not one of {} tokens", id, size());
+    tokens_[static_cast<size_t>(id)].clear();
+  }
+  for (std::string& token : tokens_) {
+    if (token.size() > max_token) token.clear();
+  }
+  make_trie();
+}
+
+Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, std::vector<int32_t> end_ids)
+    : Vocabulary(plain_tokens(tokenizer), std::move(end_ids)) {}
+
+bool Vocabulary::is_end(int32_t id) const { return std::binary_search(end_ids_.begin(), end_ids_.end(), id); }
+
+void Vocabulary::make_trie() {
+  std::vector<int32_t> order(tokens_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    const int compared = bytes(a).compare(bytes(b));
+    return compared != 0 ? compared < 0 : a < b;
+  });
+  same_.assign(tokens_.size(), -1);
+  nodes_.push_back({.byte = 0, .depth = 0, .token = -1, .end = 0});
+  std::vector<size_t> path = {0};  // nodes from the root to the last token's end
+  std::string before;
+  for (const int32_t id : order) {
+    const std::string& token = bytes(id);
+    if (token.empty()) continue;
+    longest_ = std::max(longest_, static_cast<int64_t>(token.size()));
+    const size_t common = static_cast<size_t>(
+        std::mismatch(before.begin(), before.end(), token.begin(), token.end()).first - before.begin());
+    for (; path.size() > common + 1; path.pop_back()) nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
+    for (size_t i = common; i < token.size(); ++i) {
+      path.push_back(nodes_.size());
+      nodes_.push_back(
+          {.byte = static_cast<uint8_t>(token[i]), .depth = static_cast<uint16_t>(i + 1), .token = -1, .end = 0});
+    }
+    int32_t& here = nodes_[path.back()].token;
+    same_[static_cast<size_t>(id)] = here;
+    here = id;
+    before = token;
+  }
+  for (const size_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
+}
+
+std::shared_ptr<const Walk> Vocabulary::find(const Key& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = walks_.find(key);
+  return at == walks_.end() ? nullptr : at->second;
+}
+
+void Vocabulary::keep(const Key& key, std::shared_ptr<const Walk> walk) const {
+  const std::lock_guard lock(mutex_);
+  if (walks_.size() >= max_walks) walks_.clear();
+  walks_.emplace(key, std::move(walk));
+}
+
+}  // namespace ingot::grammar

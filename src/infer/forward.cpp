@@ -1,0 +1,249 @@
+#include "infer/forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/thread_pool.h"
+#include "ops/elementwise.h"
+
+namespace ingot::infer {
+
+namespace {
+
+models::PassShape pass_shape(const EngineSettings& settings, int threads) {
+  models::PassShape shape;
+  shape.tokens = settings.batch_tokens;
+  shape.longest = settings.context;
+  shape.logit_rows = std::min(settings.sequences, settings.batch_tokens);
+  shape.adapter_rank = settings.adapter_rank;
+  shape.activation = settings.activation;
+  shape.decoded = settings.decoded;
+  shape.threads = threads;
+  return shape;
+}
+
+int64_t pages_per_sequence(const EngineSettings& settings) {
+  return (settings.context + settings.page_tokens - 1) / settings.page_tokens;
+}
+
+// With the model's context where none was given.
+EngineSettings resolved(EngineSettings settings, const spec::ModelSpec& model) {
+  if (settings.context == 0) settings.context = model.context;
+  return settings;
+}
+
+}  // namespace
+
+EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model) {
+  const int64_t most = model.context;
+  settings = resolved(settings, model);
+  if (settings.context < 1 || settings.context > most) {
+    throw_error(ErrorKind::usage, "a context of {} tokens; the model was made for {}", settings.context, most);
+  }
+  if (settings.batch_tokens < 1 || settings.sequences < 1 || settings.page_tokens < 1) {
+    throw_error(ErrorKind::usage, "an engine needs at least one sequence, one token a batch and one token a page");
+  }
+  if (num_pages(settings) < pages_per_sequence(settings)) {
+    throw_error(ErrorKind::usage, "{} pages of {} tokens cannot hold one sequence of {}", settings.pages,
+                settings.page_tokens, settings.context);
+  }
+  return settings;
+}
+
+int64_t num_pages(const EngineSettings& settings) {
+  return settings.pages ? settings.pages : settings.sequences * pages_per_sequence(settings);
+}
+
+EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wanted, int threads) {
+  const EngineSettings settings = resolved(wanted, model);
+  const models::PassShape shape = pass_shape(settings, threads);
+  const size_t activation = size_of(settings.activation);
+  const size_t tokens = static_cast<size_t>(settings.batch_tokens);
+  const size_t sequences = static_cast<size_t>(settings.sequences);
+  const int64_t pages = num_pages(settings);
+  EngineBytes bytes;
+  bytes.kv = spec::kv_bytes(model, pages, settings.page_tokens, static_cast<int64_t>(activation));
+  bytes.scratch = models::pass_bytes(model, shape).forward;
+  // ids, positions, slots; offsets, lengths, page tables (one after another: they are uploaded together); normed states
+  // of all tokens and of those asked; logits.
+  bytes.batch = 3 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
+                Arena::footprint(sequences * 4) +
+                Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
+                Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
+                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
+                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.vocab) * 4);
+  return bytes;
+}
+
+namespace {
+
+// Adapters' rows and weights, as far as they decide what a decoding step launches with which addresses.
+std::vector<uintptr_t> traits_of(const std::vector<nn::AdapterSegment>& adapters) {
+  std::vector<uintptr_t> traits;
+  const auto add = [&](const Tensor& weight) {
+    traits.push_back(reinterpret_cast<uintptr_t>(weight.data));
+    traits.push_back(static_cast<uintptr_t>(weight ? weight.rows() : 0));
+  };
+  for (const nn::AdapterSegment& segment : adapters) {
+    traits.push_back(static_cast<uintptr_t>(segment.begin));
+    traits.push_back(static_cast<uintptr_t>(segment.end));
+    uint32_t factor = 0;
+    std::memcpy(&factor, &segment.adapter->factor, sizeof factor);
+    traits.push_back(factor);
+    for (const nn::LoraWeights& layer : segment.adapter->layers) {
+      add(layer.a);
+      add(layer.b);
+    }
+  }
+  return traits;
+}
+
+float to_float(const std::byte* row, DType type, int64_t i) {
+  if (type == DType::f32) return reinterpret_cast<const float*>(row)[i];
+  const uint16_t bits = reinterpret_cast<const uint16_t*>(row)[i];
+  return type == DType::bf16 ? bf16_to_float(bits) : f16_to_float(bits);
+}
+
+}  // namespace
+
+Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
+                 const EngineSettings& s)
+    : device_(device), model_(model), settings_(s), context_{device, registry, scratch_, &threads} {
+  const spec::ModelSpec& spec = model.spec();
+  const EngineBytes bytes = engine_bytes(spec, s, threads.threads());
+  scratch_ = Arena(device, bytes.scratch, "scratch");
+  kv_ = Arena(device, bytes.kv, "KV cache");
+  batch_ = Arena(device, bytes.batch, "batch");
+  const Shape shape{num_pages(s), s.page_tokens, spec.kv_heads * spec.head_dim};
+  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+    const Tensor k = kv_.take(s.activation, shape);
+    cache_.layers.push_back({k, kv_.take(s.activation, shape)});
+  }
+  const int64_t rows = pass_shape(s, threads.threads()).logit_rows;
+  ids_ = batch_.take(DType::i32, Shape{s.batch_tokens});
+  positions_ = batch_.take(DType::i32, Shape{s.batch_tokens});
+  slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
+  offsets_ = batch_.take(DType::i32, Shape{s.sequences + 1});
+  lengths_ = batch_.take(DType::i32, Shape{s.sequences});
+  tables_ = batch_.take(DType::i32, Shape{s.sequences, pages_per_sequence(s)});
+  normed_ = batch_.take(s.activation, Shape{s.batch_tokens, spec.hidden});
+  chosen_ = batch_.take(s.activation, Shape{rows, spec.hidden});
+  logits_ = batch_.take(DType::f32, Shape{rows, spec.vocab});
+  up_ = HostBuffer(device, place_of(tables_) + tables_.bytes());
+  down_ = HostBuffer(device, logits_.bytes());
+  computed_ = device.make_event();
+}
+
+// Where the host's copy of an uploaded tensor begins.
+size_t Forward::place_of(const Tensor& tensor) const {
+  return static_cast<size_t>(static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(ids_.data));
+}
+
+int32_t* Forward::on_host(const Tensor& tensor) const {
+  return reinterpret_cast<int32_t*>(up_.data() + place_of(tensor));
+}
+
+void Forward::decode(int64_t rows, const std::vector<nn::AdapterSegment>& adapters, FunctionRef<void()> work) {
+  std::vector<uintptr_t> traits = traits_of(adapters);
+  const auto known = std::find_if(decodings_.begin(), decodings_.end(),
+                                  [&](const Decoding& d) { return d.rows == rows && d.adapters == traits; });
+  if (known == decodings_.end()) {
+    if (decodings_.size() == most_decodings) decodings_.pop_back();
+    decodings_.push_front({rows, std::move(traits), nullptr});
+    return work();
+  }
+  std::rotate(decodings_.begin(), known, known + 1);
+  std::unique_ptr<Replay>& replay = decodings_.front().replay;
+  if (!replay) replay = device_.record(work);
+  replay->run();
+}
+
+// Writes the batch's ids, positions, slots, offsets, lengths and tables on the host. The number of its tokens.
+int64_t Forward::describe(std::span<const ForwardPiece> pieces) {
+  const int64_t most_pages = pages_per_sequence(settings_);
+  int64_t tokens = 0;
+  on_host(offsets_)[0] = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const ForwardPiece& piece = pieces[i];
+    for (int64_t t = piece.begin; t < piece.end; ++t, ++tokens) {
+      const int32_t page = piece.table[static_cast<size_t>(t / settings_.page_tokens)];
+      on_host(ids_)[tokens] = piece.ids[static_cast<size_t>(t)];
+      on_host(positions_)[tokens] = static_cast<int32_t>(t);
+      on_host(slots_)[tokens] = static_cast<int32_t>(page * settings_.page_tokens + t % settings_.page_tokens);
+    }
+    on_host(offsets_)[i + 1] = static_cast<int32_t>(tokens);
+    on_host(lengths_)[i] = static_cast<int32_t>(piece.end);
+    int32_t* own = on_host(tables_) + static_cast<int64_t>(i) * most_pages;
+    std::fill(std::copy(piece.table.begin(), piece.table.end(), own), own + most_pages, 0);
+  }
+  return tokens;
+}
+
+std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {
+  const Tensor rows = normed_.slice(begin, end);
+  std::vector<std::byte> bytes(rows.bytes());
+  device_.copy_to_host(bytes.data(), rows.data, rows.bytes());
+  const int64_t hidden = model_.spec().hidden;
+  std::vector<double> sums(static_cast<size_t>(hidden));
+  for (int64_t i = 0; i < rows.elements(); ++i) {
+    sums[static_cast<size_t>(i % hidden)] += static_cast<double>(to_float(bytes.data(), rows.dtype, i));
+  }
+  return sums;
+}
+
+ForwardResult Forward::run(std::span<const ForwardPiece> pieces) {
+  const int64_t tokens = describe(pieces);
+  const int64_t count = std::ssize(pieces);
+  std::vector<nn::AdapterSegment> adapters, asked_adapters;
+  std::vector<int64_t> asked;  // rows whose logits are wanted
+  for (int64_t i = 0; i < count; ++i) {
+    const ForwardPiece& piece = pieces[static_cast<size_t>(i)];
+    const int64_t begin = on_host(offsets_)[i], end = on_host(offsets_)[i + 1];
+    if (piece.adapter) adapters.push_back({begin, end, piece.adapter});
+    if (!piece.logits) continue;
+    const int64_t row = std::ssize(asked);
+    if (piece.adapter) asked_adapters.push_back({row, row + 1, piece.adapter});
+    asked.push_back(end - 1);
+  }
+  const int64_t rows = std::ssize(asked);
+  const Tensor used = tables_.slice(0, count);
+  device_.start_copy_from_host(Stream::compute, ids_.data, up_.data(), place_of(used) + used.bytes());
+  const nn::TokenBatch flat{ids_.slice(0, tokens), positions_.slice(0, tokens), offsets_.slice(0, count + 1)};
+  cache_.slots = slots_.slice(0, tokens);
+  cache_.layout = {flat.offsets, lengths_.slice(0, count), used};
+
+  const bool every_row = rows == tokens;  // then each piece is one token whose logits are wanted
+  const auto work = [&] {
+    nn::Pass pass{context_, flat, settings_.activation, adapters, &cache_};
+    model_.forward(pass, normed_.slice(0, tokens));
+    if (rows == 0) return;
+    for (int64_t row = 0; row < rows && !every_row; ++row) {
+      const int64_t from = asked[static_cast<size_t>(row)];
+      ops::scale(context_, chosen_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
+    }
+    nn::Pass head{context_, flat, settings_.activation, asked_adapters};
+    model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : chosen_).slice(0, rows));
+  };
+  // Which experts rows go to is known to the host only when it has waited for the router.
+  if (every_row && device_.replays() && model_.spec().experts == 0) {
+    decode(rows, adapters, work);
+  } else {
+    work();
+  }
+  ForwardResult result;
+  const Tensor wanted = logits_.slice(0, rows);
+  device_.start_copy_to_host(Stream::compute, down_.data(), wanted.data, wanted.bytes());
+  computed_->record(Stream::compute);
+  computed_->wait();
+  result.logits = {reinterpret_cast<const float*>(down_.data()), static_cast<size_t>(wanted.elements())};
+  for (int64_t i = 0; i < count; ++i) {
+    if (!pieces[static_cast<size_t>(i)].states) continue;
+    result.state_sums.push_back(sum_of_rows(on_host(offsets_)[i], on_host(offsets_)[i + 1]));
+  }
+  return result;
+}
+
+}  // namespace ingot::infer

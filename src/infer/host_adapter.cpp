@@ -1,0 +1,33 @@
+#include "infer/host_adapter.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace ingot::infer {
+
+namespace {
+
+uint64_t next_identity() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+HostAdapter::HostAdapter(std::string its_name, nn::Adapter its_weights, std::shared_ptr<const void> its_owner)
+    : name(std::move(its_name)),
+      weights(std::move(its_weights)),
+      identity(next_identity()),
+      owner(std::move(its_owner)) {
+  for (const nn::LoraWeights& layer : weights.layers) {
+    if (!layer.a) continue;
+    rank = std::max(rank, layer.a.rows());
+    bytes += layer.a.bytes() + layer.b.bytes();
+  }
+}
+
+std::shared_ptr<const HostAdapter> shared_adapter(const nn::Adapter* weights) {
+  return weights ? std::make_shared<const HostAdapter>("", *weights, nullptr) : nullptr;
+}
+
+}  // namespace ingot::infer

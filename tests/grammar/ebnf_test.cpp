@@ -1,0 +1,61 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/grammar/texts.h"
+
+namespace ingot::grammar {
+namespace {
+
+TEST(Ebnf, LiteralsClassesAndQuantifiers) {
+  const GrammarPtr grammar = compile_ebnf("root ::= \"a\"+ [0-9]{2,3} (\"x\" | \"yz\")? [^a-z\\n]*  # a comment\n");
+  for (const char* text : {"a12", "aaa123", "a12x", "a12yz", "a12AB \xC3\xA9", "a123yz--"})
+    EXPECT_TRUE(accepts(grammar, text)) << text;
+  for (const char* text : {"", "12", "a1", "a12y", "a12xx", "a12\n", "a12\xC3", "a12b"})
+    EXPECT_FALSE(accepts(grammar, text)) << text;
+}
+
+TEST(Ebnf, RecursiveRulesAndLineEnds) {
+  const GrammarPtr grammar = compile_ebnf(R"=(
+    # arithmetic
+    root  ::= term (ws [-+] ws term)*
+    term  ::= "(" root ")" |
+              number
+    number ::= [0-9]+ (
+      "." [0-9]+
+    )?
+    ws ::= " "?
+  )=");
+  for (const char* text : {"1", "1+2", "(1 - 2.5)+3", "((((7))))"}) EXPECT_TRUE(accepts(grammar, text)) << text;
+  for (const char* text : {"", "(", "1+", "(1", "1)", "1.", "()"}) EXPECT_FALSE(accepts(grammar, text)) << text;
+}
+
+TEST(Ebnf, EscapesOfCharacters) {
+  const GrammarPtr grammar = compile_ebnf(R"(root ::= "\x41\u00e9\U0001F600\n\t\"\\" [\]\-\\])");
+  EXPECT_TRUE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\]"));
+  EXPECT_TRUE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\-"));
+  EXPECT_FALSE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\x"));
+}
+
+TEST(Ebnf, RefusesWhatItCannotDoByName) {
+  const auto error = [](const char* text) {
+    try {
+      compile_ebnf(text);
+    } catch (const Error& thrown) {
+      return std::string(name(thrown.kind())) + ": " + thrown.message();
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(error("a ::= \"x\""), "usage: the grammar has no rule root");
+  EXPECT_EQ(error("root ::= b"), "usage: the grammar uses the rule b but does not define it");
+  EXPECT_EQ(error("root ::= list\nlist ::= list \",\" \"x\" | \"x\""), "unsupported: the rule list begins with itself");
+  EXPECT_EQ(error("root ::= \"\" x\nx ::= [a]? root"), "unsupported: the rule root begins with itself");
+  EXPECT_EQ(error("root ::= <think>"), "unsupported: the grammar has a token <...>; only characters are supported");
+  EXPECT_EQ(error("root ::= \"a\n"), "usage: the grammar's line 2: it ends inside a literal or a class");
+  EXPECT_EQ(error("root ::= (\"a\""), "usage: the grammar's line 1: a ( without its )");
+  EXPECT_EQ(error("root ::= \"a\"\nroot ::= \"b\""), "usage: the grammar's line 2: the rule root is defined twice");
+  EXPECT_EQ(error("root ::= \"(\" root \")\""), "usage: the grammar describes no text at all");
+  EXPECT_EQ(error("root ::= \"a\"{3,2}"), "usage: the grammar's line 1: a {m,n} with n below m");
+}
+
+}  // namespace
+}  // namespace ingot::grammar

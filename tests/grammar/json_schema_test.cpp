@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/grammar/texts.h"
+
+namespace ingot::grammar {
+namespace {
+
+struct Sample {
+  const char* schema;
+  std::vector<const char*> valid, invalid;
+};
+
+void expect(const Sample& sample) {
+  const GrammarPtr grammar = compile_json_schema(sample.schema);
+  for (const char* text : sample.valid) EXPECT_TRUE(accepts(grammar, text)) << sample.schema << "\n" << text;
+  for (const char* text : sample.invalid) EXPECT_FALSE(accepts(grammar, text)) << sample.schema << "\n" << text;
+}
+
+TEST(JsonSchema, TypesAndFreeValues) {
+  expect({"true",
+          {"null", "true", "-1.5e3", "\"a\\u00e9\\n\xC3\xA9\\ud83d\\ude00\"", "[]", "[1, {\"a\": [null]}]", "{}",
+           "{\n  \"a\": 1\n}"},
+          {"", "nul", "01", "-0", "1.", "\"\n\"", "\"\\ud83d\"", "\"\xC3\"", "[1,]", "{\"a\"}", "{\"a\":1,}", "1 2"}});
+  expect({R"({"type": "integer"})", {"0", "-7", "123"}, {"1.5", "1e2", "\"1\"", "-0", "00"}});
+  expect({R"({"type": ["string", "null"]})", {"\"\"", "null"}, {"1", "true", "{}"}});
+}
+
+TEST(JsonSchema, ObjectsHaveTheirPropertiesInOrder) {
+  expect(
+      {R"({"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "boolean"}}, "required": ["a"]})",
+       {R"({"b": 1, "a": true})", R"({"a":false})", R"({"a": true, "x": [1]})", "{\n    \"b\": 1,\n    \"a\": true\n}"},
+       {"{}", R"({"b": 1})", R"({"a": 1})", R"({"a": true, "b": "x"})", R"({"a": true, "a": 1})",
+        R"({"a": true, "\u0061": 1})"}});
+  expect({R"({"type": "object", "properties": {"a": {}}, "additionalProperties": false})",
+          {"{}", R"({"a": 1})"},
+          {R"({"b": 1})", R"({"a": 1, "b": 2})", R"({"a": 1, "a": 2})"}});
+  expect({R"({"type": "object", "patternProperties": {"^n": {"type": "number"}, "s$": {"minimum": 5}},
+              "additionalProperties": {"type": "string"}})",
+          {R"({"n": 1, "ns": 7, "x": "y"})", "{}"},
+          {R"({"n": "1"})", R"({"ns": 4})", R"({"x": 1})", R"({"xs": 1})"}});
+}
+
+TEST(JsonSchema, CountsOfProperties) {
+  expect({R"({"type": "object", "minProperties": 2, "maxProperties": 3, "additionalProperties": {"type": "integer"}})",
+          {R"({"a": 1, "b": 2})", R"({"a": 1, "b": 2, "c": 3})"},
+          {"{}", R"({"a": 1})", R"({"a": 1, "a": 2})", R"({"a": 1, "b": 2, "c": 3, "d": 4})"}});
+  expect({R"({"type": "object", "properties": {"p": {}, "q": {}}, "minProperties": 1, "maxProperties": 1})",
+          {R"({"p": 1})", R"({"q": 1})", R"({"x": 1})"},
+          {"{}", R"({"p": 1, "q": 2})", R"({"p": 1, "x": 2})"}});
+  expect({R"({"type": "object", "propertyNames": {"maxLength": 2}})", {R"({"ab": 1})"}, {R"({"abc": 1})"}});
+  expect({R"({"type": "object", "dependentRequired": {"a": ["b"]}})",
+          {"{}", R"({"b": 1})", R"({"a": 1, "b": 2})"},
+          {R"({"a": 1})", R"({"a": 1, "c": 2})"}});
+}
+
+TEST(JsonSchema, Arrays) {
+  expect({R"({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3})",
+          {"[1]", "[1,2]", "[1, 2, 3]"},
+          {"[]", "[1,2,3,4]", "[\"a\"]", "[1 2]"}});
+  expect({R"({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "items": false})",
+          {"[]", "[\"a\"]", "[\"a\", 1]"},
+          {"[1]", "[\"a\", 1, 2]"}});
+  expect(
+      {R"({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "minItems": 2, "items": {"type": "null"}})",
+       {"[\"a\", 1]", "[\"a\", 1, null, null]"},
+       {"[]", "[\"a\"]", "[\"a\", 1, 2]"}});
+  expect(
+      {R"({"type": "array", "items": {"type": "integer"}, "contains": {"minimum": 5}, "maxContains": 2, "minContains": 1})",
+       {"[5]", "[1, 7, 2, 9]"},
+       {"[]", "[1, 2]", "[5, 6, 7]"}});
+}
+
+TEST(JsonSchema, UniqueItemsAreDifferentValues) {
+  expect({R"({"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": true, "minItems": 2})",
+          {R"(["a", "b"])", R"([1, "b", "a"])"},
+          {R"(["a"])", R"(["a", "a"])", R"(["a", "b", "a"])", R"(["a", "b", 1, 1])"}});
+  expect({R"({"type": "array", "items": {"type": "number"}, "uniqueItems": true})",
+          {"[]", "[1, 2.5, 25]"},
+          {"[1, 1]", "[1, 1.0]", "[2.5, 2.50]", "[0, -0]", "[1, 1e0]"}});
+  expect({R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true})",
+          {R"(["a", "aa", ""])"},
+          {R"(["a", "b", "a"])", R"(["a", "\u0061"])", R"(["", ""])"}});
+  EXPECT_THROW(
+      compile_json_schema(R"({"type": "array", "items": {"type": "boolean"}, "uniqueItems": true, "minItems": 3})"),
+      Error);
+}
+
+TEST(JsonSchema, NumbersInRange) {
+  expect({R"({"type": "integer", "minimum": -5, "exclusiveMaximum": 120})",
+          {"-5", "0", "119", "99"},
+          {"-6", "120", "1000", "-10", "1.5"}});
+  expect({R"({"type": "number", "exclusiveMinimum": 0.5, "maximum": 2.25})",
+          {"0.51", "0.5000001", "1", "2.25", "2.250", "1.0"},
+          {"0.5", "0.50", "0", "2.2501", "2.3", "3", "-1", "10"}});
+  expect({R"({"type": "number", "maximum": -1.5})", {"-1.5", "-2", "-100.25"}, {"-1.4", "0", "1.5", "-1", "-0"}});
+  expect({R"({"type": "integer", "multipleOf": 7, "minimum": 10})", {"14", "700"}, {"7", "15", "10"}});
+  expect({R"({"type": "number", "multipleOf": 0.01})",
+          {"0.01", "19.99", "5", "2.5", "2.50", "1.010"},
+          {"0.001", "19.995"}});
+  expect({R"({"enum": [1, 2.5, -3]})", {"1", "2.5", "-3"}, {"2", "3", "12", "25"}});
+}
+
+TEST(JsonSchema, Strings) {
+  expect({R"({"type": "string", "minLength": 2, "maxLength": 3})",
+          {"\"ab\"", "\"\xC3\xA9\xF0\x9F\x98\x80x\"", "\"\\n\\\"\""},
+          {"\"a\"", "\"abcd\"", "\"\xC3\xA9\"", "\"\""}});
+  expect({R"({"type": "string", "pattern": "^[A-Z]{2}\\d+$"})",
+          {"\"AB1\"", "\"XY123\""},
+          {"\"A1\"", "\"AB\"", "\"AB1x\"", "\"ab1\""}});
+  expect({R"({"type": "string", "pattern": "b+"})", {"\"abba\"", "\"b\""}, {"\"aca\"", "\"\""}});
+  expect({R"({"type": "string", "pattern": "^(?!foo)\\w+(a|b)$", "maxLength": 5})",
+          {"\"barb\"", "\"foa\""},
+          {"\"fooa\"", "\"bar\"", "\"xxxxxa\""}});
+  expect({R"({"enum": ["a\"b", "\u00e9", "x"]})", {"\"a\\\"b\"", "\"\xC3\xA9\"", "\"x\""}, {"\"a\"", "\"y\""}});
+}
+
+TEST(JsonSchema, Formats) {
+  expect({R"({"type": "string", "format": "date"})",
+          {"\"2024-02-29\"", "\"1999-12-31\""},
+          {"\"2023-02-29\"", "\"1900-02-29\"", "\"2024-13-01\"", "\"2024-04-31\"", "\"0000-01-01\""}});
+  expect({R"({"type": "string", "format": "date-time"})",
+          {"\"2024-02-29T12:00:00Z\"", "\"2000-02-29T23:59:59.5+01:30\""},
+          {"\"2024-02-29 12:00:00Z\"", "\"2024-02-29T24:00:00Z\"", "\"2024-02-29T12:00:00\""}});
+  expect({R"({"type": "string", "format": "ipv4"})",
+          {"\"1.2.3.4\"", "\"255.255.255.255\""},
+          {"\"256.1.1.1\"", "\"01.2.3.4\"", "\"1.2.3\""}});
+  expect({R"({"type": "string", "format": "ipv6"})",
+          {"\"::\"", "\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"1::8\"", "\"::ffff:1.2.3.4\"", "\"1:2:3:4:5:6:7::\""},
+          {"\"1:2:3:4:5:6:7\"", "\"1::2::3\"", "\"12345::\"", "\"1:2:3:4:5:6:7:8:9\"", "\":::\""}});
+  expect({R"({"type": "string", "format": "uuid"})",
+          {"\"123e4567-e89b-12d3-a456-426614174000\""},
+          {"\"123e4567-e89b-12d3-a456-42661417400\""}});
+  expect(
+      {R"({"type": "string", "format": "email"})", {"\"a.b@c.de\""}, {"\"a\"", "\"a@\"", "\".a@b.c\"", "\"a@-b.c\""}});
+  expect({R"({"type": "string", "format": "uri"})",
+          {"\"https://a.b/c?d=e#f\"", "\"urn:x:y\""},
+          {"\"a/b\"", "\"http://a b\"", "\"://x\""}});
+}
+
+TEST(JsonSchema, Combinations) {
+  expect({R"({"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 1}]})",
+          {"1", "\"a\""},
+          {"1.5", "\"ab\"", "null"}});
+  expect({R"({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                        {"properties": {"a": {"minimum": 3}, "b": {"type": "null"}}}]})",
+          {R"({"a": 3})", R"({"a": 4, "b": null})"},
+          {R"({"a": 2})", "{}", R"({"a": 4, "b": 1})", "[]"}});
+  expect({R"({"oneOf": [{"type": "integer"}, {"minimum": 2, "type": "number"}]})", {"1", "2.5"}, {"3", "1.5"}});
+  expect({R"({"not": {"type": "string"}, "type": ["string", "integer"]})", {"5"}, {"\"a\""}});
+  expect({R"({"type": "string", "not": {"enum": ["a", "b"]}})", {"\"c\"", "\"aa\"", "\"\""}, {"\"a\"", "\"b\""}});
+  expect({R"({"type": "object", "properties": {"k": {"enum": ["x", "y"]}, "v": {}}, "required": ["k", "v"],
+              "if": {"properties": {"k": {"const": "x"}}}, "then": {"properties": {"v": {"type": "integer"}}},
+              "else": {"properties": {"v": {"type": "string"}}}})",
+          {R"({"k": "x", "v": 1})", R"({"k": "y", "v": "s"})"},
+          {R"({"k": "x", "v": "s"})", R"({"k": "y", "v": 1})", R"({"k": "z", "v": 1})"}});
+  expect(
+      {R"({"oneOf": [{"type": "object", "properties": {"t": {"const": "a"}, "n": {"type": "integer"}}, "required": ["t", "n"]},
+                        {"type": "object", "properties": {"t": {"const": "b"}, "s": {"type": "string"}}, "required": ["t"]}]})",
+       {R"({"t": "a", "n": 1})", R"({"t": "b", "s": "x"})"},
+       {R"({"t": "a", "s": "x"})", R"({"t": "c"})", "{}"}});
+  expect(
+      {R"({"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object", "additionalProperties": {"type": "integer"}})",
+       {R"({"a": 1})", R"({"b": 1})", R"({"b": 1, "c": 2})"},
+       {"{}", R"({"a": 1, "b": 2})", R"({"c": 1})"}});
+}
+
+TEST(JsonSchema, ReferencesAndRecursion) {
+  expect({R"({"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "object", "properties": {
+              "v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+              "required": ["v"], "additionalProperties": false}}})",
+          {R"({"v": 1})", R"({"v": 1, "kids": [{"v": 2, "kids": []}, {"v": 3}]})"},
+          {R"({"kids": []})", R"({"v": 1, "kids": [{}]})"}});
+  expect(
+      {R"({"$id": "http://x/root", "$ref": "other#n", "$defs": {"o": {"$id": "other", "$defs": {"m": {"$anchor": "n", "type": "null"}}}}})",
+       {"null"},
+       {"1"}});
+  expect({R"({"$ref": "#/$defs/a%25b~1c", "$defs": {"a%b/c": {"const": 1}}})", {"1"}, {"2"}});
+}
+
+}  // namespace
+}  // namespace ingot::grammar

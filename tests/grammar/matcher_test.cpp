@@ -1,0 +1,99 @@
+#include "grammar/matcher.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+#include "tests/grammar/texts.h"
+
+namespace ingot::grammar {
+namespace {
+
+const char* const lists = R"=(
+  root ::= "[" (value ("," value)*)? "]"
+  value ::= root | word | "1" [0-9]{0,2}
+  word ::= "\"" [^"\\]* "\""
+)=";
+
+// Follows random tokens of masks, and compares every mask with trying each token by itself.
+void follow_masks(const GrammarPtr& grammar, uint32_t seed) {
+  const auto tokens = with_tokens(grammar);
+  const Vocabulary& vocabulary = tokens->vocabulary();
+  std::mt19937 random(seed);
+  Matcher matcher(tokens);
+  std::vector<uint32_t> mask(vocabulary.num_words() + 1);
+  for (int step = 0; step < 60 && !matcher.finished(); ++step) {
+    matcher.fill_mask(mask);
+    std::vector<int32_t> allowed;
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+      Matcher one = matcher;
+      bool expected = vocabulary.is_end(id) ? one.may_end() : true;
+      for (const char c : vocabulary.bytes(id)) expected = expected && one.accept_bytes({&c, 1});
+      ASSERT_EQ(in_mask(mask, id), expected) << "token '" << vocabulary.bytes(id) << "' at step " << step;
+      ASSERT_EQ(matcher.allows(id), expected) << vocabulary.bytes(id);
+      if (expected) allowed.push_back(id);
+    }
+    ASSERT_FALSE(allowed.empty());
+    EXPECT_EQ(mask.back(), 0U);
+    matcher.accept(allowed[random() % allowed.size()]);
+  }
+}
+
+TEST(Matcher, MasksAreTheTokensThatMayCome) {
+  const GrammarPtr grammar = compile_ebnf(lists);
+  for (uint32_t seed = 0; seed < 20; ++seed) follow_masks(grammar, seed);
+  const GrammarPtr counted = compile_ebnf("root ::= ([a-c]{2,4} | \"ab\" [0-9]*)* \"}\"?");
+  for (uint32_t seed = 0; seed < 20; ++seed) follow_masks(counted, seed);
+}
+
+TEST(Matcher, RollbackGoesBackToEarlierMasks) {
+  Matcher matcher(with_tokens(compile_ebnf(lists)));
+  std::vector<uint32_t> before(small_vocabulary()->num_words()), after(before.size());
+  matcher.accept('[');
+  matcher.fill_mask(before);
+  matcher.accept('1');
+  matcher.accept(',');
+  matcher.accept('[');
+  matcher.rollback(3);
+  matcher.fill_mask(after);
+  EXPECT_EQ(before, after);
+  EXPECT_EQ(matcher.accepted(), 1);
+  EXPECT_THROW(matcher.rollback(2), Error);
+}
+
+TEST(Matcher, EndsWhenCompleteOnly) {
+  Matcher matcher(with_tokens(compile_ebnf("root ::= \"ab\" \"c\"?")));
+  const int32_t end = small_vocabulary()->size() - 1;
+  std::vector<uint32_t> mask(small_vocabulary()->num_words());
+  EXPECT_EQ(matcher.forced(), "ab");
+  EXPECT_THROW(matcher.accept(end), Error);
+  matcher.accept('a');
+  EXPECT_FALSE(matcher.may_end());
+  matcher.accept('b');
+  EXPECT_TRUE(matcher.may_end());
+  EXPECT_FALSE(matcher.finished());
+  EXPECT_EQ(matcher.forced(), "");
+  matcher.fill_mask(mask);
+  EXPECT_TRUE(in_mask(mask, end));
+  EXPECT_TRUE(in_mask(mask, 'c'));
+  matcher.accept(end);
+  EXPECT_TRUE(matcher.finished());
+  matcher.fill_mask(mask);
+  EXPECT_EQ(mask, std::vector<uint32_t>(mask.size()));
+  matcher.rollback(1);
+  matcher.accept('c');
+  EXPECT_TRUE(matcher.finished());
+}
+
+TEST(Matcher, RefusesATokenThatMayNotCome) {
+  Matcher matcher(with_tokens(compile_ebnf("root ::= \"a\"")));
+  EXPECT_THROW(matcher.accept('b'), Error);
+  EXPECT_THROW(matcher.accept(-1), Error);
+  EXPECT_EQ(matcher.accepted(), 0);
+  matcher.accept('a');
+  EXPECT_TRUE(matcher.finished());
+}
+
+}  // namespace
+}  // namespace ingot::grammar
