@@ -11,24 +11,6 @@
 
 namespace ingot::app {
 
-// Looks for stop strings in a text that comes in pieces.
-class StopStrings {
- public:
-  explicit StopStrings(std::vector<std::string> stops);  // ErrorKind::usage for an empty one
-
-  // What of the text so far can be given out: everything before a stop string, and nothing that could be the beginning
-  // of one.
-  std::string push(std::string_view piece);
-  // What was held back, at the end. Nothing when a stop string was found.
-  std::string finish();
-  bool found() const { return found_; }
-
- private:
-  std::vector<std::string> stops_;
-  std::string held_;
-  bool found_ = false;
-};
-
 struct Answer {
   std::string text;          // up to a stop string
   std::vector<int32_t> ids;  // without the stop id; with what a stop string was found in

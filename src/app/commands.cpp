@@ -14,6 +14,7 @@ std::unique_ptr<Command> score_command();
 std::unique_ptr<Command> eval_command();
 std::unique_ptr<Command> generate_command();
 std::unique_ptr<Command> chat_command();
+std::unique_ptr<Command> serve_command();
 std::unique_ptr<Command> pretrain_command();
 std::unique_ptr<Command> finetune_command();
 std::unique_ptr<Command> replay_command();
@@ -34,6 +35,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   commands.push_back(eval_command());
   commands.push_back(generate_command());
   commands.push_back(chat_command());
+  commands.push_back(serve_command());
   commands.push_back(pretrain_command());
   commands.push_back(finetune_command());
   commands.push_back(replay_command());

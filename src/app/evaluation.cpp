@@ -6,6 +6,7 @@
 #include "app/answer.h"
 #include "base/error.h"
 #include "infer/sampler.h"
+#include "text/stop_strings.h"
 
 namespace ingot::app {
 
@@ -93,7 +94,7 @@ std::vector<std::string> answer_all(const Contestant& contestant, std::span<cons
   struct Open {
     size_t question;
     text::StreamDecoder decoder;
-    StopStrings stops;
+    text::StopStrings stops;
   };
   Session& session = *contestant.session;
   infer::EngineSettings settings;
@@ -118,7 +119,7 @@ std::vector<std::string> answer_all(const Contestant& contestant, std::span<cons
     request.stop_ids = session.text().eos;
     request.adapter = adapter;
     const int64_t id = engine.submit(std::move(request));
-    open.emplace(id, Open{q, text::StreamDecoder(session.tokenizer(), true), StopStrings(questions[q].stop)});
+    open.emplace(id, Open{q, text::StreamDecoder(session.tokenizer(), true), text::StopStrings(questions[q].stop)});
   }
   while (!engine.idle()) {
     for (const infer::Output& output : engine.step()) {

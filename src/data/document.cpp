@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "data/json.h"
+#include "base/json.h"
 
 namespace ingot::data {
 

@@ -13,10 +13,10 @@
 #include "base/error.h"
 #include "base/fetch.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mutex.h"
 #include "base/signals.h"
 #include "base/uri.h"
-#include "data/json.h"
 #include "formats/npy_dtype.h"
 
 namespace ingot::data {

@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/strings.h"
 #include "data/byte_stream.h"
 #include "data/document.h"
-#include "data/json.h"
 #include "text/regex.h"
 
 namespace ingot::app::eval {
@@ -176,7 +176,7 @@ AnswerItem answer_item(Fields& fields) {
 }
 
 void add_line(Task& task, const std::string& text, int64_t line) {
-  Fields fields(data::parse_json_object(text));
+  Fields fields(parse_json_object(text));
   if (fields.has("choices")) {
     task.choices.push_back(choice_item(fields));
     task.choices.back().line = line;

@@ -1,4 +1,4 @@
-#include "data/json.h"
+#include "base/json.h"
 
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 
-namespace ingot::data {
+namespace ingot {
 
 namespace {
 
@@ -107,4 +107,4 @@ Json parse_json_object(std::string_view text) {
   return value;
 }
 
-}  // namespace ingot::data
+}  // namespace ingot

@@ -1,11 +1,11 @@
-// JSON as data files hold it, read strictly: what other readers pass over in silence is an error here.
+// JSON as data files and requests hold it, read strictly: what other readers pass over in silence is an error here.
 #pragma once
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
-namespace ingot::data {
+namespace ingot {
 
 // Limits, so that no line costs more than its length: deeper values would need more stack than there is, and looking up
 // a key takes time in proportion to their number.
@@ -21,4 +21,4 @@ nlohmann::ordered_json parse_json(std::string_view text);
 // The same, and an object. Errors: also corrupt for another kind of value.
 nlohmann::ordered_json parse_json_object(std::string_view text);
 
-}  // namespace ingot::data
+}  // namespace ingot

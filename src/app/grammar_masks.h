@@ -1,0 +1,35 @@
+// Masks for the server's requests: schemas are compiled once and kept.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/mutex.h"
+#include "grammar/matcher.h"
+#include "server/served_model.h"
+
+namespace ingot::app {
+
+// Thread-safe. Keeps what was compiled of the `most_kept` schemas used last.
+class GrammarMasks : public server::MaskFactory {
+ public:
+  static constexpr size_t most_kept = 256;
+
+  explicit GrammarMasks(std::shared_ptr<const grammar::Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {}
+
+  std::shared_ptr<infer::TokenMask> json_schema(std::string_view schema) override;
+  std::shared_ptr<infer::TokenMask> any_json_object() override;
+
+ private:
+  struct Kept {
+    std::string schema;
+    std::shared_ptr<const grammar::TokenGrammar> grammar;
+  };
+
+  std::shared_ptr<const grammar::Vocabulary> vocabulary_;
+  Guarded<std::list<Kept>> kept_;  // the one used last first
+};
+
+}  // namespace ingot::app

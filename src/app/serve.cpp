@@ -1,0 +1,201 @@
+// ingot serve: the OpenAI-compatible server.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+#include "app/grammar_masks.h"
+#include "app/interrupt.h"
+#include "app/session.h"
+#include "base/append_file.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/signals.h"
+#include "infer/service.h"
+#include "server/api.h"
+#include "server/http_server.h"
+#include "server/keys.h"
+#include "text/chat_template.h"
+
+namespace ingot::app {
+
+namespace {
+
+// A connection is a descriptor: as many as the system lets this process have.
+void allow_descriptors(const Log& log, int64_t connections) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < static_cast<rlim_t>(connections) + 64) {
+    log.warning("the system allows {} open files; with more connections than that, clients will wait", limit.rlim_cur);
+  }
+}
+
+class Serve : public Command {
+ public:
+  const char* name() const override { return "serve"; }
+  const char* summary() const override { return "answer OpenAI's HTTP API with a model"; }
+
+  void declare(Arguments& arguments) override {
+    options_.declare(arguments);
+    arguments.option("name", name_, "what clients call the model; its folder's or file's name without it");
+    arguments.option("host", http_.host, "the address to listen on; another than this machine's needs --api-key-file");
+    arguments.option("port", port_, "the port to listen on; 0: any that is free");
+    arguments.option("api-key-file", keys_,
+                     "keys, one a line: the key or sha256:HEX of it, then optionally a name, requests=N (a minute), "
+                     "concurrent=N and infer (may not change adapters)");
+    arguments.option("tls-cert", http_.certificate, "a PEM file with the certificate and its chain: serves HTTPS");
+    arguments.option("tls-key", http_.key, "a PEM file with its key");
+    arguments.option("sequences", sequences_, "most requests in one batch");
+    arguments.option("context", context_, "most tokens of prompt and answer; the model's without it");
+    arguments.option("batch-tokens", batch_tokens_, "most tokens computed in a step");
+    arguments.option("pages", pages_, "pages of 16 tokens of the KV cache; without it enough for every sequence");
+    arguments.option("queue", queue_, "most requests that wait; more are refused with 429");
+    arguments.option("connections", connections_, "most connections at a time");
+    arguments.option("connections-per-address", per_address_, "of them, from one address");
+    arguments.option("body-bytes", body_bytes_, "most bytes of a request's body");
+    arguments.option("drain-seconds", drain_s_, "how long requests may run on after SIGTERM");
+    arguments.option("access-log", access_log_, "a file for one JSON line a request; standard error without it");
+    arguments.example(
+        "ingot serve --model SmolLM2-135M-Instruct --port 8000\n"
+        "  curl http://127.0.0.1:8000/v1/models\n"
+        "  (printf 'sha256:%s alice requests=600\\n' \"$(printf %s \"$KEY\" | sha256sum | cut -d' ' -f1)\" adds a key "
+        "to the file of --api-key-file)");
+  }
+
+  int run(const Output& output) override {
+    const StopSignal stop(&exit_interrupted);
+    const Log log(LogLevel::info);
+    check();
+    server::ApiSettings api_settings = read_api_settings();
+    allow_descriptors(log, connections_);
+    Session session(options_);
+    if (stop.requested()) return 130;
+    const checkpoint::TextAssets& assets = session.text();
+    std::optional<text::ChatTemplate> chat;
+    if (assets.chat_template) chat.emplace(*assets.chat_template, session.source.name + ": chat template");
+    const infer::EngineSettings engine = engine_settings(session);
+    infer::Service service(std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry,
+                                                           *session.runtime.threads, *session.model, engine),
+                           queue_);
+    const server::ServedModel model = served(session, chat, engine.context);
+    std::unique_ptr<server::HttpServer> http;
+    Guarded<const server::HttpServer*> counted{nullptr};
+    api_settings.connections = [&counted] {
+      const auto held = counted.lock();
+      return *held ? (*held)->connections() : int64_t{0};
+    };
+    open_access_log(api_settings, log);
+    GrammarMasks masks(std::make_shared<const grammar::Vocabulary>(*model.tokenizer, model.eos));
+    server::Api api(std::move(api_settings), model, service, nullptr, &masks);
+    http = std::make_unique<server::HttpServer>(http_, api);
+    *counted.lock() = http.get();
+    const std::string url =
+        fmt::format("{}://{}:{}", http_.certificate.empty() ? "http" : "https",
+                    http_.host.find(':') == std::string::npos ? http_.host : "[" + http_.host + "]", http->port());
+    log.info("{} answers at {}{}", model.id, url, keys_ ? "" : " (this machine only: there is no --api-key-file)");
+    const int code = wait(stop, log, output, api, service, *http);
+    *counted.lock() = nullptr;
+    http.reset();
+    return code;
+  }
+
+ private:
+  void check() const {
+    if (!keys_ && !server::is_loopback(http_.host)) {
+      throw_hint(ErrorKind::usage, "give --api-key-file, or leave --host out",
+                 "--host {} without keys would let anybody in", http_.host);
+    }
+    if (port_ < 0 || port_ > 65535) throw_error(ErrorKind::usage, "--port {}; it must be from 0 to 65535", port_);
+    if (connections_ < 1 || per_address_ < 1) throw_error(ErrorKind::usage, "at least one connection must be allowed");
+    if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; at least 1024", body_bytes_);
+    if (drain_s_ < 0) throw_error(ErrorKind::usage, "--drain-seconds must not be negative");
+  }
+
+  server::ApiSettings read_api_settings() {
+    server::ApiSettings settings;
+    if (keys_) settings.keys = server::read_keys(*keys_);
+    settings.body_bytes = static_cast<size_t>(body_bytes_);
+    http_.port = static_cast<int>(port_);
+    http_.limits.connections = connections_;
+    http_.limits.connections_per_address = per_address_;
+    return settings;
+  }
+
+  infer::EngineSettings engine_settings(const Session& session) const {
+    infer::EngineSettings settings;
+    settings.activation = session.activation;
+    settings.context = context_.value_or(session.loaded.spec.context);
+    settings.batch_tokens = batch_tokens_;
+    settings.sequences = sequences_;
+    settings.pages = pages_;
+    settings.adapter_rank = session.adapter_rank;
+    settings.decoded = session.decoded;
+    return settings;
+  }
+
+  server::ServedModel served(Session& session, const std::optional<text::ChatTemplate>& chat, int64_t context) const {
+    const checkpoint::TextAssets& assets = session.text();
+    server::ServedModel model;
+    model.id = name_.value_or(session.source.name);
+    model.created = static_cast<int64_t>(std::time(nullptr));
+    model.tokenizer = &session.tokenizer();
+    model.chat = chat ? &*chat : nullptr;
+    model.tool_call_tags = chat && assets.chat_template->find("<tool_call>") != std::string::npos;
+    model.bos_text = assets.bos_text;
+    model.eos_text = assets.eos_text;
+    model.eos = assets.eos;
+    model.context = context;
+    model.vocab = session.loaded.spec.vocab;
+    model.hidden = session.loaded.spec.hidden;
+    model.fingerprint = fmt::format("fp_{}_{}_{}", INGOT_VERSION, options_.dtype, options_.weights);
+    return model;
+  }
+
+  void open_access_log(server::ApiSettings& settings, const Log& log) const {
+    if (!access_log_) {
+      settings.access_log = [&log](std::string_view line) { log.info("{}", line); };
+      return;
+    }
+    const auto file = std::make_shared<Guarded<AppendFile>>(*access_log_);
+    settings.access_log = [file](std::string_view line) { file->lock()->append(std::string(line) + "\n"); };
+  }
+
+  // Until a signal, and then until what runs has ended.
+  int wait(const StopSignal& stop, const Log& log, const Output&, server::Api& api, const infer::Service& service,
+           server::HttpServer& http) const {
+    constexpr std::chrono::milliseconds between{20};
+    while (!stop.requested()) std::this_thread::sleep_for(between);
+    log.info("ends: {} requests may run on for {} s; a second signal ends at once", http.exchanges(), drain_s_);
+    api.drain();
+    http.drain();
+    const double until = steady_seconds() + drain_s_;
+    while ((http.exchanges() > 0 || !service.idle()) && steady_seconds() < until) std::this_thread::sleep_for(between);
+    if (http.exchanges() > 0) log.warning("{} requests were cut off", http.exchanges());
+    return 130;
+  }
+
+  ModelOptions options_;
+  server::HttpSettings http_;
+  std::optional<std::string> name_, keys_, access_log_;
+  int64_t port_ = 8000;
+  int64_t sequences_ = 16;
+  std::optional<int64_t> context_;
+  int64_t batch_tokens_ = 512;
+  int64_t pages_ = 0;
+  int64_t queue_ = 16384;
+  int64_t connections_ = 20000;
+  int64_t per_address_ = 20000;
+  int64_t body_bytes_ = 8 << 20;
+  double drain_s_ = 30;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> serve_command() { return std::make_unique<Serve>(); }
+
+}  // namespace ingot::app

@@ -1,0 +1,59 @@
+// The engine's thread: requests come from any thread, what they give goes back to listeners, a step at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "infer/engine.h"
+
+namespace ingot::infer {
+
+// What a request gave: the engine's Output, `request` being its place among those that were submitted together. Called
+// on the engine's thread, which waits meanwhile: it must be quick and may not throw or call the service. False: the
+// request is to end.
+using Listener = std::function<bool(Output)>;
+
+struct ServiceCounts {
+  EngineCounts engine;
+  int64_t queued = 0;  // not yet given to the engine, or waiting in it
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;  // of requests that were taken
+  int64_t output_tokens = 0;
+  double step_s = 0;  // in steps, altogether
+};
+
+class Service {
+ public:
+  // Owns the engine and starts its thread. `queue`: most requests that wait for their first token.
+  Service(std::unique_ptr<Engine> engine, int64_t queue);
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+  ~Service();  // what still runs is cancelled; listeners are told
+
+  // All or none. Gives the ticket that `cancel` takes; the listener may be called before this returns. What the engine
+  // itself refuses comes as Finish::failed with its words.
+  // Errors: resource when the queue is full; unavailable while draining and when the engine has failed.
+  int64_t submit(std::vector<Request> requests, Listener listener);
+
+  // Ends what is left of a ticket at the next step. After it returns the listener is not called any more. May not be
+  // called by a listener.
+  void cancel(int64_t ticket);
+  // Ends one request of a ticket; its last output comes as always.
+  void cancel(int64_t ticket, int64_t request);
+
+  // From now on nothing is taken.
+  void drain();
+  bool idle() const;  // nothing waits or runs
+  // Why nothing can be taken any more; empty while all is well.
+  std::string failure() const;
+  ServiceCounts counts() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ingot::infer

@@ -1,0 +1,437 @@
+#include "server/api.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/strings.h"
+#include "server/api_error.h"
+#include "server/api_state.h"
+#include "server/ids.h"
+#include "server/reply_json.h"
+
+namespace ingot::server {
+
+namespace {
+
+constexpr size_t small_body = 64 << 10;
+
+enum class Route {
+  page,
+  health,
+  ready,
+  metrics,
+  models,
+  model,
+  chat,
+  completions,
+  embeddings,
+  tokenize,
+  detokenize,
+  adapters,
+  adapter,
+  unknown
+};
+
+// Which methods a route takes, and who may ask.
+struct RouteFacts {
+  Route route;
+  const char* name;     // in metrics and logs
+  const char* path;     // all of it, or with a '*' at the end what it begins with
+  const char* methods;  // as the header Allow has them
+  bool open = false;    // without a key
+  bool large = false;   // takes a large body
+};
+
+constexpr std::array routes = {
+    RouteFacts{Route::page, "page", "/", "GET", true},
+    RouteFacts{Route::health, "health", "/health", "GET", true},
+    RouteFacts{Route::ready, "ready", "/ready", "GET", true},
+    RouteFacts{Route::metrics, "metrics", "/metrics", "GET"},
+    RouteFacts{Route::models, "models", "/v1/models", "GET"},
+    RouteFacts{Route::model, "models", "/v1/models/*", "GET, DELETE"},
+    RouteFacts{Route::chat, "chat", "/v1/chat/completions", "POST", false, true},
+    RouteFacts{Route::completions, "completions", "/v1/completions", "POST", false, true},
+    RouteFacts{Route::embeddings, "embeddings", "/v1/embeddings", "POST", false, true},
+    RouteFacts{Route::tokenize, "tokenize", "/v1/tokenize", "POST", false, true},
+    RouteFacts{Route::detokenize, "detokenize", "/v1/detokenize", "POST", false, true},
+    RouteFacts{Route::adapters, "adapters", "/v1/adapters", "GET, POST"},
+    RouteFacts{Route::adapter, "adapters", "/v1/adapters/*", "DELETE"},
+};
+constexpr RouteFacts unknown_route{Route::unknown, "unknown", "", ""};
+
+const RouteFacts& route_of(std::string_view path) {
+  for (const RouteFacts& facts : routes) {
+    const std::string_view pattern = facts.path;
+    if (pattern.ends_with('*')) {
+      const std::string_view prefix = pattern.substr(0, pattern.size() - 1);
+      if (path.size() > prefix.size() && path.starts_with(prefix)) return facts;
+    } else if (path == pattern) {
+      return facts;
+    }
+  }
+  return unknown_route;
+}
+
+// %2F and the like as bytes; nothing for what is no encoding, and for control characters.
+std::optional<std::string> percent_decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      if (i + 2 >= text.size() || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0) return std::nullopt;
+      c = static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    }
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return std::nullopt;
+    out += c;
+  }
+  if (!is_utf8(out)) return std::nullopt;
+  return out;
+}
+
+bool is_method_of(std::string_view method, const RouteFacts& facts) {
+  for (const std::string& allowed : split(facts.methods, ',')) {
+    if (trim(allowed) == method) return true;
+  }
+  return false;
+}
+
+// A page of another site must not reach a server without keys through a name that leads to this machine.
+bool is_this_machine(std::string_view host) {
+  if (host.empty()) return true;
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1) == "[::1]";
+  host = host.substr(0, host.rfind(':'));
+  const bool is_number = host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return host == "localhost" || (is_number && host.starts_with("127."));
+}
+
+ApiError plain(int status, std::string message, const char* code) {
+  ApiError error(status, std::move(message));
+  error.code = code;
+  return error;
+}
+
+WholeReply reply_of(const ApiError& error) {
+  WholeReply reply;
+  reply.head.status = error.status;
+  if (error.retry_after_s) reply.head.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
+  if (error.status == 401) reply.head.headers.emplace_back("WWW-Authenticate", "Bearer");
+  reply.body = error_body(error);
+  return reply;
+}
+
+ApiError refusal_of(int status) {
+  switch (status) {
+    case 408: return plain(408, "The request came too slowly.", "request_timeout");
+    case 413: return plain(413, "The request is too large.", "request_too_large");
+    case 431: return plain(431, "The request's headers are too large, or too many.", "headers_too_large");
+    case 503: {
+      ApiError busy = plain(503, "Too many connections.", "unavailable");
+      busy.type = "server_error";
+      busy.retry_after_s = 1;
+      return busy;
+    }
+    default: return plain(400, "This is not an HTTP request.", "invalid_http");
+  }
+}
+
+int whole_seconds(double seconds) { return static_cast<int>(std::ceil(std::min(seconds, 1e6))); }
+
+// One request: its checks, its answer, and what is counted and logged at its end.
+class ApiExchange : public Exchange {
+ public:
+  ApiExchange(ApiContext& api, RequestHead head)
+      : api_(api), head_(std::move(head)), started_(steady_seconds()), id_(make_id("req_")) {
+    const std::string_view target = head_.target;
+    path_ = target.substr(0, target.find('?'));
+    facts_ = &route_of(path_);
+    answer([&] { check(); });
+  }
+
+  std::optional<size_t> body_limit() const override {
+    if (reply_) return std::nullopt;  // it is refused
+    return facts_->large ? api_.settings.body_bytes : small_body;
+  }
+
+  void refuse(int status) override { reply_ = reply_of(refusal_of(status)); }
+
+  void receive(std::string body, std::function<void()> wake) override {
+    answer([&] { begin(body, std::move(wake)); });
+  }
+
+  Part poll() override {
+    Part part;
+    if (work_) {
+      answer([&] { part = work_->poll(record_); });
+      if (record_.completion_tokens > 0 && !record_.first_token_s) record_.first_token_s = steady_seconds() - started_;
+    }
+    if (reply_ && given_) part.broken = true;  // it failed in the middle
+    if (reply_ && !given_) {
+      part.head = std::move(reply_->head);
+      part.bytes = std::move(reply_->body);
+      part.end = true;
+    }
+    if (part.head) {
+      given_ = true;
+      status_ = part.head->status;
+      part.head->headers.emplace_back("X-Request-Id", id_);
+      part.head->headers.emplace_back("X-Content-Type-Options", "nosniff");
+      for (auto& header : limits_) part.head->headers.push_back(header);
+    }
+    return part;
+  }
+
+  void closed(uint64_t bytes_sent, bool whole) override {
+    work_.reset();
+    if (admitted_) api_.keys.leave(key_);
+    const double seconds = steady_seconds() - started_;
+    const int status = whole ? status_ : 499;  // as others write it: the client has closed
+    api_.metrics.request(facts_->name, status, seconds);
+    api_.metrics.tokens(record_.prompt_tokens, record_.completion_tokens);
+    if (record_.first_token_s) api_.metrics.first_token(*record_.first_token_s);
+    log(bytes_sent, status, seconds);
+  }
+
+ private:
+  using Json = nlohmann::ordered_json;
+
+  // Whatever goes wrong in `work` becomes the answer.
+  template <class Work>
+  void answer(Work work) {
+    try {
+      work();
+    } catch (const ApiError& error) {
+      reply_ = reply_of(error);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::internal) record_.failure = text_of(error);
+      reply_ = reply_of(api_error(error, ""));
+    } catch (const std::bad_alloc&) {
+      record_.failure = "out of memory";
+      reply_ = reply_of(api_error(Error(ErrorKind::unavailable, "The server is out of memory."), ""));
+    } catch (const std::exception& error) {
+      record_.failure = error.what();
+      reply_ = reply_of(api_error(Error(ErrorKind::internal, ""), ""));
+    }
+  }
+
+  // Everything that the head alone decides.
+  void check() {
+    if (!api_.keys.required() && !is_this_machine(head_.header("host"))) {
+      throw plain(403, "A server without keys answers to this machine's own names and addresses only.",
+                  "forbidden_host");
+    }
+    if (!facts_->open) check_key();
+    if (facts_->route == Route::unknown) {
+      throw plain(404, fmt::format("Unknown request URL: {} {}.", head_.method.substr(0, 16), shown_path()),
+                  "unknown_url");
+    }
+    if (!is_method_of(head_.method, *facts_)) {
+      limits_.emplace_back("Allow", facts_->methods);
+      throw plain(405, fmt::format("{} does not take {}.", shown_path(), head_.method.substr(0, 16)),
+                  "method_not_allowed");
+    }
+    const bool is_admin =
+        facts_->route == Route::adapter ||
+        ((facts_->route == Route::adapters || facts_->route == Route::model) && head_.method != "GET");
+    if (is_admin && key_ >= 0 && !api_.keys.at(key_).admin) {
+      ApiError error = plain(403, "This key may not change what is served.", "insufficient_permissions");
+      error.type = "permission_error";
+      throw error;
+    }
+    if (head_.method == "POST") {
+      const std::string_view type = head_.header("content-type");
+      if (trim(type.substr(0, type.find(';'))) != "application/json") {
+        throw plain(415, "The body must be JSON: Content-Type: application/json.", "unsupported_media_type");
+      }
+    }
+  }
+
+  void check_key() {
+    if (!api_.keys.required()) return;
+    constexpr std::string_view scheme = "Bearer ";
+    const std::string_view authorization = head_.header("authorization");
+    key_ = authorization.starts_with(scheme) ? api_.keys.find(trim(authorization.substr(scheme.size()))) : -1;
+    const Admission admission = api_.keys.enter(key_, steady_seconds());
+    if (admission.verdict == Admission::Verdict::unknown_key) {
+      ApiError error = plain(401, "No valid API key was given: Authorization: Bearer KEY.", "invalid_api_key");
+      error.type = "authentication_error";
+      throw error;
+    }
+    if (admission.limit) {
+      limits_ = {{"x-ratelimit-limit-requests", std::to_string(*admission.limit)},
+                 {"x-ratelimit-remaining-requests", std::to_string(admission.remaining)},
+                 {"x-ratelimit-reset-requests", fmt::format("{:.3f}s", admission.reset_s)}};
+    }
+    admitted_ = admission.verdict == Admission::Verdict::ok;
+    if (admitted_) return;
+    const bool at_once = admission.verdict == Admission::Verdict::too_many_at_once;
+    ApiError error = plain(429,
+                           at_once ? "This key has as many requests running as it may have."
+                                   : "This key has made as many requests as it may in a minute.",
+                           "rate_limit_exceeded");
+    error.type = "requests";
+    error.retry_after_s = std::max(1, whole_seconds(admission.retry_s));
+    throw error;
+  }
+
+  void begin(const std::string& body, Wake wake) {
+    switch (facts_->route) {
+      case Route::page: return reply("text/html; charset=utf-8", page_html);
+      case Route::health: return reply_json({{"status", api_.draining ? "draining" : "ok"}});
+      case Route::ready: return ready();
+      case Route::metrics: return reply("text/plain; version=0.0.4", metrics());
+      case Route::models: return reply("application/json", list_models(api_));
+      case Route::model: {
+        const std::string id = rest_of_path();
+        return reply("application/json",
+                     head_.method == "GET" ? one_model(api_, id) : remove_adapter(api_, id, "model"));
+      }
+      case Route::adapters:
+        return reply("application/json", head_.method == "GET" ? list_adapters(api_) : add_adapter(api_, body));
+      case Route::adapter: return reply("application/json", remove_adapter(api_, rest_of_path(), "adapter"));
+      case Route::tokenize: return reply("application/json", tokenize(api_, body, record_));
+      case Route::detokenize: return reply("application/json", detokenize(api_, body, record_));
+      case Route::chat: return start(start_chat, body, std::move(wake));
+      case Route::completions: return start(start_completion, body, std::move(wake));
+      case Route::embeddings: return start(start_embeddings, body, std::move(wake));
+      case Route::unknown: return;
+    }
+  }
+
+  template <class Start>
+  void start(Start how, const std::string& body, Wake wake) {
+    if (api_.draining) throw api_error(Error(ErrorKind::unavailable, "The server is about to end."), "");
+    work_ = how(api_, body, record_, std::move(wake));
+  }
+
+  void ready() {
+    const std::string failure = api_.service.failure();
+    if (!failure.empty()) record_.failure = failure;
+    if (api_.draining || !failure.empty()) {
+      throw api_error(
+          Error(ErrorKind::unavailable, api_.draining ? "The server is about to end." : "The engine has failed."), "");
+    }
+    reply_json({{"status", "ready"}});
+  }
+
+  std::string metrics() const {
+    const infer::ServiceCounts counts = api_.service.counts();
+    const auto number = [](auto value) { return static_cast<double>(value); };
+    std::vector<Gauge> gauges = {
+        {"ingot_queued_requests", "Requests without a token yet.", number(counts.queued)},
+        {"ingot_running_requests", "Requests in the engine's batch.", number(counts.engine.running)},
+        {"ingot_kv_pages_used", "Pages of the KV cache in use.", number(counts.engine.used_pages)},
+        {"ingot_kv_pages_free", "Pages of the KV cache that are free.", number(counts.engine.free_pages)},
+        {"ingot_preemptions_total", "Requests that gave their pages back.", number(counts.engine.preemptions), true},
+        {"ingot_prefix_lookup_tokens_total", "Prompt tokens looked for in the prefix cache.",
+         number(counts.engine.prefix_lookups), true},
+        {"ingot_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.", number(counts.engine.prefix_hits),
+         true},
+        {"ingot_engine_steps_total", "Batches that the engine has run.", number(counts.steps), true},
+        {"ingot_engine_step_seconds_total", "Time in them.", counts.step_s, true},
+        {"ingot_engine_tokens_total", "Tokens that the engine has made.", number(counts.output_tokens), true},
+    };
+    if (api_.settings.connections) {
+      gauges.push_back({"ingot_connections", "Connections that are open.", number(api_.settings.connections())});
+    }
+    return api_.metrics.text(gauges);
+  }
+
+  void reply(const char* type, std::string body) {
+    reply_.emplace();
+    reply_->head.content_type = type;
+    if (facts_->route == Route::page) {
+      reply_->head.headers.emplace_back(
+          "Content-Security-Policy",
+          "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+          "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    }
+    reply_->body = std::move(body);
+  }
+  void reply_json(const Json& value) { reply("application/json", line_of(value)); }
+
+  // What stands for '*', decoded.
+  std::string rest_of_path() const {
+    const std::optional<std::string> rest = percent_decoded(path_.substr(std::string_view(facts_->path).size() - 1));
+    if (!rest) throw plain(400, "The URL is not well encoded.", "invalid_url");
+    return *rest;
+  }
+
+  std::string shown_path() const { return path_.substr(0, 200); }
+
+  void log(uint64_t bytes_sent, int status, double seconds) const {
+    if (!api_.settings.access_log) return;
+    // No prompt, no key, no query: a path only.
+    Json line = {{"time", utc_timestamp()}, {"id", id_},
+                 {"peer", head_.peer},      {"method", head_.method.substr(0, 16)},
+                 {"path", shown_path()},    {"status", status},
+                 {"bytes", bytes_sent},     {"seconds", std::round(seconds * 1e6) / 1e6}};
+    if (key_ >= 0) line["key"] = api_.keys.at(key_).name;
+    if (!record_.model.empty()) line["model"] = record_.model.substr(0, 200);
+    if (record_.prompt_tokens > 0) line["prompt_tokens"] = record_.prompt_tokens;
+    if (record_.completion_tokens > 0) line["completion_tokens"] = record_.completion_tokens;
+    if (record_.first_token_s) line["first_token_seconds"] = std::round(*record_.first_token_s * 1e6) / 1e6;
+    if (!record_.failure.empty()) line["failure"] = record_.failure;
+    api_.settings.access_log(line_of(line));
+  }
+
+  ApiContext& api_;
+  RequestHead head_;
+  double started_;
+  std::string id_;
+  std::string path_;  // without the query, still encoded
+  const RouteFacts* facts_ = &unknown_route;
+  int key_ = -1;
+  bool admitted_ = false;
+  std::vector<std::pair<std::string, std::string>> limits_;  // headers of every answer
+  std::optional<WholeReply> reply_;
+  std::unique_ptr<Work> work_;
+  RequestRecord record_;
+  bool given_ = false;
+  int status_ = 0;
+};
+
+}  // namespace
+
+struct Api::State {
+  ApiContext context;
+};
+
+Api::Api(ApiSettings settings, const ServedModel& model, infer::Service& service, AdapterList* adapters,
+         MaskFactory* masks) {
+  std::vector<ApiKey> keys = settings.keys;
+  state_.reset(new State{{std::move(settings), model, service, adapters, masks, Keys(std::move(keys)), {}}});
+}
+
+Api::~Api() = default;
+
+std::shared_ptr<Exchange> Api::open(RequestHead head) {
+  return std::make_shared<ApiExchange>(state_->context, std::move(head));
+}
+
+std::pair<ReplyHead, std::string> Api::refusal(int status, const std::string& peer) {
+  const std::string id = make_id("req_");
+  WholeReply reply = reply_of(refusal_of(status));
+  reply.head.headers.emplace_back("X-Request-Id", id);
+  state_->context.metrics.request("none", status, 0);
+  if (state_->context.settings.access_log) {
+    state_->context.settings.access_log(
+        line_of({{"time", utc_timestamp()}, {"id", id}, {"peer", peer}, {"status", status}}));
+  }
+  return {std::move(reply.head), std::move(reply.body)};
+}
+
+void Api::drain() {
+  state_->context.draining = true;
+  state_->context.service.drain();
+}
+
+}  // namespace ingot::server

@@ -1,0 +1,64 @@
+#include "server/api_error.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ingot::server {
+
+ApiError bad_field(std::string param, const char* code, std::string message) {
+  ApiError error(400, std::move(message));
+  error.param = std::move(param);
+  error.code = code;
+  return error;
+}
+
+ApiError model_not_found(const std::string& model) {
+  ApiError error(404, fmt::format("The model '{}' does not exist; GET /v1/models lists those that do.", model));
+  error.param = "model";
+  error.code = "model_not_found";
+  return error;
+}
+
+ApiError api_error(const Error& error, const std::string& param) {
+  ApiError out(400, error.hint().empty() ? error.message() : error.message() + "; " + error.hint());
+  if (!param.empty()) out.param = param;
+  switch (error.kind()) {
+    case ErrorKind::usage:
+    case ErrorKind::corrupt: out.code = "invalid_value"; break;
+    case ErrorKind::unsupported: out.code = "unsupported_value"; break;
+    case ErrorKind::not_found:
+      out.status = 404;
+      out.code = "not_found";
+      break;
+    case ErrorKind::resource:
+      out.status = 429;
+      out.type = "requests";
+      out.code = "rate_limit_exceeded";
+      out.retry_after_s = 1;
+      break;
+    case ErrorKind::unavailable:
+      out.status = 503;
+      out.type = "server_error";
+      out.code = "unavailable";
+      out.retry_after_s = 1;
+      break;
+    case ErrorKind::internal:
+      out.status = 500;
+      out.type = "server_error";
+      out.message = "The server has failed at this request; its log says more.";
+      break;
+  }
+  return out;
+}
+
+std::string error_body(const ApiError& error) {
+  using Json = nlohmann::ordered_json;
+  Json inner = {{"message", error.message}, {"type", error.type}, {"param", nullptr}, {"code", nullptr}};
+  if (error.param) inner["param"] = *error.param;
+  if (error.code) inner["code"] = *error.code;
+  const Json body = {{"error", inner}};
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace ingot::server

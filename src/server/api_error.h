@@ -1,0 +1,37 @@
+// Errors in the shape of OpenAI's API (specs/openai_api.md, section 7).
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ingot::server {
+
+// Thrown while a request is read and answered; becomes the answer.
+struct ApiError : std::exception {
+  int status = 400;
+  std::string message;
+  std::string type = "invalid_request_error";
+  std::optional<std::string> param;  // the request's field
+  std::optional<std::string> code;
+  std::optional<int> retry_after_s;
+
+  ApiError(int http_status, std::string what_is_wrong) : status(http_status), message(std::move(what_is_wrong)) {}
+  const char* what() const noexcept override { return message.c_str(); }
+};
+
+// A field of the request that cannot be served. `code`: invalid_value, invalid_type, unsupported_parameter, ...
+ApiError bad_field(std::string param, const char* code, std::string message);
+ApiError model_not_found(const std::string& model);
+
+// An Error on the way of a request. `param` is the field that it is about, "" when that is not known. Causes inside the
+// server are told without their words: these are for the log.
+ApiError api_error(const Error& error, const std::string& param);
+
+// {"error": {...}} with all four keys.
+std::string error_body(const ApiError& error);
+
+}  // namespace ingot::server

@@ -1,0 +1,67 @@
+// What the routes share.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/api.h"
+#include "server/api_error.h"
+#include "server/metrics.h"
+#include "server/requests.h"
+
+namespace ingot::server {
+
+struct ApiContext {
+  ApiSettings settings;
+  const ServedModel& model;
+  infer::Service& service;
+  AdapterList* adapters;
+  MaskFactory* masks;
+  Keys keys;
+  Metrics metrics;
+  std::atomic<bool> draining{false};
+};
+
+// What is counted and logged of a request.
+struct RequestRecord {
+  std::string model;
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  std::optional<double> first_token_s;  // from the head
+  std::string failure;                  // of the server; for the log only
+};
+
+// A whole answer.
+struct WholeReply {
+  ReplyHead head;
+  std::string body;
+};
+
+// An answer that takes time. Lives on the connection's thread; ends what it runs when it is destroyed.
+class Work {
+ public:
+  virtual ~Work() = default;
+  // What there is by now. Errors before the head was given are thrown (ApiError).
+  virtual Part poll(RequestRecord& record) = 0;
+};
+
+using Wake = std::function<void()>;
+
+// One file each. Errors: ApiError, Error.
+std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
+std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
+std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
+std::string list_models(ApiContext& api);
+std::string one_model(ApiContext& api, const std::string& id);
+std::string tokenize(ApiContext& api, std::string_view body, RequestRecord& record);
+std::string detokenize(ApiContext& api, std::string_view body, RequestRecord& record);
+std::string list_adapters(ApiContext& api);
+std::string add_adapter(ApiContext& api, std::string_view body);
+std::string remove_adapter(ApiContext& api, const std::string& name, const char* object);
+
+// The page at "/", as it is sent.
+extern const char* const page_html;
+
+}  // namespace ingot::server

@@ -1,0 +1,46 @@
+#include "server/choice_text.h"
+
+namespace ingot::server {
+
+size_t num_characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+ChoiceText::ChoiceText(const text::Tokenizer& tokenizer, std::vector<std::string> stops, bool keep_tokens)
+    : decoder_(tokenizer, true), stops_(std::move(stops)), keep_(keep_tokens) {}
+
+std::string ChoiceText::given(std::string text) {
+  out_ += num_characters(text);
+  return text;
+}
+
+std::string ChoiceText::push(infer::Choice choice) {
+  ++tokens_;
+  logprob_ += static_cast<double>(choice.logprob);
+  const std::string piece = decoder_.push(choice.id);
+  if (keep_) facts_.push_back({std::move(choice), decoded_});
+  decoded_ += num_characters(piece);
+  return given(stops_.push(piece));
+}
+
+std::string ChoiceText::finish() {
+  const std::string rest = decoder_.finish();
+  decoded_ += num_characters(rest);
+  std::string text = stops_.push(rest);
+  text += stops_.finish();
+  ended_ = true;
+  return given(std::move(text));
+}
+
+std::vector<TokenFact> ChoiceText::take_facts() {
+  // A token belongs to what was given out when its text begins there. One that gives no text itself (part of a
+  // character) goes with what follows, or at the end with what there is; behind a stop string nothing is told.
+  const auto last = std::find_if(facts_.begin(), facts_.end(), [&](const TokenFact& fact) {
+    return fact.begin >= out_ && !(ended_ && !stops_.found());
+  });
+  std::vector<TokenFact> out(std::make_move_iterator(facts_.begin()), std::make_move_iterator(last));
+  facts_.erase(facts_.begin(), last);
+  return out;
+}
+
+}  // namespace ingot::server

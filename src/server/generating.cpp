@@ -1,0 +1,191 @@
+// /v1/chat/completions and /v1/completions.
+#include <fmt/format.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "server/ids.h"
+#include "server/prompts.h"
+#include "server/reply.h"
+
+namespace ingot::server {
+
+namespace {
+
+// Outputs become an answer, whole or streamed.
+class Generating : public Work {
+ public:
+  Generating(std::unique_ptr<Generation> generation, std::unique_ptr<Reply> reply, bool stream, int64_t prompt_tokens)
+      : generation_(std::move(generation)), reply_(std::move(reply)), stream_(stream), prompt_tokens_(prompt_tokens) {}
+
+  Part poll(RequestRecord& record) override {
+    Part part;
+    if (ended_) {
+      part.end = true;
+      return part;
+    }
+    const std::vector<Piece> pieces = generation_->take();
+    record.completion_tokens = generation_->completion_tokens();
+    if (generation_->overflowed()) {
+      record.failure = "the client read too slowly";
+      part.broken = true;
+      return part;
+    }
+    if (!generation_->failure().empty()) return fail(record);
+    if (pieces.empty()) return part;
+    std::string events;
+    if (stream_ && !begun_) events = reply_->begin();
+    events += reply_->push(pieces);
+    const Usage usage{prompt_tokens_, generation_->completion_tokens(), generation_->cached_tokens()};
+    ended_ = generation_->ended();
+    if (stream_) {
+      if (!begun_) part.head = stream_head();
+      part.bytes = std::move(events);
+      if (ended_) part.bytes += reply_->end(usage);
+    } else if (ended_) {
+      part.head = ReplyHead();
+      part.bytes = reply_->body(*generation_, usage);
+    }
+    begun_ = begun_ || part.head.has_value();
+    part.end = ended_;
+    return part;
+  }
+
+ private:
+  static ReplyHead stream_head() {
+    ReplyHead head;
+    head.content_type = "text/event-stream";
+    head.streamed = true;
+    head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    return head;
+  }
+
+  Part fail(RequestRecord& record) {
+    record.failure = generation_->failure();
+    ended_ = true;
+    const ApiError error = api_error(Error(ErrorKind::internal, ""), "");
+    if (!begun_) throw error;
+    Part part;
+    part.bytes = event(error_body(error));
+    part.end = true;
+    return part;
+  }
+
+  std::unique_ptr<Generation> generation_;
+  std::unique_ptr<Reply> reply_;
+  bool stream_;
+  int64_t prompt_tokens_;
+  bool begun_ = false;
+  bool ended_ = false;
+};
+
+std::shared_ptr<infer::TokenMask> mask_of(ApiContext& api, const ChatRequest& request) {
+  const bool calls =
+      request.tool_choice.kind == ToolChoice::Kind::required || request.tool_choice.kind == ToolChoice::Kind::named;
+  const bool json = request.format.kind != ResponseFormat::Kind::text;
+  if (!calls && !json) return nullptr;
+  const std::string param = calls ? "tool_choice" : "response_format";
+  if (calls && json) {
+    throw bad_field("response_format", "invalid_value",
+                    "'response_format' cannot be had together with a 'tool_choice' that demands a call.");
+  }
+  if (!api.masks) {
+    throw bad_field(param, "unsupported_parameter",
+                    fmt::format("'{}' needs masks, which this server has none of.", param));
+  }
+  try {
+    if (!calls) {
+      return request.format.kind == ResponseFormat::Kind::json_object ? api.masks->any_json_object()
+                                                                      : api.masks->json_schema(request.format.schema);
+    }
+    std::vector<std::pair<std::string, std::string>> tools;
+    for (const Tool& tool : request.tool_list) {
+      if (request.tool_choice.kind == ToolChoice::Kind::named && tool.name != request.tool_choice.name) continue;
+      tools.emplace_back(tool.name, tool.parameters);
+    }
+    return api.masks->json_schema(call_schema(tools));
+  } catch (const Error& error) {
+    ApiError refused = api_error(error, calls ? "tools" : "response_format");
+    if (refused.status != 500) refused.status = 400;
+    throw refused;
+  }
+}
+
+ToolForm form_of(const ServedModel& model, const ChatRequest& request) {
+  switch (request.tool_choice.kind) {
+    case ToolChoice::Kind::none: return ToolForm::none;
+    case ToolChoice::Kind::required:
+    case ToolChoice::Kind::named: return ToolForm::forced;
+    case ToolChoice::Kind::automatic: return model.tool_call_tags ? ToolForm::tagged : ToolForm::whole;
+  }
+  return ToolForm::none;
+}
+
+ReplyFacts facts_of(const ApiContext& api, const GenerationRequest& request, const char* prefix) {
+  ReplyFacts facts;
+  facts.id = make_id(prefix);
+  facts.model = request.model;
+  facts.fingerprint = api.model.fingerprint;
+  facts.created = static_cast<int64_t>(std::time(nullptr));
+  facts.tokenizer = api.model.tokenizer;
+  return facts;
+}
+
+GenerationSettings settings_of(const ApiContext& api, const GenerationRequest& request, int64_t per_prompt) {
+  return {request.stop, request.logprobs, static_cast<size_t>(per_prompt), api.settings.slow_outputs};
+}
+
+}  // namespace
+
+std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
+  const ChatRequest request = parse_chat(body);
+  record.model = request.model;
+  check_model(api, request.model);
+  const bool with_tools = request.tool_choice.kind != ToolChoice::Kind::none;
+  const std::string text = render_chat(api.model, request.messages, with_tools ? request.tools : "");
+  const Ids prompt = encode(api.model, text, false, "messages");
+  record.prompt_tokens = static_cast<int64_t>(prompt.size());
+  const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model);
+  const int64_t seed = seed_of(request);
+  std::vector<infer::Request> requests;
+  for (int64_t i = 0; i < request.n; ++i) {
+    requests.push_back(engine_request(api.model, request, seed, i));
+    requests.back().prompt = prompt;
+    requests.back().adapter = adapter;
+    requests.back().mask = mask_of(api, request);
+  }
+  auto generation = std::make_unique<Generation>(api.service, *api.model.tokenizer, std::move(requests),
+                                                 settings_of(api, request, request.n), std::move(wake));
+  return std::make_unique<Generating>(
+      std::move(generation), chat_reply(request, form_of(api.model, request), facts_of(api, request, "chatcmpl-")),
+      request.stream, record.prompt_tokens);
+}
+
+std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
+  const CompletionRequest request = parse_completion(body);
+  record.model = request.model;
+  const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model);
+  const int64_t seed = seed_of(request);
+  std::vector<infer::Request> requests;
+  std::vector<std::string> echoed;
+  for (const Prompt& prompt : request.prompts) {
+    const Ids ids = encode(api.model, prompt, "prompt");
+    record.prompt_tokens += static_cast<int64_t>(ids.size());
+    if (request.echo) {
+      const std::string* words = std::get_if<std::string>(&prompt);
+      echoed.push_back(words ? *words : api.model.tokenizer->decode(ids));
+    }
+    for (int64_t i = 0; i < request.best_of; ++i) {
+      requests.push_back(engine_request(api.model, request, seed, i));
+      requests.back().prompt = ids;
+      requests.back().adapter = adapter;
+    }
+  }
+  auto generation = std::make_unique<Generation>(api.service, *api.model.tokenizer, std::move(requests),
+                                                 settings_of(api, request, request.best_of), std::move(wake));
+  return std::make_unique<Generating>(std::move(generation),
+                                      completion_reply(request, std::move(echoed), facts_of(api, request, "cmpl-")),
+                                      request.stream, record.prompt_tokens);
+}
+
+}  // namespace ingot::server

@@ -1,0 +1,92 @@
+#include "server/generation.h"
+
+#include "base/mutex.h"
+
+namespace ingot::server {
+
+// Filled by the engine's thread, emptied by the connection's.
+struct Generation::Inbox {
+  struct Content {
+    std::vector<infer::Output> outputs;
+    bool overflowed = false;
+  };
+  Guarded<Content> content;
+};
+
+Generation::Generation(infer::Service& service, const text::Tokenizer& tokenizer, std::vector<infer::Request> requests,
+                       GenerationSettings settings, std::function<void()> wake)
+    : service_(service),
+      inbox_(std::make_shared<Inbox>()),
+      finished_(requests.size(), false),
+      open_(requests.size()),
+      per_prompt_(settings.per_prompt) {
+  for (size_t i = 0; i < requests.size(); ++i) choices_.emplace_back(tokenizer, settings.stops, settings.logprobs);
+  const size_t most = static_cast<size_t>(settings.queue) + 64 * requests.size();
+  ticket_ = service.submit(std::move(requests), [inbox = inbox_, wake = std::move(wake), most](infer::Output output) {
+    bool first = false;
+    {
+      auto content = inbox->content.lock();
+      if (content->overflowed) return false;
+      first = content->outputs.empty();
+      if (content->outputs.size() >= most) {
+        content->overflowed = true;
+        content->outputs.clear();
+      } else {
+        content->outputs.push_back(std::move(output));
+      }
+    }
+    if (first) wake();
+    return true;
+  });
+}
+
+Generation::~Generation() { service_.cancel(ticket_); }
+
+std::vector<Piece> Generation::take() {
+  std::vector<infer::Output> outputs;
+  {
+    auto content = inbox_->content.lock();
+    outputs.swap(content->outputs);
+    overflowed_ = content->overflowed;
+  }
+  std::vector<Piece> pieces;
+  for (infer::Output& output : outputs) {
+    const size_t index = static_cast<size_t>(output.request);
+    if (finished_[index]) continue;  // it ran on for a step behind a stop string
+    ChoiceText& choice = choices_[index];
+    // Pieces of one choice that come together are one.
+    const auto same = std::find_if(pieces.rbegin(), pieces.rend(), [&](const Piece& p) { return p.choice == index; });
+    Piece& piece = same != pieces.rend() ? *same : pieces.emplace_back();
+    piece.choice = index;
+    if (index % per_prompt_ == 0) cached_ += output.cached_tokens;  // a prompt counts once
+    if (output.token) piece.text += choice.push(std::move(*output.token));
+    piece.embedding = std::move(output.embedding);
+    if (output.finish == infer::Finish::failed) failure_ = output.error.empty() ? "the engine failed" : output.error;
+    if (choice.stopped()) {
+      piece.finish = infer::Finish::stop;
+      if (!output.finish) service_.cancel(ticket_, output.request);
+    } else if (output.finish) {
+      piece.finish = output.finish;
+    }
+    if (piece.finish) {
+      piece.text += choice.finish();
+      finished_[index] = true;
+      --open_;
+    }
+  }
+  for (Piece& piece : pieces) piece.facts = choices_[piece.choice].take_facts();
+  return pieces;
+}
+
+int64_t Generation::completion_tokens() const {
+  int64_t tokens = 0;
+  for (const ChoiceText& choice : choices_) tokens += choice.tokens();
+  return tokens;
+}
+
+double Generation::mean_logprob(size_t choice) const {
+  const ChoiceText& text = choices_[choice];
+  return text.tokens() == 0 ? 0 : text.logprob() / static_cast<double>(text.tokens());
+}
+
+}  // namespace ingot::server

@@ -1,0 +1,67 @@
+// The outputs of one API request: from the engine's thread to the connection's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infer/service.h"
+#include "server/choice_text.h"
+
+namespace ingot::server {
+
+struct GenerationSettings {
+  std::vector<std::string> stops;
+  bool logprobs = false;
+  size_t per_prompt = 1;  // choices of one prompt, one behind another
+  int64_t queue = 4096;   // most outputs that wait for a slow reader; then the request is given up
+};
+
+// What one output gave since it was asked last.
+struct Piece {
+  size_t choice = 0;
+  std::string text;
+  std::vector<TokenFact> facts;
+  std::optional<infer::Finish> finish;  // stop, length, deadline; `failed` comes as Generation::failure
+  std::vector<float> embedding;
+};
+
+class Generation {
+ public:
+  // Submits the requests, one a choice. `wake` is called from the engine's thread. Errors: infer::Service::submit's.
+  Generation(infer::Service& service, const text::Tokenizer& tokenizer, std::vector<infer::Request> requests,
+             GenerationSettings settings, std::function<void()> wake);
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+  ~Generation();  // cancels what is left; `wake` is not called afterwards
+
+  // What there is by now, in the order in which it was made. One thread at a time.
+  std::vector<Piece> take();
+
+  bool ended() const { return open_ == 0; }                // every choice has its finish
+  const std::string& failure() const { return failure_; }  // why the whole has failed; "" when it has not
+  bool overflowed() const { return overflowed_; }          // the reader was too slow
+
+  int64_t completion_tokens() const;
+  int64_t cached_tokens() const { return cached_; }  // of the prompts, in the prefix cache
+  double mean_logprob(size_t choice) const;          // of its tokens
+
+ private:
+  struct Inbox;
+
+  infer::Service& service_;
+  std::shared_ptr<Inbox> inbox_;
+  std::vector<ChoiceText> choices_;
+  std::vector<bool> finished_;
+  size_t open_;
+  int64_t ticket_ = 0;
+  size_t per_prompt_;
+  int64_t cached_ = 0;
+  std::string failure_;
+  bool overflowed_ = false;
+};
+
+}  // namespace ingot::server

@@ -1,0 +1,96 @@
+// HTTP as the routes see it: heads, answers that come in pieces, and limits. Nothing of a network library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ingot::server {
+
+// A request's head, as it came.
+struct RequestHead {
+  std::string method;
+  std::string target;                                          // path and query, percent-encoded
+  std::vector<std::pair<std::string, std::string>> headers;    // names in lower case
+  std::string peer;                                            // the client's address, without the port
+  std::string_view header(std::string_view lower_name) const;  // "" when it is not there; the first of several
+};
+
+// What stands in front of an answer's body.
+struct ReplyHead {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;
+  bool streamed = false;  // the length is not known: the body comes in pieces
+};
+
+// The next piece of an answer.
+struct Part {
+  std::optional<ReplyHead> head;  // in the first one; without `streamed` all of the body is in the same part
+  std::string bytes;
+  bool end = false;     // nothing follows
+  bool broken = false;  // the answer cannot be ended well: the connection is dropped
+};
+
+// One request and its answer. The server calls in this order, one call at a time: body_limit, receive, poll as often as
+// wanted, closed. After `closed` nothing is called, and the exchange calls nothing.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // Most bytes of a body; none when the head alone decides the answer: then `receive` is not called, and a body that
+  // comes anyway is not read.
+  virtual std::optional<size_t> body_limit() const = 0;
+  // The body could not be had: 400 (not HTTP), 408 (too slow) or 413 (too large). The answer says so.
+  virtual void refuse(int status) = 0;
+  // The whole body; on a worker's thread, and may take its time. `wake` may be called from any thread, and must be when
+  // poll could give something new; not after `closed` has returned.
+  virtual void receive(std::string body, std::function<void()> wake) = 0;
+  // What is there by now.
+  virtual Part poll() = 0;
+  // The end: everything was sent, or (`whole` false) the client has gone, was too slow, or the server stops.
+  virtual void closed(uint64_t bytes_sent, bool whole) = 0;
+};
+
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  // May be called from several threads.
+  virtual std::shared_ptr<Exchange> open(RequestHead head) = 0;
+  // The answer to bytes that are no request: 400 (not HTTP), 408 (the head came too slowly), 431 (a head too large) or
+  // 503 (too many connections).
+  virtual std::pair<ReplyHead, std::string> refusal(int status, const std::string& peer) = 0;
+};
+
+struct HttpLimits {
+  size_t header_bytes = 32 << 10;
+  size_t headers = 100;
+  int64_t connections = 20000;  // at a time
+  int64_t connections_per_address = 20000;
+  double header_s = 10;  // from a request's first byte to the end of its head; a TLS handshake too
+  double body_s = 60;    // for all of a body
+  double idle_s = 75;    // between requests
+  double write_s = 30;   // for the client to take a piece
+  double linger_s = 2;   // for the client to take an answer after which the connection is closed
+};
+
+struct HttpSettings {
+  std::string host = "127.0.0.1";  // an address
+  int port = 0;                    // 0: any that is free
+  std::string certificate;         // PEM files; both or none
+  std::string key;
+  int threads = 2;  // for connections
+  int workers = 2;  // for Exchange::receive
+  HttpLimits limits;
+};
+
+// Whether an address is of this machine only: 127.0.0.0/8 or ::1. ErrorKind::usage when it is not an address.
+bool is_loopback(const std::string& address);
+
+}  // namespace ingot::server

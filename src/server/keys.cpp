@@ -1,0 +1,179 @@
+#include "server/keys.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <charconv>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mutex.h"
+#include "base/strings.h"
+
+namespace ingot::server {
+
+namespace {
+
+std::optional<KeyDigest> parse_digest(std::string_view hex) {
+  KeyDigest digest{};
+  if (hex.size() != 2 * digest.size()) return std::nullopt;
+  for (size_t i = 0; i < digest.size(); ++i) {
+    const char* begin = hex.data() + 2 * i;
+    const auto [end, failed] = std::from_chars(begin, begin + 2, digest[i], 16);
+    if (failed != std::errc() || end != begin + 2) return std::nullopt;
+  }
+  return digest;
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  constexpr std::string_view blank = " \t\r";
+  for (size_t at = line.find_first_not_of(blank); at != std::string_view::npos;) {
+    const size_t end = std::min(line.find_first_of(blank, at), line.size());
+    words.push_back(line.substr(at, end - at));
+    at = line.find_first_not_of(blank, end);
+  }
+  return words;
+}
+
+ApiKey parse_line(const std::vector<std::string_view>& words, const std::string& where) {
+  ApiKey key;
+  constexpr std::string_view hashed = "sha256:";
+  if (words[0].starts_with(hashed)) {
+    const std::optional<KeyDigest> digest = parse_digest(words[0].substr(hashed.size()));
+    if (!digest) throw_error(ErrorKind::usage, "{}: behind 'sha256:' there must be 64 hexadecimal digits", where);
+    key.digest = *digest;
+  } else {
+    if (words[0].size() < 16) {
+      throw_hint(ErrorKind::usage, "openssl rand -hex 24 makes a good one", "{}: a key of {} characters; at least 16",
+                 where, words[0].size());
+    }
+    key.digest = digest_of_key(words[0]);
+  }
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    const size_t equals = word.find('=');
+    if (word == "infer") {
+      key.admin = false;
+    } else if (equals != std::string_view::npos) {
+      const std::string_view limit = word.substr(0, equals);
+      const std::string_view digits = word.substr(equals + 1);
+      int64_t value = 0;
+      const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      if (failed != std::errc() || end != digits.data() + digits.size() || value < 1) {
+        throw_error(ErrorKind::usage, "{}: '{}' must be a whole number from 1 on", where, limit);
+      }
+      if (limit == "requests") {
+        key.requests_per_minute = value;
+      } else if (limit == "concurrent") {
+        key.concurrent = value;
+      } else {
+        throw_error(ErrorKind::usage, "{}: the limit '{}' is not known; there are requests and concurrent", where,
+                    limit);
+      }
+    } else if (i == 1) {
+      key.name = word;
+    } else {
+      throw_error(ErrorKind::usage, "{}: '{}' is not known behind the name", where, word);
+    }
+  }
+  return key;
+}
+
+}  // namespace
+
+KeyDigest digest_of_key(std::string_view key) {
+  KeyDigest digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  return digest;
+}
+
+std::vector<ApiKey> parse_keys(std::string_view text, const std::string& name) {
+  std::vector<ApiKey> keys;
+  int number = 0;
+  for (const std::string& line : split(text, '\n')) {
+    ++number;
+    const std::vector<std::string_view> words = words_of(line);
+    if (words.empty() || words[0].starts_with('#')) continue;
+    keys.push_back(parse_line(words, fmt::format("{} line {}", name, number)));
+    if (keys.back().name.empty()) keys.back().name = fmt::format("key{}", keys.size());
+  }
+  if (keys.empty()) throw_error(ErrorKind::usage, "{} holds no key", name);
+  return keys;
+}
+
+std::vector<ApiKey> read_keys(const std::filesystem::path& file) { return parse_keys(read_file(file), file.string()); }
+
+struct Keys::State {
+  // How a key stands.
+  struct Use {
+    double tokens = 0;  // requests that it may make at once
+    double at = 0;      // when that was so
+    int64_t running = 0;
+    bool used = false;
+  };
+  std::vector<ApiKey> keys;
+  Guarded<std::vector<Use>> uses;
+};
+
+Keys::Keys(std::vector<ApiKey> keys) : state_(std::make_unique<State>()) {
+  state_->uses.lock()->resize(keys.size());
+  state_->keys = std::move(keys);
+}
+
+Keys::~Keys() = default;
+
+bool Keys::required() const { return !state_->keys.empty(); }
+
+const ApiKey& Keys::at(int key) const { return state_->keys.at(static_cast<size_t>(key)); }
+
+int Keys::find(std::string_view key) const {
+  const KeyDigest digest = digest_of_key(key);
+  int found = -1;
+  // Every key is looked at to its end.
+  for (size_t i = 0; i < state_->keys.size(); ++i) {
+    const bool same = CRYPTO_memcmp(digest.data(), state_->keys[i].digest.data(), digest.size()) == 0;
+    found = same ? static_cast<int>(i) : found;
+  }
+  return found;
+}
+
+Admission Keys::enter(int key, double now) {
+  Admission admission;
+  admission.key = key;
+  if (!required()) return admission;
+  if (key < 0) {
+    admission.verdict = Admission::Verdict::unknown_key;
+    return admission;
+  }
+  const ApiKey& who = at(key);
+  auto uses = state_->uses.lock();
+  State::Use& use = (*uses)[static_cast<size_t>(key)];
+  if (who.concurrent && use.running >= *who.concurrent) {
+    admission.verdict = Admission::Verdict::too_many_at_once;
+    admission.retry_s = 1;
+  }
+  if (who.requests_per_minute) {
+    const double most = static_cast<double>(*who.requests_per_minute);
+    const double per_second = most / 60;
+    use.tokens = use.used ? std::min(most, use.tokens + (now - use.at) * per_second) : most;
+    use.at = now;
+    use.used = true;
+    if (use.tokens < 1 && admission.verdict == Admission::Verdict::ok) {
+      admission.verdict = Admission::Verdict::too_many_requests;
+      admission.retry_s = (1 - use.tokens) / per_second;
+    }
+    if (admission.verdict == Admission::Verdict::ok) use.tokens -= 1;
+    admission.limit = who.requests_per_minute;
+    admission.remaining = static_cast<int64_t>(use.tokens);
+    admission.reset_s = (most - use.tokens) / per_second;
+  }
+  if (admission.verdict == Admission::Verdict::ok) ++use.running;
+  return admission;
+}
+
+void Keys::leave(int key) {
+  if (key >= 0) --(*state_->uses.lock())[static_cast<size_t>(key)].running;
+}
+
+}  // namespace ingot::server

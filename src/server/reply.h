@@ -1,0 +1,48 @@
+// Answers of generating routes: from pieces of outputs to JSON, whole or as server-sent events.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/generation.h"
+#include "server/requests.h"
+#include "server/tool_calls.h"
+
+namespace ingot::server {
+
+struct ReplyFacts {
+  std::string id;     // "chatcmpl-..." or "cmpl-..."
+  std::string model;  // as it was asked for
+  std::string fingerprint;
+  int64_t created = 0;
+  int64_t prompt_tokens = 0;
+  const text::Tokenizer* tokenizer = nullptr;
+};
+
+struct Usage {
+  int64_t prompt = 0;
+  int64_t completion = 0;
+  int64_t cached = 0;
+};
+
+// Collects pieces. With streaming, `push` gives events; without, `body` gives the whole at the end. One thread.
+class Reply {
+ public:
+  virtual ~Reply() = default;
+  virtual std::string begin() = 0;  // events before the first piece
+  virtual std::string push(const std::vector<Piece>& pieces) = 0;
+  virtual std::string end(const Usage& usage) = 0;  // events behind the last piece, [DONE] too
+  virtual std::string body(const Generation& generation, const Usage& usage) = 0;
+};
+
+std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyFacts facts);
+// `prompts`: the texts that `echo` puts in front; empty without it.
+std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<std::string> prompts,
+                                        ReplyFacts facts);
+
+// One event of a stream.
+std::string event(const std::string& json);
+
+}  // namespace ingot::server

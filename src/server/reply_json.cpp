@@ -1,0 +1,28 @@
+#include "server/reply_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace ingot::server {
+
+using Json = nlohmann::ordered_json;
+
+std::string line_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
+
+Json usage_json(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt},
+          {"completion_tokens", usage.completion},
+          {"total_tokens", usage.prompt + usage.completion},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached}}},
+          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+}
+
+const char* reason_of(infer::Finish finish) { return finish == infer::Finish::stop ? "stop" : "length"; }
+
+std::string token_string(const text::Tokenizer& tokenizer, int32_t id) {
+  // As JSON has it: the replacement character stands for what is no UTF-8.
+  return Json::parse(line_of(tokenizer.token_bytes(id))).get<std::string>();
+}
+
+}  // namespace ingot::server

@@ -1,0 +1,20 @@
+// Pieces of JSON that chat and plain completions share.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "server/reply.h"
+
+namespace ingot::server {
+
+// On one line; bytes that are not UTF-8 become U+FFFD.
+std::string line_of(const nlohmann::ordered_json& value);
+nlohmann::ordered_json usage_json(const Usage& usage);
+// "stop", "length"; a deadline counts as length.
+const char* reason_of(infer::Finish finish);
+// A token as text: U+FFFD for what is not a whole character.
+std::string token_string(const text::Tokenizer& tokenizer, int32_t id);
+
+}  // namespace ingot::server

@@ -1,0 +1,380 @@
+#include "server/requests.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "server/fields.h"
+#include "server/messages.h"
+
+namespace ingot::server {
+
+namespace {
+
+constexpr int64_t most_tokens = int64_t{1} << 30;
+constexpr int64_t most_choices = 128;
+constexpr size_t most_prompts = 2048;
+constexpr size_t most_messages = 16384;
+constexpr size_t most_stops = 4;
+constexpr size_t most_stop_bytes = 1024;
+
+Json body_json(std::string_view body) {
+  try {
+    return parse_json(body);
+  } catch (const Error& error) {
+    ApiError bad(400, fmt::format("The body could not be read: {}.", error.message()));
+    bad.code = "invalid_json";
+    throw bad;
+  }
+}
+
+std::vector<std::string> stops_of(Fields& fields) {
+  const Json* value = fields.any("stop");
+  if (!value) return {};
+  std::vector<std::string> stops;
+  if (value->is_string()) {
+    stops.push_back(value->get<std::string>());
+  } else {
+    const Json* list = fields.array("stop", 0, most_stops);
+    for (size_t i = 0; i < list->size(); ++i) stops.push_back(text_at((*list)[i], fmt::format("stop[{}]", i)));
+  }
+  for (const std::string& stop : stops) {
+    if (stop.empty() || stop.size() > most_stop_bytes) {
+      throw bad_field("stop", "invalid_value",
+                      fmt::format("A stop string must have from 1 to {} bytes.", most_stop_bytes));
+    }
+  }
+  return stops;
+}
+
+std::vector<LogitBias> bias_of(Fields& fields) {
+  std::vector<LogitBias> biases;
+  const Json* map = fields.object("logit_bias");
+  if (!map) return biases;
+  for (const auto& [key, value] : map->items()) {
+    LogitBias bias;
+    const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), bias.id);
+    if (failed != std::errc() || end != key.data() + key.size() || bias.id < 0) {
+      throw bad_field("logit_bias", "invalid_value", "The keys of 'logit_bias' must be token ids.");
+    }
+    const double number = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+    if (!(number >= -100 && number <= 100)) {
+      throw bad_field("logit_bias", "invalid_value", "The values of 'logit_bias' must be numbers from -100 to 100.");
+    }
+    bias.bias = static_cast<float>(number);
+    biases.push_back(bias);
+  }
+  return biases;
+}
+
+void read_common(Fields& fields, GenerationRequest& request) {
+  request.model = fields.needed_text("model");
+  request.temperature = fields.number("temperature", 0, 2).value_or(1);
+  request.top_p = fields.number("top_p", 0, 1).value_or(1);
+  request.top_k = fields.integer("top_k", -1, 1'000'000).value_or(0);
+  if (request.top_k < 0) request.top_k = 0;  // what some clients say for "all"
+  request.min_p = fields.number("min_p", 0, 1).value_or(0);
+  request.repetition_penalty = fields.number("repetition_penalty", 0.01, 100).value_or(1);
+  request.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
+  request.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
+  request.logit_bias = bias_of(fields);
+  constexpr int64_t least = std::numeric_limits<int64_t>::min();
+  request.seed = fields.integer("seed", least, std::numeric_limits<int64_t>::max());
+  request.n = fields.integer("n", 1, most_choices).value_or(1);
+  request.stop = stops_of(fields);
+  request.stream = fields.boolean("stream").value_or(false);
+  if (const Json* options = fields.object("stream_options")) {
+    if (!request.stream) {
+      throw bad_field("stream_options", "invalid_value", "'stream_options' needs 'stream': true.");
+    }
+    Fields inner(*options, "stream_options");
+    request.include_usage = inner.boolean("include_usage").value_or(false);
+    inner.ignore({"include_obfuscation"});
+    inner.finish();
+  }
+  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
+}
+
+ResponseFormat format_of(Fields& fields) {
+  ResponseFormat format;
+  const Json* value = fields.object("response_format");
+  if (!value) return format;
+  Fields inner(*value, "response_format");
+  inner.needed_text("type");
+  const std::string type = *inner.word("type", {"text", "json_object", "json_schema"});
+  if (type == "json_object") format.kind = ResponseFormat::Kind::json_object;
+  if (type == "json_schema") {
+    format.kind = ResponseFormat::Kind::json_schema;
+    const Json* described = inner.object("json_schema");
+    if (!described) {
+      throw bad_field("response_format.json_schema", "missing_required_parameter",
+                      "'response_format.json_schema' is missing.");
+    }
+    Fields schema(*described, "response_format.json_schema");
+    const std::string name = schema.needed_text("name");
+    const bool named =
+        !name.empty() && name.size() <= 64 &&
+        name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == std::string::npos;
+    if (!named) {
+      throw bad_field("response_format.json_schema.name", "invalid_value",
+                      "'response_format.json_schema.name' must be 1 to 64 letters, digits, '_' and '-'.");
+    }
+    schema.text("description");
+    schema.boolean("strict");
+    const Json* inside = schema.any("schema");
+    format.schema = inside ? inside->dump() : "{}";
+    schema.finish();
+  }
+  inner.finish();
+  return format;
+}
+
+void read_tools(Fields& fields, ChatRequest& request) {
+  if (const Json* tools = fields.array("tools", 1, 128)) {
+    for (size_t i = 0; i < tools->size(); ++i) {
+      Fields tool((*tools)[i], fmt::format("tools[{}]", i));
+      tool.needed_text("type");
+      tool.word("type", {"function"});
+      const Json* function = tool.object("function");
+      if (!function) {
+        throw bad_field(tool.path_of("function"), "missing_required_parameter",
+                        fmt::format("'{}' is missing.", tool.path_of("function")));
+      }
+      Fields inner(*function, tool.path_of("function"));
+      Tool read;
+      read.name = inner.needed_text("name");
+      if (read.name.empty() || read.name.size() > 64) {
+        throw bad_field(inner.path_of("name"), "invalid_value", "A function's name must have from 1 to 64 bytes.");
+      }
+      inner.text("description");
+      inner.boolean("strict");
+      const Json* parameters = inner.object("parameters");
+      read.parameters = parameters ? parameters->dump() : R"({"type":"object","properties":{}})";
+      inner.finish();
+      tool.finish();
+      request.tool_list.push_back(std::move(read));
+    }
+    request.tools = tools->dump();
+  }
+  request.tool_choice.kind = request.tools.empty() ? ToolChoice::Kind::none : ToolChoice::Kind::automatic;
+  const Json* choice = fields.any("tool_choice");
+  if (!choice) return;
+  if (request.tools.empty() && !(choice->is_string() && *choice == "none")) {
+    throw bad_field("tool_choice", "invalid_value", "'tool_choice' needs 'tools'.");
+  }
+  if (choice->is_string()) {
+    const std::string word = *fields.word("tool_choice", {"none", "auto", "required"});
+    request.tool_choice.kind = word == "none"       ? ToolChoice::Kind::none
+                               : word == "required" ? ToolChoice::Kind::required
+                                                    : ToolChoice::Kind::automatic;
+    return;
+  }
+  Fields inner(*fields.object("tool_choice"), "tool_choice");
+  inner.needed_text("type");
+  inner.word("type", {"function"});
+  const Json* function = inner.object("function");
+  if (!function) {
+    throw bad_field("tool_choice.function", "missing_required_parameter", "'tool_choice.function' is missing.");
+  }
+  Fields named(*function, "tool_choice.function");
+  request.tool_choice = {ToolChoice::Kind::named, named.needed_text("name")};
+  named.finish();
+  inner.finish();
+  for (const Tool& tool : request.tool_list) {
+    if (tool.name == request.tool_choice.name) return;
+  }
+  throw bad_field("tool_choice.function.name", "invalid_value",
+                  fmt::format("There is no tool '{}'.", request.tool_choice.name.substr(0, 64)));
+}
+
+int32_t id_at(const Json& value, const std::string& path) {
+  if (!value.is_number_integer()) {
+    throw bad_field(path, "invalid_type", fmt::format("'{}' must be a token id.", path));
+  }
+  const bool beyond = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT32_MAX};
+  const int64_t id = beyond ? -1 : value.get<int64_t>();
+  if (id < 0 || id > INT32_MAX) {
+    throw bad_field(path, "invalid_value", fmt::format("'{}' is no token id.", path));
+  }
+  return static_cast<int32_t>(id);
+}
+
+Ids ids_at(const Json& list, const std::string& path) {
+  if (list.empty()) throw bad_field(path, "invalid_value", fmt::format("'{}' is empty.", path));
+  Ids ids;
+  ids.reserve(list.size());
+  for (const Json& id : list) ids.push_back(id_at(id, path));
+  return ids;
+}
+
+// A string, strings, ids, or lists of ids.
+std::vector<Prompt> prompts_of(Fields& fields, const char* name) {
+  const Json* value = fields.any(name);
+  if (!value) throw bad_field(name, "missing_required_parameter", fmt::format("'{}' is missing.", name));
+  if (value->is_string()) return {value->get<std::string>()};
+  if (!value->is_array() || value->empty()) {
+    throw bad_field(name, "invalid_type",
+                    fmt::format("'{}' must be a string, or an array of strings, of token ids or of arrays of these, "
+                                "and not empty.",
+                                name));
+  }
+  if (value->front().is_number()) return {ids_at(*value, name)};
+  if (value->size() > most_prompts) {
+    throw bad_field(name, "invalid_value",
+                    fmt::format("'{}' has {} items; at most {}.", name, value->size(), most_prompts));
+  }
+  std::vector<Prompt> prompts;
+  for (size_t i = 0; i < value->size(); ++i) {
+    const std::string path = fmt::format("{}[{}]", name, i);
+    const Json& item = (*value)[i];
+    if (item.is_array()) {
+      prompts.emplace_back(ids_at(item, path));
+    } else {
+      prompts.emplace_back(text_at(item, path));
+    }
+  }
+  return prompts;
+}
+
+}  // namespace
+
+ChatRequest parse_chat(std::string_view body) {
+  const Json json = body_json(body);
+  Fields fields(json, "");
+  ChatRequest request;
+  read_common(fields, request);
+  const Json* messages = fields.array("messages", 1, most_messages);
+  if (!messages) throw bad_field("messages", "missing_required_parameter", "'messages' is missing.");
+  request.messages = template_messages(*messages).dump();
+  const std::optional<int64_t> older = fields.integer("max_tokens", 1, most_tokens);
+  const std::optional<int64_t> newer = fields.integer("max_completion_tokens", 1, most_tokens);
+  if (older && newer && *older != *newer) {
+    throw bad_field("max_tokens", "invalid_value", "'max_tokens' and 'max_completion_tokens' differ; give one.");
+  }
+  request.max_tokens = newer ? newer : older;
+  request.logprobs = fields.boolean("logprobs").value_or(false);
+  const std::optional<int64_t> top = fields.integer("top_logprobs", 0, 20);
+  if (top && *top > 0 && !request.logprobs) {
+    throw bad_field("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs': true.");
+  }
+  request.top_logprobs = top.value_or(0);
+  request.format = format_of(fields);
+  read_tools(fields, request);
+  fields.boolean("parallel_tool_calls");
+  fields.ignore({"reasoning_effort", "verbosity"});
+  if (const Json* modalities = fields.any("modalities"); modalities && *modalities != Json::array({"text"})) {
+    throw bad_field("modalities", "unsupported_value", "'modalities' may only be [\"text\"].");
+  }
+  fields.finish();
+  return request;
+}
+
+CompletionRequest parse_completion(std::string_view body) {
+  const Json json = body_json(body);
+  Fields fields(json, "");
+  CompletionRequest request;
+  read_common(fields, request);
+  request.prompts = prompts_of(fields, "prompt");
+  request.max_tokens = fields.integer("max_tokens", 1, most_tokens).value_or(16);
+  request.echo = fields.boolean("echo").value_or(false);
+  if (const std::optional<int64_t> logprobs = fields.integer("logprobs", 0, 5)) {
+    request.logprobs = true;
+    request.top_logprobs = *logprobs;
+  }
+  if (request.echo && request.logprobs) {
+    throw bad_field("logprobs", "unsupported_value",
+                    "'logprobs' cannot be had together with 'echo': the prompt's are not computed.");
+  }
+  request.best_of = fields.integer("best_of", 0, 20).value_or(request.n);
+  if (request.best_of == 0) request.best_of = request.n;
+  if (request.best_of < request.n) {
+    throw bad_field("best_of", "invalid_value", "'best_of' must not be smaller than 'n'.");
+  }
+  if (request.best_of > request.n && request.stream) {
+    throw bad_field("best_of", "invalid_value", "'best_of' above 'n' cannot be streamed.");
+  }
+  if (static_cast<int64_t>(request.prompts.size()) * request.best_of > static_cast<int64_t>(most_prompts)) {
+    throw bad_field("prompt", "invalid_value",
+                    fmt::format("{} prompts with {} outputs each; at most {} outputs altogether.",
+                                request.prompts.size(), request.best_of, most_prompts));
+  }
+  if (const std::optional<std::string> suffix = fields.text("suffix"); suffix && !suffix->empty()) {
+    throw bad_field("suffix", "unsupported_parameter", "'suffix' is not supported: models continue a text.");
+  }
+  fields.finish();
+  return request;
+}
+
+EmbeddingsRequest parse_embeddings(std::string_view body) {
+  const Json json = body_json(body);
+  Fields fields(json, "");
+  EmbeddingsRequest request;
+  request.model = fields.needed_text("model");
+  request.inputs = prompts_of(fields, "input");
+  request.base64 = fields.word("encoding_format", {"float", "base64"}).value_or("float") == "base64";
+  request.dimensions = fields.integer("dimensions", 1, int64_t{1} << 20);
+  fields.ignore({"user"});
+  fields.finish();
+  for (const Prompt& input : request.inputs) {
+    const std::string* words = std::get_if<std::string>(&input);
+    if (words && words->empty()) throw bad_field("input", "invalid_value", "An input is empty.");
+  }
+  return request;
+}
+
+TokenizeRequest parse_tokenize(std::string_view body) {
+  const Json json = body_json(body);
+  Fields fields(json, "");
+  TokenizeRequest request;
+  request.model = fields.text("model");
+  request.prompt = fields.text("prompt");
+  if (const Json* messages = fields.array("messages", 1, most_messages)) {
+    if (request.prompt) throw bad_field("messages", "invalid_value", "Give 'prompt' or 'messages', not both.");
+    request.messages = template_messages(*messages).dump();
+  } else if (!request.prompt) {
+    throw bad_field("prompt", "missing_required_parameter", "'prompt' is missing.");
+  }
+  request.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+  fields.finish();
+  return request;
+}
+
+DetokenizeRequest parse_detokenize(std::string_view body) {
+  const Json json = body_json(body);
+  Fields fields(json, "");
+  DetokenizeRequest request;
+  request.model = fields.text("model");
+  const Json* tokens = fields.array("tokens", 0, max_json_values);
+  if (!tokens) throw bad_field("tokens", "missing_required_parameter", "'tokens' is missing.");
+  for (const Json& id : *tokens) request.tokens.push_back(id_at(id, "tokens"));
+  fields.finish();
+  return request;
+}
+
+AdapterRequest parse_adapter(std::string_view body) {
+  const Json json = body_json(body);
+  Fields fields(json, "");
+  AdapterRequest request;
+  request.name = fields.needed_text("name");
+  fields.finish();
+  if (!is_adapter_name(request.name)) {
+    throw bad_field(
+        "name", "invalid_value",
+        "An adapter's name has 1 to 128 letters, digits, '_', '-' and '.', and does not begin with a dot; it "
+        "is a folder's below the server's --adapters.");
+  }
+  return request;
+}
+
+bool is_adapter_name(std::string_view name) {
+  if (name.empty() || name.size() > 128 || name.front() == '.') return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  });
+}
+
+}  // namespace ingot::server

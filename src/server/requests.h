@@ -1,0 +1,108 @@
+// What the routes take, as typed values: each field with its range (specs/openai_api.md, sections 1 to 3).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace ingot::server {
+
+struct LogitBias {
+  int32_t id = 0;
+  float bias = 0;
+};
+
+// What chat and plain completions have in common.
+struct GenerationRequest {
+  std::string model;
+  double temperature = 1;
+  double top_p = 1;
+  int64_t top_k = 0;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  double presence_penalty = 0;
+  double frequency_penalty = 0;
+  std::vector<LogitBias> logit_bias;
+  std::optional<int64_t> seed;
+  int64_t n = 1;
+  std::vector<std::string> stop;
+  std::optional<int64_t> max_tokens;
+  bool stream = false;
+  bool include_usage = false;
+  bool logprobs = false;
+  int64_t top_logprobs = 0;
+};
+
+// What the output must be.
+struct ResponseFormat {
+  enum class Kind { text, json_object, json_schema };
+  Kind kind = Kind::text;
+  std::string schema;  // JSON text
+};
+
+struct Tool {
+  std::string name;
+  std::string parameters;  // JSON Schema as text; an object without members when none was given
+};
+
+struct ToolChoice {
+  enum class Kind { none, automatic, required, named };
+  Kind kind = Kind::automatic;
+  std::string name;
+};
+
+struct ChatRequest : GenerationRequest {
+  std::string messages;  // JSON, as chat templates take it: contents are strings, arguments of tool calls objects
+  std::string tools;     // JSON, as it came; "" without any
+  std::vector<Tool> tool_list;
+  ToolChoice tool_choice;
+  ResponseFormat format;
+};
+
+using Ids = std::vector<int32_t>;
+using Prompt = std::variant<std::string, Ids>;
+
+struct CompletionRequest : GenerationRequest {
+  std::vector<Prompt> prompts;
+  int64_t best_of = 1;
+  bool echo = false;
+};
+
+struct EmbeddingsRequest {
+  std::string model;
+  std::vector<Prompt> inputs;
+  bool base64 = false;
+  std::optional<int64_t> dimensions;
+};
+
+struct TokenizeRequest {
+  std::optional<std::string> model;
+  std::optional<std::string> prompt;  // one of the two
+  std::string messages;
+  bool add_special_tokens = true;
+};
+
+struct DetokenizeRequest {
+  std::optional<std::string> model;
+  Ids tokens;
+};
+
+struct AdapterRequest {
+  std::string name;
+};
+
+// Each reads a body. Errors: ApiError.
+ChatRequest parse_chat(std::string_view body);
+CompletionRequest parse_completion(std::string_view body);
+EmbeddingsRequest parse_embeddings(std::string_view body);
+TokenizeRequest parse_tokenize(std::string_view body);
+DetokenizeRequest parse_detokenize(std::string_view body);
+AdapterRequest parse_adapter(std::string_view body);
+
+// Whether a name may be an adapter's: letters, digits, '_', '-' and '.', at most 128, the first no dot.
+bool is_adapter_name(std::string_view name);
+
+}  // namespace ingot::server

@@ -1,0 +1,95 @@
+#include "server/tool_calls.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/strings.h"
+
+namespace ingot::server {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view open_tag = "<tool_call>";
+constexpr std::string_view close_tag = "</tool_call>";
+
+}  // namespace
+
+std::string ToolReader::push(std::string_view piece) {
+  if (form_ == ToolForm::none || text_) return std::string(piece);
+  held_ += piece;
+  if (form_ == ToolForm::forced || holding_) return {};
+  if (form_ == ToolForm::whole) {
+    const std::string_view begun = trim(held_);
+    if (begun.empty()) return {};
+    holding_ = begun.front() == '{' || begun.front() == '[';
+    if (holding_) return {};
+    text_ = true;
+    return std::move(held_);
+  }
+  const size_t tag = held_.find(open_tag);
+  holding_ = tag != std::string::npos;
+  size_t free = tag;
+  if (!holding_) {
+    size_t keep = std::min(open_tag.size() - 1, held_.size());
+    while (!held_.ends_with(open_tag.substr(0, keep))) --keep;
+    free = held_.size() - keep;
+  }
+  std::string out = held_.substr(0, free);
+  held_.erase(0, free);
+  return out;
+}
+
+std::string ToolReader::finish() {
+  if (held_.empty() || form_ == ToolForm::none) return {};
+  const bool are_calls = form_ == ToolForm::tagged ? holding_ && read_tagged(held_) : read(held_);
+  if (are_calls) return {};
+  calls_.clear();
+  return std::move(held_);
+}
+
+bool ToolReader::read_tagged(std::string_view text) {
+  while (!(text = trim(text)).empty()) {
+    if (!text.starts_with(open_tag)) return false;
+    text.remove_prefix(open_tag.size());
+    const size_t end = text.find(close_tag);  // the last may be missing: the end token can stand for it
+    if (!read(text.substr(0, end))) return false;
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + close_tag.size());
+  }
+  return !calls_.empty();
+}
+
+bool ToolReader::read(std::string_view json) {
+  Json value;
+  try {
+    value = parse_json(trim(json));
+  } catch (const Error&) {
+    return false;
+  }
+  if (value.is_object()) value = Json::array({std::move(value)});
+  if (!value.is_array() || value.empty()) return false;
+  for (const Json& call : value) {
+    if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return false;
+    const std::string name = call["name"].get<std::string>();
+    if (std::find(tools_.begin(), tools_.end(), name) == tools_.end()) return false;
+    const char* key = call.contains("arguments") ? "arguments" : "parameters";
+    if (!call.contains(key) || !call[key].is_object()) return false;
+    calls_.push_back({name, call[key].dump()});
+  }
+  return true;
+}
+
+std::string call_schema(const std::vector<std::pair<std::string, std::string>>& tools) {
+  Json any = Json::array();
+  for (const auto& [name, parameters] : tools) {
+    any.push_back({{"type", "object"},
+                   {"properties", {{"name", {{"const", name}}}, {"arguments", Json::parse(parameters)}}},
+                   {"required", {"name", "arguments"}},
+                   {"additionalProperties", false}});
+  }
+  return any.size() == 1 ? any.front().dump() : Json{{"anyOf", any}}.dump();
+}
+
+}  // namespace ingot::server

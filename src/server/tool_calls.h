@@ -1,0 +1,49 @@
+// Calls of tools in what a model writes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot::server {
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // JSON text
+};
+
+// How calls stand in an output.
+enum class ToolForm {
+  none,    // there are none: all of it is text
+  forced,  // the output is one call, {"name": ..., "arguments": {...}}, as the mask has it
+  tagged,  // <tool_call>{...}</tool_call>, text may stand before
+  whole,   // the output is nothing but such an object, or a list of them ("parameters" may stand for "arguments")
+};
+
+// Takes the text of one output as it comes, and tells text from calls.
+class ToolReader {
+ public:
+  ToolReader(ToolForm form, std::vector<std::string> tools) : form_(form), tools_(std::move(tools)) {}
+
+  // The part that is text for certain.
+  std::string push(std::string_view piece);
+  // At the end: the rest of the text; `calls` are complete then. What looked like calls but is none is text.
+  std::string finish();
+  const std::vector<ToolCall>& calls() const { return calls_; }
+
+ private:
+  bool read(std::string_view json);
+  bool read_tagged(std::string_view text);
+
+  ToolForm form_;
+  std::vector<std::string> tools_;
+  std::string held_;
+  bool holding_ = false;  // a call has begun
+  bool text_ = false;     // the whole output is text
+  std::vector<ToolCall> calls_;
+};
+
+// A JSON Schema of a call of one of the tools, each given as its name and the schema of its parameters.
+std::string call_schema(const std::vector<std::pair<std::string, std::string>>& tools);
+
+}  // namespace ingot::server

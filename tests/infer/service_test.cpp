@@ -1,0 +1,208 @@
+// The engine's thread: requests from many threads, cancels between steps, a full queue, draining.
+#include "infer/service.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "base/mutex.h"
+#include "tests/infer/small_model.h"
+
+namespace ingot::infer {
+namespace {
+
+// What came of one ticket.
+struct Collected {
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<Finish> finishes;
+  std::vector<std::string> errors;
+};
+
+class Collector {
+ public:
+  explicit Collector(size_t requests) { collected_.lock()->ids.resize(requests); }
+  Listener listener() {
+    return [this](Output output) {
+      auto held = collected_.lock();
+      if (output.token) held->ids.at(static_cast<size_t>(output.request)).push_back(output.token->id);
+      if (output.finish) held->finishes.push_back(*output.finish);
+      if (!output.error.empty()) held->errors.push_back(output.error);
+      collected_.notify_all();
+      return true;
+    };
+  }
+  template <class Ready>
+  Collected wait(Ready ready) {
+    auto held = collected_.lock();
+    EXPECT_TRUE(held.wait_for(60, ready));
+    return *held;
+  }
+  Collected ends(size_t count) {
+    return wait([=](const Collected& c) { return c.finishes.size() >= count; });
+  }
+
+ private:
+  Guarded<Collected> collected_;
+};
+
+struct ServiceTest : testing::Test {
+  SmallModel model{"a"};
+  std::unique_ptr<Service> service;
+
+  void start(int64_t queue = 100, int64_t sequences = 4) {
+    EngineSettings settings;
+    settings.activation = DType::f32;
+    settings.sequences = sequences;
+    settings.batch_tokens = 32;
+    service = std::make_unique<Service>(
+        std::make_unique<Engine>(model.device, model.registry, model.threads, *model.model, settings), queue);
+  }
+  Request request(uint64_t seed, int64_t tokens) const {
+    Request out;
+    out.prompt = model.prompt(seed, 5);
+    out.max_tokens = tokens;
+    return out;
+  }
+};
+
+TEST_F(ServiceTest, GivesWhatTheModelSaysToEachThread) {
+  start();
+  std::vector<std::vector<int32_t>> expected;
+  for (uint64_t i = 0; i < 8; ++i) expected.push_back(ids_of(model.greedy(model.prompt(i, 5), 6)));
+  std::vector<std::vector<int32_t>> got(8);
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      Collector collector(1);
+      const int64_t ticket = service->submit({request(i, 6)}, collector.listener());
+      got[i] = collector.ends(1).ids[0];
+      service->cancel(ticket);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(service->counts().prompt_tokens, 40);
+}
+
+TEST_F(ServiceTest, SeveralRequestsOfOneTicketKeepTheirPlaces) {
+  start();
+  Collector collector(3);
+  const int64_t ticket = service->submit({request(1, 4), request(2, 7), request(3, 1)}, collector.listener());
+  const Collected all = collector.ends(3);
+  EXPECT_EQ(all.ids[0], ids_of(model.greedy(model.prompt(1, 5), 4)));
+  EXPECT_EQ(all.ids[1], ids_of(model.greedy(model.prompt(2, 5), 7)));
+  EXPECT_EQ(all.ids[2], ids_of(model.greedy(model.prompt(3, 5), 1)));
+  service->cancel(ticket);
+}
+
+TEST_F(ServiceTest, AfterCancelNothingIsTold) {
+  start(100, 1);
+  std::atomic<bool> cancelled = false;
+  std::atomic<bool> told_late = false;
+  Guarded<int> tokens{0};
+  const int64_t ticket = service->submit({request(1, 200), request(2, 200)}, [&](const Output&) {
+    if (cancelled) told_late = true;
+    ++*tokens.lock();
+    tokens.notify_all();
+    return true;
+  });
+  {
+    tokens.lock().wait([](int count) { return count > 2; });
+  }
+  service->cancel(ticket);
+  cancelled = true;
+  // Its place is free: another one runs to its end, and the engine has done far less than the first two wanted.
+  Collector other(1);
+  const int64_t second = service->submit({request(3, 4)}, other.listener());
+  EXPECT_EQ(other.ends(1).ids[0].size(), 4U);
+  service->cancel(second);
+  EXPECT_FALSE(told_late);
+  EXPECT_LT(service->counts().output_tokens, 400);
+}
+
+TEST_F(ServiceTest, OneOfATicketCanBeCancelled) {
+  start();
+  Collector collector(2);
+  const int64_t ticket = service->submit({request(1, 240), request(2, 8)}, collector.listener());
+  collector.wait([](const Collected& c) { return !c.ids[0].empty(); });
+  service->cancel(ticket, 0);
+  const Collected all = collector.ends(2);
+  EXPECT_EQ(all.ids[1].size(), 8U);
+  service->cancel(ticket);
+}
+
+TEST_F(ServiceTest, AListenerThatHasEnoughEndsItsRequest) {
+  start();
+  Guarded<std::vector<Output>> outputs;
+  const int64_t ticket = service->submit({request(1, 240)}, [&](Output output) {
+    auto held = outputs.lock();
+    held->push_back(std::move(output));
+    outputs.notify_all();
+    return held->size() < 3;
+  });
+  {
+    auto held = outputs.lock();
+    EXPECT_TRUE(held.wait_for(60, [](const auto& all) { return !all.empty() && all.back().finish; }));
+    EXPECT_EQ(held->back().finish, Finish::cancelled);
+    EXPECT_LT(held->size(), 10U);
+  }
+  service->cancel(ticket);
+}
+
+TEST_F(ServiceTest, AFullQueueTakesAllOrNone) {
+  start(3, 1);
+  Collector collector(4);
+  try {
+    service->submit({request(1, 1), request(2, 1), request(3, 1), request(4, 1)}, collector.listener());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+  }
+  EXPECT_TRUE(service->idle());
+  Collector three(3);
+  const int64_t ticket = service->submit({request(1, 1), request(2, 1), request(3, 1)}, three.listener());
+  three.ends(3);
+  service->cancel(ticket);
+}
+
+TEST_F(ServiceTest, WhatTheEngineRefusesFailsAlone) {
+  start();
+  Request bad = request(1, 4);
+  bad.prompt = {-1};
+  Collector collector(3);
+  const int64_t ticket = service->submit({request(1, 4), bad, request(2, 4)}, collector.listener());
+  const Collected all = collector.ends(3);
+  ASSERT_EQ(all.errors.size(), 1U);
+  EXPECT_NE(all.errors[0].find("-1"), std::string::npos);
+  EXPECT_EQ(all.ids[0].size(), 4U);
+  EXPECT_EQ(all.ids[1].size(), 0U);
+  EXPECT_EQ(all.ids[2].size(), 4U);
+  service->cancel(ticket);
+}
+
+TEST_F(ServiceTest, DrainingTakesNothingMore) {
+  start();
+  Collector collector(1);
+  const int64_t ticket = service->submit({request(1, 20)}, collector.listener());
+  service->drain();
+  try {
+    service->submit({request(2, 1)}, collector.listener());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  }
+  EXPECT_EQ(collector.ends(1).ids[0].size(), 20U);
+  service->cancel(ticket);
+}
+
+TEST_F(ServiceTest, TheEndTellsWhoStillWaits) {
+  start(100, 1);
+  Collector collector(3);
+  service->submit({request(1, 240), request(2, 240), request(3, 240)}, collector.listener());
+  service.reset();
+  EXPECT_EQ(collector.ends(3).finishes, std::vector<Finish>(3, Finish::failed));
+}
+
+}  // namespace
+}  // namespace ingot::infer

@@ -1,0 +1,333 @@
+// Routes, keys, errors, limits, the access log and the end of a server, over a real socket.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/server/tiny_server.h"
+
+namespace ingot::server {
+namespace {
+
+constexpr const char* secret = "correct-horse-battery";
+constexpr const char* plain_chat =
+    R"({"model": "org/tiny", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}]})";
+
+std::string bearer(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
+
+void expect_error(const Answer& answer, int status, const std::string& code) {
+  EXPECT_EQ(answer.status, status) << answer.body;
+  const Json body = Json::parse(answer.body, nullptr, false);
+  ASSERT_FALSE(body.is_discarded()) << answer.body;
+  for (const char* key : {"message", "type", "param", "code"}) EXPECT_TRUE(body["error"].contains(key)) << key;
+  EXPECT_EQ(body["error"]["code"], code) << answer.body;
+  EXPECT_TRUE(answer.headers.contains("x-request-id"));
+}
+
+TEST(Api, Models) {
+  TinyServer server;
+  server.post("/v1/adapters", {{"name", "poet"}});
+  const Json list = server.get("/v1/models");
+  EXPECT_EQ(list["object"], "list");
+  ASSERT_EQ(list["data"].size(), 2U);
+  EXPECT_EQ(list["data"][0], (Json{{"id", "org/tiny"}, {"object", "model"}, {"created", 5}, {"owned_by", "ingot"}}));
+  EXPECT_EQ(server.get("/v1/models/org/tiny"), list["data"][0]);
+  EXPECT_EQ(server.get("/v1/models/org%2Ftiny"), list["data"][0]);
+  EXPECT_EQ(server.get("/v1/models/poet")["id"], "poet");
+  expect_error(server.ask("GET", "/v1/models/other"), 404, "model_not_found");
+  expect_error(server.ask("GET", "/v1/models/%zz"), 400, "invalid_url");
+  expect_error(server.ask("GET", "/v1/models/%00"), 400, "invalid_url");
+  expect_error(server.ask("DELETE", "/v1/models/org/tiny"), 404, "model_not_found");
+}
+
+TEST(Api, AdaptersComeAndGo) {
+  TinyServer server;
+  EXPECT_TRUE(server.get("/v1/adapters")["data"].empty());
+  EXPECT_EQ(server.post("/v1/adapters", {{"name", "poet"}})["id"], "poet");
+  const Json list = server.get("/v1/adapters");
+  ASSERT_EQ(list["data"].size(), 1U);
+  EXPECT_EQ(list["data"][0]["rank"], 4);
+  const Answer gone = server.ask("DELETE", "/v1/adapters/poet");
+  EXPECT_EQ(gone.status, 200);
+  EXPECT_EQ(Json::parse(gone.body)["deleted"], true);
+  expect_error(server.ask("DELETE", "/v1/adapters/poet"), 404, "model_not_found");
+  const Json missing = server.post("/v1/adapters", {{"name", "missing"}}, 404);
+  EXPECT_EQ(missing["error"]["message"].get<std::string>().find("secret"), std::string::npos);
+  EXPECT_EQ(server.post("/v1/adapters", {{"name", "broken"}}, 400)["error"]["param"], "name");
+  for (const char* name : {"../../etc", "..", "/etc/passwd", "a/../b", "org/tiny", "x\\y", "caf\xc3\xa9"}) {
+    EXPECT_EQ(server.post("/v1/adapters", {{"name", name}}, 400)["error"]["param"], "name") << name;
+  }
+  for (const char* name : {"..%2F..%2Fetc", "../../etc/passwd", "%2e%2e", "..%5c..", "%252e%252e"}) {
+    EXPECT_EQ(server.ask("DELETE", std::string("/v1/adapters/") + name).status, 404) << name;
+  }
+}
+
+TEST(Api, Tokens) {
+  TinyServer server;
+  const Json reply = server.post("/v1/tokenize", {{"prompt", "ab c"}});
+  EXPECT_EQ(reply["tokens"], Json(server.tokenizer->encode("ab c")));
+  EXPECT_EQ(reply["count"], 4);
+  EXPECT_EQ(reply["max_model_len"], 256);
+  EXPECT_EQ(server.post("/v1/detokenize", {{"tokens", reply["tokens"]}})["prompt"], "ab c");
+  const Json chat = server.post("/v1/tokenize", {{"messages", {{{"role", "user"}, {"content", "hi"}}}}});
+  EXPECT_EQ(chat["tokens"], Json(server.chat_prompt("hi")));
+  EXPECT_EQ(server.post("/v1/detokenize", {{"tokens", {131}}}, 400)["error"]["param"], "tokens");
+  EXPECT_EQ(server.post("/v1/tokenize", {{"prompt", "a"}, {"model", "other"}}, 404)["error"]["param"], "model");
+}
+
+TEST(Api, Embeddings) {
+  TinyServer server;
+  const Json body = {{"model", "org/tiny"}, {"input", {"abc", "hello there"}}};
+  const Json reply = server.post("/v1/embeddings", body);
+  ASSERT_EQ(reply["data"].size(), 2U);
+  EXPECT_EQ(reply["usage"]["prompt_tokens"], 14);
+  for (const Json& item : reply["data"]) {
+    ASSERT_EQ(item["embedding"].size(), 64U);
+    double squares = 0;
+    for (const Json& value : item["embedding"]) squares += value.get<double>() * value.get<double>();
+    EXPECT_NEAR(squares, 1, 1e-5);
+  }
+  EXPECT_NE(reply["data"][0]["embedding"], reply["data"][1]["embedding"]);
+  // Alone, and as ids, it is the same up to rounding.
+  const Json alone =
+      server.post("/v1/embeddings", {{"model", "org/tiny"}, {"input", server.tokenizer->encode("hello there")}});
+  for (size_t i = 0; i < 64; ++i) {
+    EXPECT_NEAR(alone["data"][0]["embedding"][i].get<double>(), reply["data"][1]["embedding"][i].get<double>(), 1e-5);
+  }
+  Json coded = body;
+  coded["encoding_format"] = "base64";
+  const std::string text = server.post("/v1/embeddings", coded)["data"][0]["embedding"];
+  ASSERT_EQ(text.size(), (64 * 4 + 2) / 3 * 4U);
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); i += 4) {
+    uint32_t group = 0;
+    for (size_t k = 0; k < 4; ++k) {
+      const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+      group = group << 6 | static_cast<uint32_t>(text[i + k] == '=' ? 0 : digits.find(text[i + k]));
+    }
+    for (int shift = 16; shift >= 0; shift -= 8) bytes += static_cast<char>(group >> shift & 255);
+  }
+  for (size_t i = 0; i < 64; ++i) {
+    float value = 0;
+    std::memcpy(&value, bytes.data() + 4 * i, 4);
+    EXPECT_FLOAT_EQ(value, reply["data"][0]["embedding"][i].get<float>());
+  }
+  Json cut = body;
+  cut["dimensions"] = 8;
+  EXPECT_EQ(server.post("/v1/embeddings", cut, 400)["error"]["param"], "dimensions");
+  EXPECT_EQ(
+      server.post("/v1/embeddings", {{"model", "org/tiny"}, {"input", std::string(300, 'a')}}, 400)["error"]["code"],
+      "context_length_exceeded");
+}
+
+TEST(Api, WhatIsAskedWrongly) {
+  TinyServer server;
+  expect_error(server.ask("GET", "/nothing"), 404, "unknown_url");
+  expect_error(server.ask("GET", "/v1/chat/completions"), 405, "method_not_allowed");
+  EXPECT_EQ(server.ask("GET", "/v1/chat/completions").headers["allow"], "POST");
+  expect_error(server.ask("PUT", "/v1/models"), 405, "method_not_allowed");
+  expect_error(server.ask("POST", "/v1/chat/completions", "", "Content-Length: 0\r\n"), 415, "unsupported_media_type");
+  RawClient form(server.http->port());
+  form.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+  expect_error(form.answer(), 415, "unsupported_media_type");
+  expect_error(server.ask("POST", "/v1/chat/completions", std::string(100000, '[')), 400, "invalid_json");
+  expect_error(server.ask("POST", "/v1/chat/completions",
+                          R"({"model": "other", "messages": [{"role": "user", "content": "x"}]})"),
+               404, "model_not_found");
+  // The template's own refusal and the server's limits are told as the request's fault.
+  expect_error(server.ask("POST", "/v1/chat/completions", R"({"model": "org/tiny", "messages": []})"), 400,
+               "invalid_value");
+}
+
+TEST(Api, BodiesHaveALimitOfTheirRoute) {
+  TinySettings settings;
+  settings.api.body_bytes = 100000;
+  TinyServer server(std::move(settings));
+  expect_error(server.ask("POST", "/v1/completions", std::string(100001, ' ')), 413, "request_too_large");
+  expect_error(server.ask("POST", "/v1/adapters", std::string(70000, ' ')), 413, "request_too_large");
+  expect_error(server.ask("POST", "/v1/completions", std::string(100000, ' ')), 400, "invalid_json");
+}
+
+TEST(Api, EveryRouteNeedsAKeyButTheProbes) {
+  TinySettings settings;
+  settings.api.keys = parse_keys(std::string(secret) + " alice\nanother-key-of-mine bob infer\n", "keys");
+  TinyServer server(std::move(settings));
+  for (const char* target : {"/health", "/ready", "/"}) EXPECT_EQ(server.ask("GET", target).status, 200) << target;
+  for (const char* target : {"/metrics", "/v1/models", "/v1/models/org/tiny", "/v1/adapters", "/nothing", "/v1/",
+                             "/v1/chat/completions", "//health", "/health/", "/%68ealth", "/v1/files"}) {
+    for (const char* method : {"GET", "DELETE", "OPTIONS"}) {
+      expect_error(server.ask(method, target), 401, "invalid_api_key");
+      expect_error(server.ask(method, target, "", bearer("correct-horse-batterz")), 401, "invalid_api_key");
+    }
+  }
+  for (const char* target : {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/tokenize",
+                             "/v1/detokenize", "/v1/adapters"}) {
+    expect_error(server.ask("POST", target, "{}"), 401, "invalid_api_key");
+  }
+  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 200);
+  EXPECT_EQ(server.ask("GET", "/metrics", "", bearer(secret)).status, 200);
+  EXPECT_EQ(server.ask("POST", "/v1/chat/completions", plain_chat, bearer(secret)).status, 200);
+  expect_error(server.ask("POST", "/v1/adapters", R"({"name": "poet"})", bearer("another-key-of-mine")), 403,
+               "insufficient_permissions");
+  expect_error(server.ask("DELETE", "/v1/models/poet", "", bearer("another-key-of-mine")), 403,
+               "insufficient_permissions");
+  EXPECT_EQ(server.ask("POST", "/v1/adapters", R"({"name": "poet"})", bearer(secret)).status, 200);
+  for (const Json& line : server.log_lines(10)) {
+    EXPECT_EQ(line.dump().find("horse"), std::string::npos);
+  }
+}
+
+TEST(Api, RatesOfAKey) {
+  TinySettings settings;
+  settings.api.keys = parse_keys(std::string(secret) + " alice requests=2\n", "keys");
+  TinyServer server(std::move(settings));
+  const Answer first = server.ask("GET", "/v1/models", "", bearer(secret));
+  EXPECT_EQ(first.headers.at("x-ratelimit-limit-requests"), "2");
+  EXPECT_EQ(first.headers.at("x-ratelimit-remaining-requests"), "1");
+  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 200);
+  const Answer refused = server.ask("GET", "/v1/models", "", bearer(secret));
+  expect_error(refused, 429, "rate_limit_exceeded");
+  EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
+}
+
+TEST(Api, OtherNamesWithoutAKey) {
+  TinyServer server;
+  const auto status = [&](const std::string& host) {
+    RawClient client(server.http->port());
+    client.send("GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return client.answer().status;
+  };
+  EXPECT_EQ(status("localhost:8000"), 200);
+  EXPECT_EQ(status("127.0.0.1"), 200);
+  EXPECT_EQ(status("[::1]:8000"), 200);
+  EXPECT_EQ(status("evil.example"), 403);
+  EXPECT_EQ(status("127.0.0.1.evil.example"), 403);
+}
+
+TEST(Api, AFullQueueIsToldSo) {
+  TinySettings settings;
+  settings.queue = 3;
+  TinyServer server(std::move(settings));
+  Json body = Json::parse(plain_chat);
+  body["n"] = 4;
+  const Answer answer = server.ask("POST", "/v1/chat/completions", body.dump());
+  expect_error(answer, 429, "rate_limit_exceeded");
+  EXPECT_EQ(answer.headers.at("retry-after"), "1");
+  body["n"] = 3;
+  server.post("/v1/chat/completions", body);
+}
+
+TEST(Api, ClientsThatLeaveEndTheirGeneration) {
+  TinyServer server;
+  Json body = Json::parse(plain_chat);
+  body["n"] = 128;
+  body["stream"] = true;
+  body["max_tokens"] = 240;
+  body["logit_bias"] = {{"2", -100}};  // never ends by itself
+  const std::string text = body.dump();
+  {
+    RawClient client(server.http->port());
+    client.send(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+        std::to_string(text.size()) + "\r\n\r\n" + text);
+    EXPECT_NE(client.read_to("data: "), "");
+  }
+  const Json line = server.log_lines(1).front();
+  EXPECT_EQ(line["status"], 499);
+  EXPECT_LT(line.value("completion_tokens", 0), 128 * 240);
+  // The engine's places are free again: another request gets its answer, and nothing is left.
+  server.post("/v1/chat/completions", Json::parse(plain_chat));
+  while (!server.service->idle()) std::this_thread::yield();
+  EXPECT_LT(server.service->counts().output_tokens, 128 * 240);
+}
+
+TEST(Api, TheLogHasNoPrompt) {
+  TinyServer server;
+  Json body = Json::parse(plain_chat);
+  body["messages"][0]["content"] = "my-private-words";
+  server.post("/v1/chat/completions?token=secret-in-the-query", body);
+  server.ask("POST", "/v1/chat/completions", R"({"model": "my-private-words)");
+  const std::vector<Json> lines = server.log_lines(2);
+  EXPECT_EQ(lines[0]["method"], "POST");
+  EXPECT_EQ(lines[0]["path"], "/v1/chat/completions");
+  EXPECT_EQ(lines[0]["status"], 200);
+  EXPECT_EQ(lines[0]["model"], "org/tiny");
+  EXPECT_TRUE(lines[0]["id"].get<std::string>().starts_with("req_"));
+  for (const Json& line : lines) {
+    EXPECT_EQ(line.dump().find("private"), std::string::npos) << line;
+    EXPECT_EQ(line.dump().find("secret"), std::string::npos) << line;
+  }
+}
+
+TEST(Api, Metrics) {
+  TinyServer server;
+  const Json reply = server.post("/v1/chat/completions", Json::parse(plain_chat));
+  server.log_lines(1);
+  const Answer answer = server.ask("GET", "/metrics");
+  EXPECT_TRUE(answer.headers.at("content-type").starts_with("text/plain"));
+  EXPECT_NE(answer.body.find("ingot_requests_total{route=\"chat\",status=\"200\"} 1\n"), std::string::npos)
+      << answer.body;
+  EXPECT_NE(answer.body.find("ingot_completion_tokens_total " +
+                             std::to_string(reply["usage"]["completion_tokens"].get<int>()) + "\n"),
+            std::string::npos);
+  EXPECT_NE(answer.body.find("ingot_first_token_seconds_count 1\n"), std::string::npos);
+  // Every line is a comment or a name and a number.
+  std::istringstream lines(answer.body);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# ")) continue;
+    const size_t space = line.rfind(' ');
+    ASSERT_NE(space, std::string::npos) << line;
+    EXPECT_NO_THROW(std::stod(line.substr(space + 1))) << line;
+  }
+}
+
+TEST(Api, Draining) {
+  TinyServer server;
+  EXPECT_EQ(server.get("/ready")["status"], "ready");
+  server.api->drain();
+  expect_error(server.ask("GET", "/ready"), 503, "unavailable");
+  EXPECT_EQ(server.get("/health")["status"], "draining");
+  expect_error(server.ask("POST", "/v1/chat/completions", plain_chat), 503, "unavailable");
+}
+
+TEST(Api, ThePage) {
+  TinyServer server;
+  const Answer page = server.ask("GET", "/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+  EXPECT_NE(page.body.find("v1/chat/completions"), std::string::npos);
+  EXPECT_EQ(page.body.find("http://"), std::string::npos);
+  EXPECT_EQ(page.body.find("https://"), std::string::npos);
+}
+
+TEST(Api, ManyAtOnce) {
+  TinyServer server;
+  const std::string expected =
+      server.post("/v1/chat/completions",
+                  {{"model", "org/tiny"},
+                   {"temperature", 0},
+                   {"max_tokens", 20},
+                   {"messages", {{{"role", "user"}, {"content", "x"}}}}})["choices"][0]["message"]["content"];
+  std::vector<std::thread> clients;
+  std::atomic<int> right = 0;
+  for (int c = 0; c < 8; ++c) {
+    clients.emplace_back([&] {
+      for (int i = 0; i < 4; ++i) {
+        const std::vector<Json> events =
+            server.stream("/v1/chat/completions", {{"model", "org/tiny"},
+                                                   {"temperature", 0},
+                                                   {"max_tokens", 20},
+                                                   {"stream", true},
+                                                   {"messages", {{{"role", "user"}, {"content", "x"}}}}});
+        std::string text;
+        for (const Json& event : events) text += event["choices"][0]["delta"].value("content", "");
+        right += text == expected ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(right, 32);
+}
+
+}  // namespace
+}  // namespace ingot::server

@@ -1,0 +1,314 @@
+// Chat and plain completions over a real socket: texts, streams, usage, log-probabilities, stop strings, tools.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/strings.h"
+#include "tests/server/tiny_server.h"
+
+namespace ingot::server {
+namespace {
+
+Json chat(const std::string& words, Json more = Json::object()) {
+  more["model"] = "org/tiny";
+  more["messages"] = {{{"role", "user"}, {"content", words}}};
+  if (!more.contains("temperature")) more["temperature"] = 0;
+  return more;
+}
+
+// The text of each choice of a stream, joined; what every chunk must be is looked at.
+std::vector<std::string> joined(const std::vector<Json>& events, size_t choices, const char* object) {
+  std::vector<std::string> texts(choices);
+  std::vector<bool> ended(choices, false);
+  for (const Json& event : events) {
+    EXPECT_EQ(event.at("object"), object);
+    EXPECT_EQ(event.at("id"), events.front().at("id"));
+    EXPECT_EQ(event.at("created"), events.front().at("created"));
+    for (const Json& choice : event.at("choices")) {
+      const size_t index = choice.at("index").get<size_t>();
+      EXPECT_FALSE(ended[index]);
+      const Json& holder = choice.contains("delta") ? choice["delta"] : choice;
+      const char* key = choice.contains("delta") ? "content" : "text";
+      if (holder.contains(key)) texts[index] += holder[key].get<std::string>();
+      ended[index] = !choice.at("finish_reason").is_null();
+    }
+  }
+  for (const bool end : ended) EXPECT_TRUE(end);
+  return texts;
+}
+
+TEST(Chat, GreedyTextIsTheModels) {
+  TinyServer server;
+  const std::vector<int32_t> prompt = server.chat_prompt("hello");
+  const std::vector<int32_t> ids = server.greedy(prompt, 40);
+  const Json reply = server.post("/v1/chat/completions", chat("hello", {{"max_tokens", 40}}));
+  EXPECT_EQ(reply["object"], "chat.completion");
+  EXPECT_TRUE(reply["id"].get<std::string>().starts_with("chatcmpl-"));
+  EXPECT_EQ(reply["model"], "org/tiny");
+  EXPECT_EQ(reply["choices"].size(), 1U);
+  const Json& choice = reply["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], server.text_of(ids));
+  EXPECT_EQ(choice["message"]["role"], "assistant");
+  EXPECT_TRUE(choice["message"]["refusal"].is_null());
+  EXPECT_TRUE(choice["logprobs"].is_null());
+  EXPECT_EQ(choice["finish_reason"], ids.size() == 40 ? "length" : "stop");
+  EXPECT_EQ(reply["usage"]["prompt_tokens"], prompt.size());
+  EXPECT_EQ(reply["usage"]["completion_tokens"], ids.size());
+  EXPECT_EQ(reply["usage"]["total_tokens"], prompt.size() + ids.size());
+}
+
+TEST(Chat, StreamHasTheSameText) {
+  TinyServer server;
+  for (const char* words : {"hello", "x", "What is this?"}) {
+    const Json body = chat(words, {{"max_tokens", 60}, {"temperature", 1.3}, {"seed", 5}});
+    Json streamed = body;
+    streamed["stream"] = true;
+    streamed["stream_options"] = {{"include_usage", true}};
+    const Json whole = server.post("/v1/chat/completions", body);
+    const std::vector<Json> events = server.stream("/v1/chat/completions", streamed);
+    EXPECT_EQ(events.front()["choices"][0]["delta"]["role"], "assistant");
+    EXPECT_EQ(whole["choices"][0]["message"]["content"], joined(events, 1, "chat.completion.chunk")[0]);
+    EXPECT_TRUE(events.front().contains("usage") && events.front()["usage"].is_null());
+    EXPECT_TRUE(events.back()["choices"].empty());
+    EXPECT_EQ(events.back()["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
+    EXPECT_EQ(events[events.size() - 2]["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"]);
+    // Every piece is whole characters: the bytes that make no character have become U+FFFD.
+    for (const Json& event : events) EXPECT_TRUE(is_utf8(event.dump()));
+  }
+}
+
+TEST(Chat, SeedsAndSeveralChoices) {
+  TinyServer server;
+  const auto texts = [&](int64_t seed, int n) {
+    const Json reply = server.post("/v1/chat/completions",
+                                   chat("hi", {{"n", n}, {"seed", seed}, {"temperature", 1}, {"max_tokens", 24}}));
+    std::vector<std::string> out;
+    for (const Json& choice : reply["choices"]) out.push_back(choice["message"]["content"]);
+    EXPECT_EQ(reply["usage"]["prompt_tokens"], server.chat_prompt("hi").size());
+    return out;
+  };
+  const std::vector<std::string> three = texts(7, 3);
+  ASSERT_EQ(three.size(), 3U);
+  EXPECT_EQ(std::set<std::string>(three.begin(), three.end()).size(), 3U);
+  EXPECT_EQ(texts(7, 3), three);
+  EXPECT_EQ(texts(7, 1)[0], three[0]);
+  EXPECT_NE(texts(8, 1)[0], three[0]);
+  const std::vector<Json> events =
+      server.stream("/v1/chat/completions",
+                    chat("hi", {{"n", 3}, {"seed", 7}, {"temperature", 1}, {"max_tokens", 24}, {"stream", true}}));
+  EXPECT_EQ(joined(events, 3, "chat.completion.chunk"), three);
+}
+
+TEST(Chat, StopStringsDoNotLeak) {
+  TinyServer server;
+  const Json sampled = {{"max_tokens", 60}, {"temperature", 1.3}, {"seed", 11}};
+  const std::string all =
+      server.post("/v1/chat/completions", chat("hello", sampled))["choices"][0]["message"]["content"];
+  // ASCII pieces of the text from different places, each some tokens long.
+  int tried = 0;
+  for (size_t at = 4; at + 3 < all.size(); at += 5) {
+    const std::string stop = all.substr(at, 3);
+    if (!std::all_of(stop.begin(), stop.end(), [](char c) { return c > 0; })) continue;
+    Json body = chat("hello", sampled);
+    body["stop"] = {stop, "never in there"};
+    const std::string expected = all.substr(0, all.find(stop));
+    const Json whole = server.post("/v1/chat/completions", body);
+    EXPECT_EQ(whole["choices"][0]["message"]["content"], expected);
+    EXPECT_EQ(whole["choices"][0]["finish_reason"], "stop");
+    body["stream"] = true;
+    EXPECT_EQ(joined(server.stream("/v1/chat/completions", body), 1, "chat.completion.chunk")[0], expected);
+    ++tried;
+  }
+  EXPECT_GT(tried, 2);
+}
+
+TEST(Chat, LogprobsAreTheModels) {
+  TinyServer server;
+  const std::vector<infer::Choice> reference = server.model.greedy(server.chat_prompt("hello"), 12);
+  const Json reply =
+      server.post("/v1/chat/completions", chat("hello", {{"max_tokens", 12}, {"logprobs", true}, {"top_logprobs", 3}}));
+  const Json& tokens = reply["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(tokens.size(), reply["usage"]["completion_tokens"].get<size_t>());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_NEAR(tokens[i]["logprob"].get<double>(), static_cast<double>(reference[i].logprob), 1e-4);
+    ASSERT_EQ(tokens[i]["top_logprobs"].size(), 3U);
+    EXPECT_EQ(tokens[i]["top_logprobs"][0]["token"], tokens[i]["token"]);
+    std::string bytes;
+    for (const Json& byte : tokens[i]["bytes"]) bytes += static_cast<char>(byte.get<int>());
+    EXPECT_EQ(bytes, server.tokenizer->token_bytes(reference[i].id));
+  }
+  Json streamed = chat("hello", {{"max_tokens", 12}, {"logprobs", true}, {"stream", true}});
+  size_t told = 0;
+  for (const Json& event : server.stream("/v1/chat/completions", streamed)) {
+    const Json& logprobs = event["choices"][0]["logprobs"];
+    if (!logprobs.is_null()) told += logprobs["content"].size();
+  }
+  EXPECT_EQ(told, tokens.size());
+}
+
+TEST(Chat, BiasAndLimits) {
+  TinyServer server;
+  const int id = *server.tokenizer->find("Q");
+  const Json biased = server.post("/v1/chat/completions",
+                                  chat("hello", {{"max_tokens", 5}, {"logit_bias", {{std::to_string(id), 100}}}}));
+  EXPECT_EQ(biased["choices"][0]["message"]["content"], "QQQQQ");
+  // More than the context has is cut there.
+  const Json cut =
+      server.post("/v1/chat/completions",
+                  chat("hello", {{"max_completion_tokens", 100000}, {"logit_bias", {{std::to_string(id), 100}}}}));
+  EXPECT_EQ(cut["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(cut["usage"]["total_tokens"], 256);
+  const Json too_long = server.post("/v1/chat/completions", chat(std::string(300, 'a')), 400)["error"];
+  EXPECT_EQ(too_long["code"], "context_length_exceeded");
+  EXPECT_EQ(too_long["param"], "messages");
+}
+
+TEST(Chat, ForcedToolCalls) {
+  TinyServer server;
+  const Json tools = {
+      {{"type", "function"},
+       {"function", {{"name", "f"}, {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}},
+      {{"type", "function"}, {"function", {{"name", "g"}}}}};
+  Json body = chat("x", {{"tools", tools}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}});
+  const Json reply = server.post("/v1/chat/completions", body);
+  const Json& choice = reply["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1U);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"], (Json{{"name", "f"}, {"arguments", R"({"x":1})"}}));
+  const Json schema = Json::parse(server.masks.schemas.lock()->back());
+  EXPECT_EQ(schema["properties"]["name"]["const"], "f");
+  EXPECT_EQ(schema["properties"]["arguments"]["type"], "object");
+
+  body["tool_choice"] = "required";
+  body["stream"] = true;
+  std::string name, arguments;
+  for (const Json& event : server.stream("/v1/chat/completions", body)) {
+    const Json& delta = event["choices"][0]["delta"];
+    if (!delta.contains("tool_calls")) continue;
+    const Json& function = delta["tool_calls"][0]["function"];
+    if (function.contains("name")) name += function["name"].get<std::string>();
+    arguments += function["arguments"].get<std::string>();
+  }
+  EXPECT_EQ(name, "f");
+  EXPECT_EQ(arguments, R"({"x":1})");
+  EXPECT_EQ(Json::parse(server.masks.schemas.lock()->back())["anyOf"].size(), 2U);
+}
+
+TEST(Chat, ResponseFormats) {
+  TinyServer server;
+  const auto format = [](Json schema) {
+    return Json{{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", std::move(schema)}}}};
+  };
+  const Json reply =
+      server.post("/v1/chat/completions", chat("x", {{"response_format", format({{"type", "object"}})}}));
+  EXPECT_EQ(reply["choices"][0]["message"]["content"], server.masks.text);
+  EXPECT_EQ(reply["choices"][0]["finish_reason"], "stop");
+  const Json any = server.post("/v1/chat/completions", chat("x", {{"response_format", {{"type", "json_object"}}}}));
+  EXPECT_EQ(any["choices"][0]["message"]["content"], "{}");
+  const Json refused =
+      server.post("/v1/chat/completions", chat("x", {{"response_format", format({{"refuse", true}})}}), 400)["error"];
+  EXPECT_EQ(refused["param"], "response_format");
+  EXPECT_NE(refused["message"].get<std::string>().find("'refuse'"), std::string::npos);
+}
+
+TEST(Completions, PromptsInAllForms) {
+  TinyServer server;
+  const std::vector<int32_t> first = server.tokenizer->encode("abc");
+  const std::vector<int32_t> second = server.tokenizer->encode("Zz 9");
+  const std::string first_text = server.text_of(server.greedy(first, 16));
+  const std::string second_text = server.text_of(server.greedy(second, 16));
+  const auto texts = [&](Json prompt, Json more = Json::object()) {
+    more["model"] = "org/tiny";
+    more["prompt"] = std::move(prompt);
+    more["temperature"] = 0;
+    const Json reply = server.post("/v1/completions", more);
+    EXPECT_EQ(reply["object"], "text_completion");
+    std::vector<std::string> out;
+    for (const Json& choice : reply["choices"]) {
+      EXPECT_EQ(choice["index"], out.size());
+      out.push_back(choice["text"]);
+    }
+    return out;
+  };
+  EXPECT_EQ(texts("abc"), std::vector<std::string>{first_text});
+  EXPECT_EQ(texts({"abc", "Zz 9"}), (std::vector<std::string>{first_text, second_text}));
+  EXPECT_EQ(texts(Json(first)), std::vector<std::string>{first_text});
+  EXPECT_EQ(texts(Json::array({Json(second), Json(first)})), (std::vector<std::string>{second_text, first_text}));
+  EXPECT_EQ(texts({"abc", "Zz 9"}, {{"n", 2}}),
+            (std::vector<std::string>{first_text, first_text, second_text, second_text}));
+  EXPECT_EQ(texts("abc", {{"echo", true}}), std::vector<std::string>{"abc" + first_text});
+  const Json outside = server.post("/v1/completions", {{"model", "org/tiny"}, {"prompt", {131}}}, 400)["error"];
+  EXPECT_EQ(outside["param"], "prompt");
+}
+
+TEST(Completions, StreamsSeveralPrompts) {
+  TinyServer server;
+  const Json body = {{"model", "org/tiny"}, {"prompt", {"abc", "Zz 9"}}, {"temperature", 0}, {"echo", true}};
+  const Json whole = server.post("/v1/completions", body);
+  Json streamed = body;
+  streamed["stream"] = true;
+  const std::vector<std::string> texts = joined(server.stream("/v1/completions", streamed), 2, "text_completion");
+  EXPECT_EQ(whole["choices"][0]["text"], texts[0]);
+  EXPECT_EQ(whole["choices"][1]["text"], texts[1]);
+}
+
+TEST(Completions, Logprobs) {
+  TinyServer server;
+  const std::vector<infer::Choice> reference = server.model.greedy(server.tokenizer->encode("abc"), 8);
+  const Json reply =
+      server.post("/v1/completions",
+                  {{"model", "org/tiny"}, {"prompt", "abc"}, {"temperature", 0}, {"max_tokens", 8}, {"logprobs", 2}});
+  const Json& logprobs = reply["choices"][0]["logprobs"];
+  const size_t count = reply["usage"]["completion_tokens"];
+  for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+    ASSERT_EQ(logprobs[key].size(), count) << key;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT_NEAR(logprobs["token_logprobs"][i].get<double>(), static_cast<double>(reference[i].logprob), 1e-4);
+  }
+  EXPECT_EQ(logprobs["text_offset"][0], 0);
+}
+
+TEST(Completions, BestOfIsTheLikeliest) {
+  TinyServer server;
+  const auto ask = [&](int n, int best_of) {
+    return server.post("/v1/completions", {{"model", "org/tiny"},
+                                           {"prompt", "abc"},
+                                           {"seed", 3},
+                                           {"temperature", 1},
+                                           {"max_tokens", 6},
+                                           {"logprobs", 0},
+                                           {"n", n},
+                                           {"best_of", best_of}});
+  };
+  const Json all = ask(5, 5);
+  double best = -1e9;
+  std::string best_text;
+  for (const Json& choice : all["choices"]) {
+    double sum = 0;
+    for (const Json& logprob : choice["logprobs"]["token_logprobs"]) sum += logprob.get<double>();
+    const double mean = sum / static_cast<double>(choice["logprobs"]["token_logprobs"].size());
+    if (mean > best) {
+      best = mean;
+      best_text = choice["text"];
+    }
+  }
+  const Json one = ask(1, 5);
+  ASSERT_EQ(one["choices"].size(), 1U);
+  EXPECT_EQ(one["choices"][0]["text"], best_text);
+}
+
+TEST(Generating, AdaptersAreModels) {
+  TinyServer server;
+  const Json body = {{"model", "poet"}, {"prompt", "abc"}, {"temperature", 0}};
+  EXPECT_EQ(server.post("/v1/completions", body, 404)["error"]["code"], "model_not_found");
+  server.post("/v1/adapters", {{"name", "poet"}});
+  const nn::Adapter& weights = server.adapters.get("poet")->weights;
+  const std::string expected = server.text_of(server.greedy(server.tokenizer->encode("abc"), 16, &weights));
+  EXPECT_NE(expected, server.text_of(server.greedy(server.tokenizer->encode("abc"), 16)));
+  EXPECT_EQ(server.post("/v1/completions", body)["choices"][0]["text"], expected);
+}
+
+}  // namespace
+}  // namespace ingot::server

@@ -1,0 +1,337 @@
+// Connections, limits and time-outs, by clients that mean harm. The handler here answers with what it was sent.
+#include "server/http_server.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "base/error.h"
+#include "base/mutex.h"
+#include "tests/server/raw_client.h"
+
+namespace ingot::server {
+namespace {
+
+struct Log {
+  std::vector<RequestHead> heads;
+  std::vector<bool> whole;  // of the answers that ended
+  int refusals = 0;
+};
+
+// What tests look at and wait for.
+struct Seen {
+  Guarded<Log> log;
+  std::atomic<bool> may_answer{true};
+
+  void wait_for_ends(size_t count) {
+    auto held = log.lock();
+    EXPECT_TRUE(held.wait_for(60, [&](const Log& l) { return l.whole.size() >= count; }));
+  }
+};
+
+// /refused is refused by its head, /stream streams pieces without end, everything else gets its body back.
+class Echo : public Exchange {
+ public:
+  Echo(Seen& seen, RequestHead head) : seen_(seen), target_(head.target) {
+    seen.log.lock()->heads.push_back(std::move(head));
+    seen.log.notify_all();
+    if (target_ == "/refused") refuse(403);
+  }
+  std::optional<size_t> body_limit() const override {
+    if (ready_) return std::nullopt;
+    return 1000;
+  }
+  void refuse(int status) override {
+    status_ = status;
+    ready_ = true;
+  }
+  void receive(std::string body, std::function<void()> wake) override {
+    body_ = std::move(body);
+    ready_ = true;
+    wake();
+  }
+  Part poll() override {
+    Part part;
+    if (!ready_) return part;
+    part.head.emplace();
+    part.head->status = status_;
+    if (target_ == "/stream") {
+      if (!begun_) part.head->streamed = true;
+      if (begun_) part.head.reset();
+      begun_ = true;
+      part.bytes = std::string(100000, 'x');
+      return part;
+    }
+    part.bytes = body_;
+    part.end = true;
+    return part;
+  }
+  void closed(uint64_t, bool whole) override {
+    seen_.log.lock()->whole.push_back(whole);
+    seen_.log.notify_all();
+  }
+
+ private:
+  Seen& seen_;
+  std::string target_;
+  std::string body_;
+  int status_ = 200;
+  bool ready_ = false;
+  bool begun_ = false;
+};
+
+class EchoHandler : public Handler {
+ public:
+  std::shared_ptr<Exchange> open(RequestHead head) override { return std::make_shared<Echo>(seen, std::move(head)); }
+  std::pair<ReplyHead, std::string> refusal(int status, const std::string&) override {
+    ++seen.log.lock()->refusals;
+    ReplyHead head;
+    head.status = status;
+    return {head, "refused"};
+  }
+  Seen seen;
+};
+
+struct HttpServerTest : testing::Test {
+  EchoHandler handler;
+  HttpSettings settings;
+  std::unique_ptr<HttpServer> server;
+
+  int port() {
+    if (!server) server = std::make_unique<HttpServer>(settings, handler);
+    return server->port();
+  }
+  Answer ask(std::string_view bytes) {
+    RawClient client(port());
+    client.send(bytes);
+    return client.answer();
+  }
+};
+
+TEST_F(HttpServerTest, KeepsAConnectionAndItsOrder) {
+  RawClient client(port());
+  for (int i = 0; i < 3; ++i) {
+    const std::string body = "body" + std::to_string(i);
+    client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n" + body);
+    const Answer answer = client.answer();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.body, body);
+  }
+  client.send(
+      "GET /1 HTTP/1.1\r\n\r\nPOST /2 HTTP/1.1\r\nContent-Length: 1\r\n\r\nbGET /3 HTTP/1.1\r\nConnection: "
+      "close\r\n\r\n");
+  EXPECT_EQ(client.answer().body, "");
+  EXPECT_EQ(client.answer().body, "b");
+  EXPECT_EQ(client.answer().headers["connection"], "close");
+  EXPECT_TRUE(client.ends());
+  EXPECT_EQ(handler.seen.log.lock()->heads.back().target, "/3");
+}
+
+TEST_F(HttpServerTest, HeadsComeBiteByBite) {
+  RawClient client(port());
+  for (const char c : std::string("POST /x?q=1 HTTP/1.1\r\nX-Some: Thing\r\nContent-Length: 3\r\n\r\nabc")) {
+    client.send(std::string(1, c));
+  }
+  EXPECT_EQ(client.answer().body, "abc");
+  const auto log = handler.seen.log.lock();
+  EXPECT_EQ(log->heads[0].target, "/x?q=1");
+  EXPECT_EQ(log->heads[0].header("x-some"), "Thing");
+  EXPECT_EQ(log->heads[0].peer, "127.0.0.1");
+}
+
+TEST_F(HttpServerTest, ChunkedBodiesAndContinue) {
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").body, "abcde");
+  RawClient client(port());
+  client.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(client.read_to("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("ok");
+  EXPECT_EQ(client.answer().body, "ok");
+}
+
+TEST_F(HttpServerTest, WhatIsNoHttp) {
+  const std::string_view cases[] = {
+      "\r\n\r\n\r\n",
+      "hello\r\n\r\n",
+      "GET\r\n\r\n",
+      "GET / HTTP/2.0\r\n\r\n",
+      "GET /\r\n\r\n",
+      "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+      "GET / HTTP/1.1\r\n: no name\r\n\r\n",
+      "GET / HTTP/1.1\r\nspace : x\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: 1x\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS greeting\r\n\r\n",
+  };
+  for (const std::string_view bytes : cases) EXPECT_EQ(ask(bytes).status, 400) << bytes;
+  EXPECT_EQ(ask("GET /still/here HTTP/1.1\r\n\r\n").status, 200);
+}
+
+TEST_F(HttpServerTest, FloodsOfHeaders) {
+  settings.limits.header_bytes = 4096;
+  settings.limits.headers = 20;
+  settings.limits.linger_s = 0.05;
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nX: " + std::string(5000, 'a') + "\r\n\r\n").status, 431);
+  EXPECT_EQ(ask("GET /" + std::string(100000, 'a') + " HTTP/1.1\r\n\r\n").status, 431);
+  std::string many = "GET / HTTP/1.1\r\n";
+  for (int i = 0; i < 21; ++i) many += "a" + std::to_string(i) + ": b\r\n";
+  EXPECT_EQ(ask(many + "\r\n").status, 431);
+  RawClient endless(port());
+  endless.send("GET / HTTP/1.1\r\n");
+  while (endless.send("x-more: " + std::string(1000, 'y') + "\r\n")) {
+  }
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
+}
+
+TEST_F(HttpServerTest, HugeBodies) {
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n").status, 413);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\nabc").status, 413);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n").status, 413);
+  std::string pieces = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 11; ++i) pieces += "64\r\n" + std::string(100, 'z') + "\r\n";
+  EXPECT_EQ(ask(pieces).status, 413);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'a')).body.size(), 1000U);
+  // A gigabyte that nobody reads: the answer comes, and then the connection ends.
+  settings.limits.linger_s = 0.05;
+  server.reset();
+  RawClient huge(port());
+  huge.send("POST / HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\n");
+  const std::string piece(1 << 20, 'a');
+  int64_t sent = 0;
+  while (sent < (1 << 30) && huge.send(piece)) sent += static_cast<int64_t>(piece.size());
+  EXPECT_LT(sent, 1 << 30);
+}
+
+TEST_F(HttpServerTest, RefusedByTheHead) {
+  RawClient client(port());
+  client.send("GET /refused HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(client.answer().status, 403);
+  client.send("POST /refused HTTP/1.1\r\nContent-Length: 5\r\n\r\n");
+  EXPECT_EQ(client.answer().status, 403);  // without a byte of the body
+  EXPECT_TRUE(client.ends());
+}
+
+TEST_F(HttpServerTest, SlowClients) {
+  settings.limits.header_s = 0.05;
+  settings.limits.body_s = 0.05;
+  settings.limits.idle_s = 0.05;
+  RawClient silent(port());
+  EXPECT_TRUE(silent.ends());
+  RawClient slow_head(port());
+  slow_head.send("GET / HTTP/1.1\r\nX: ");
+  EXPECT_EQ(slow_head.answer().status, 408);
+  EXPECT_TRUE(slow_head.ends());
+  RawClient slow_body(port());
+  slow_body.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  EXPECT_EQ(slow_body.answer().status, 408);
+  EXPECT_TRUE(slow_body.ends());
+  RawClient idle(port());
+  idle.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(idle.answer().status, 200);
+  EXPECT_TRUE(idle.ends());
+}
+
+TEST_F(HttpServerTest, ReadersThatDoNotRead) {
+  settings.limits.write_s = 0.2;
+  RawClient client(port());
+  client.send("GET /stream HTTP/1.1\r\n\r\n");
+  handler.seen.wait_for_ends(1);
+  EXPECT_FALSE(handler.seen.log.lock()->whole[0]);
+}
+
+TEST_F(HttpServerTest, ClientsThatLeave) {
+  {
+    RawClient client(port());
+    client.send("GET /stream HTTP/1.1\r\n\r\n");
+    EXPECT_NE(client.read_to("xxxx"), "");
+  }
+  handler.seen.wait_for_ends(1);
+  EXPECT_FALSE(handler.seen.log.lock()->whole[0]);
+}
+
+TEST_F(HttpServerTest, TooManyConnections) {
+  settings.limits.connections = 2;
+  RawClient first(port());
+  RawClient second(port());
+  first.send("GET / HTTP/1.1\r\n\r\n");
+  second.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(first.answer().status, 200);
+  EXPECT_EQ(second.answer().status, 200);
+  RawClient third(port());
+  EXPECT_EQ(third.answer().status, 503);
+  EXPECT_TRUE(third.ends());
+  first.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(first.answer().status, 200);
+}
+
+TEST_F(HttpServerTest, TooManyConnectionsOfOneAddress) {
+  settings.limits.connections_per_address = 1;
+  RawClient first(port());
+  first.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(first.answer().status, 200);
+  RawClient second(port());
+  EXPECT_EQ(second.answer().status, 503);
+}
+
+TEST_F(HttpServerTest, OldClientsAndHeads) {
+  RawClient old(port());
+  old.send("POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\nab");
+  EXPECT_EQ(old.answer().body, "ab");
+  EXPECT_TRUE(old.ends());
+}
+
+TEST_F(HttpServerTest, Draining) {
+  RawClient idle(port());
+  idle.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(idle.answer().status, 200);
+  server->drain();
+  EXPECT_TRUE(idle.ends());
+  RawClient late(port());
+  late.send("GET / HTTP/1.1\r\n\r\n");
+  const Answer answer = late.answer();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.at("connection"), "close");
+  EXPECT_TRUE(late.ends());
+}
+
+TEST_F(HttpServerTest, EndsWithWorkUnderWay) {
+  RawClient streaming(port());
+  streaming.send("GET /stream HTTP/1.1\r\n\r\n");
+  EXPECT_NE(streaming.read_to("xxxx"), "");
+  RawClient waiting(port());
+  waiting.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  server.reset();
+  const auto log = handler.seen.log.lock();
+  EXPECT_EQ(log->whole.size(), log->heads.size());
+}
+
+TEST_F(HttpServerTest, SettingsThatCannotBe) {
+  const auto kind_of = [&](HttpSettings wrong) {
+    try {
+      HttpServer made(std::move(wrong), handler);
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return ErrorKind::internal;
+  };
+  HttpSettings taken;
+  taken.port = port();
+  EXPECT_EQ(kind_of(taken), ErrorKind::unavailable);
+  HttpSettings name;
+  name.host = "not-an-address";
+  EXPECT_EQ(kind_of(name), ErrorKind::usage);
+  HttpSettings half;
+  half.certificate = "only.pem";
+  EXPECT_EQ(kind_of(half), ErrorKind::usage);
+  EXPECT_TRUE(is_loopback("127.1.2.3"));
+  EXPECT_TRUE(is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("0.0.0.0"));
+  EXPECT_FALSE(is_loopback("192.168.0.1"));
+}
+
+}  // namespace
+}  // namespace ingot::server

@@ -1,0 +1,205 @@
+#include "tests/server/tiny_server.h"
+
+#include "base/error.h"
+
+namespace ingot::server {
+
+namespace {
+
+constexpr const char* chat_text =
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ '<|im_start|>' + message['role'] + "
+    "'\\n' + message['content'] + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
+    "'<|im_start|>assistant\\n' }}{% endif %}";
+
+// Three special tokens, the printable ASCII characters, space and line feed, the byte 0xC3 and the bytes that may
+// follow it: two tokens then make one character, such as e with an acute accent.
+std::string tokenizer_json() {
+  Json vocabulary, added = Json::array();
+  int id = 0;
+  for (const char* token : {"<pad>", "<|im_start|>", "<|im_end|>"}) {
+    added.push_back({{"id", id},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+    vocabulary[token] = id++;
+  }
+  for (char c = '!'; c <= '~'; ++c) vocabulary[std::string(1, c)] = id++;
+  vocabulary["\xc4\xa0"] = id++;  // stands for a space
+  vocabulary["\xc4\x8a"] = id++;  // stands for a line feed
+  vocabulary["\xc3\x83"] = id++;  // stands for the byte 0xC3
+  for (int byte = 0xA1; byte <= 0xBF; ++byte) {
+    if (byte != 0xAD) vocabulary[std::string{'\xc2', static_cast<char>(byte)}] = id++;  // stands for itself
+  }
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  return Json{{"version", "1.0"},
+              {"truncation", nullptr},
+              {"padding", nullptr},
+              {"added_tokens", added},
+              {"normalizer", nullptr},
+              {"pre_tokenizer", bytes},
+              {"post_processor", nullptr},
+              {"decoder", bytes},
+              {"model",
+               {{"type", "BPE"},
+                {"dropout", nullptr},
+                {"unk_token", nullptr},
+                {"continuing_subword_prefix", nullptr},
+                {"end_of_word_suffix", nullptr},
+                {"fuse_unk", false},
+                {"byte_fallback", false},
+                {"vocab", vocabulary},
+                {"merges", Json::array()}}}}
+      .dump();
+}
+
+// Allows one text, a character a token.
+class ScriptMask : public infer::TokenMask {
+ public:
+  explicit ScriptMask(std::vector<int32_t> script) : script_(std::move(script)) {}
+  void fill(std::span<uint32_t> bits) override {
+    std::fill(bits.begin(), bits.end(), 0);
+    const auto id = static_cast<uint32_t>(finished() ? 2 : script_[at_]);
+    bits[id / 32] |= 1U << id % 32;
+  }
+  void accept(int32_t) override { ++at_; }
+  void rollback(int64_t tokens) override { at_ -= static_cast<size_t>(tokens); }
+  bool finished() const override { return at_ >= script_.size(); }
+
+ private:
+  std::vector<int32_t> script_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+std::vector<AdapterEntry> FakeAdapters::entries() const {
+  std::vector<AdapterEntry> entries;
+  for (const auto& [name, adapter] : *made_.lock()) entries.push_back({name, 7, adapter->rank, true});
+  return entries;
+}
+
+bool FakeAdapters::has(const std::string& name) const { return made_.lock()->contains(name); }
+
+std::shared_ptr<const infer::HostAdapter> FakeAdapters::get(const std::string& name) { return made_.lock()->at(name); }
+
+void FakeAdapters::add(const std::string& name) {
+  if (name == "missing") throw_error(ErrorKind::not_found, "/secret/folder/{} is not there", name);
+  if (name == "broken") throw_error(ErrorKind::corrupt, "adapter_model.safetensors is cut");
+  std::shared_ptr<infer::RandomAdapter> random = model_.adapter(4, 3);
+  (*made_.lock())[name] = std::make_shared<infer::HostAdapter>(name, random->adapter, random);
+}
+
+void FakeAdapters::remove(const std::string& name) { made_.lock()->erase(name); }
+
+std::shared_ptr<infer::TokenMask> FakeMasks::json_schema(std::string_view schema) {
+  schemas.lock()->emplace_back(schema);
+  if (schema.find("refuse") != std::string_view::npos) {
+    throw_error(ErrorKind::unsupported, "the keyword 'refuse' at /properties is not supported");
+  }
+  return std::make_shared<ScriptMask>(tokenizer_.encode(text));
+}
+
+std::shared_ptr<infer::TokenMask> FakeMasks::any_json_object() {
+  return std::make_shared<ScriptMask>(tokenizer_.encode("{}"));
+}
+
+TinySettings::TinySettings() {
+  engine.activation = DType::f32;
+  engine.sequences = 8;
+  engine.batch_tokens = 64;
+  engine.adapter_rank = 8;
+}
+
+TinyServer::TinyServer(TinySettings settings)
+    : tokenizer(text::Tokenizer::from_json(tokenizer_json(), "tiny")),
+      chat(chat_text, "tiny"),
+      adapters(model),
+      masks(*tokenizer) {
+  served.id = "org/tiny";
+  served.created = 5;
+  served.tokenizer = tokenizer.get();
+  served.chat = &chat;
+  served.eos_text = "<|im_end|>";
+  served.eos = {2};
+  served.context = model.spec().context;
+  served.vocab = model.spec().vocab;
+  served.hidden = model.spec().hidden;
+  served.fingerprint = "fp_tiny";
+  settings.api.access_log = [this](std::string_view line) {
+    lines.lock()->emplace_back(line);
+    lines.notify_all();
+  };
+  service = std::make_unique<infer::Service>(
+      std::make_unique<infer::Engine>(model.device, model.registry, model.threads, *model.model, settings.engine),
+      settings.queue);
+  api = std::make_unique<Api>(std::move(settings.api), served, *service, &adapters, &masks);
+  http = std::make_unique<HttpServer>(settings.http, *api);
+}
+
+Answer TinyServer::ask(const std::string& method, const std::string& target, const std::string& body,
+                       const std::string& headers) {
+  RawClient client(http->port());
+  std::string request = method + " " + target + " HTTP/1.1\r\nHost: localhost\r\n" + headers;
+  if (!body.empty()) {
+    request += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+  }
+  client.send(request + "\r\n" + body);
+  return client.answer();
+}
+
+Json TinyServer::post(const std::string& target, const Json& body, int status) {
+  const Answer answer = ask("POST", target, body.dump());
+  EXPECT_EQ(answer.status, status) << answer.body;
+  return Json::parse(answer.body);
+}
+
+Json TinyServer::get(const std::string& target, int status) {
+  const Answer answer = ask("GET", target);
+  EXPECT_EQ(answer.status, status) << answer.body;
+  return Json::parse(answer.body);
+}
+
+std::vector<Json> TinyServer::stream(const std::string& target, const Json& body) {
+  const Answer answer = ask("POST", target, body.dump());
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.headers.at("content-type"), "text/event-stream");
+  EXPECT_TRUE(answer.whole);
+  std::vector<Json> events;
+  std::string_view rest = answer.body;
+  while (!rest.empty()) {
+    const size_t end = rest.find("\n\n");
+    const std::string_view event = rest.substr(0, end);
+    EXPECT_TRUE(event.starts_with("data: ")) << event;
+    rest.remove_prefix(end + 2);
+    if (event == "data: [DONE]") {
+      EXPECT_TRUE(rest.empty());
+      return events;
+    }
+    events.push_back(Json::parse(event.substr(6)));
+  }
+  ADD_FAILURE() << "no [DONE]";
+  return events;
+}
+
+std::vector<int32_t> TinyServer::greedy(const std::vector<int32_t>& prompt, int64_t count, const nn::Adapter* adapter) {
+  std::vector<int32_t> ids = infer::ids_of(model.greedy(prompt, count, adapter));
+  ids.erase(std::find(ids.begin(), ids.end(), 2), ids.end());
+  return ids;
+}
+
+std::vector<int32_t> TinyServer::chat_prompt(const std::string& words) const {
+  return tokenizer->encode("<|im_start|>user\n" + words + "<|im_end|>\n<|im_start|>assistant\n");
+}
+
+std::vector<Json> TinyServer::log_lines(size_t least) {
+  auto held = lines.lock();
+  EXPECT_TRUE(held.wait_for(60, [&](const auto& all) { return all.size() >= least; }));
+  std::vector<Json> parsed;
+  for (const std::string& line : *held) parsed.push_back(Json::parse(line));
+  return parsed;
+}
+
+}  // namespace ingot::server

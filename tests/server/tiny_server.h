@@ -1,0 +1,92 @@
+// A server on a loopback port with a tiny random llama and a tokenizer of single bytes, and a client for it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "infer/service.h"
+#include "server/api.h"
+#include "server/http_server.h"
+#include "tests/infer/small_model.h"
+#include "tests/server/raw_client.h"
+#include "text/chat_template.h"
+
+namespace ingot::server {
+
+using Json = nlohmann::ordered_json;
+
+// Adapters that are made when they are added; "broken" cannot be read.
+class FakeAdapters : public AdapterList {
+ public:
+  explicit FakeAdapters(infer::SmallModel& model) : model_(model) {}
+  std::vector<AdapterEntry> entries() const override;
+  bool has(const std::string& name) const override;
+  std::shared_ptr<const infer::HostAdapter> get(const std::string& name) override;
+  void add(const std::string& name) override;
+  void remove(const std::string& name) override;
+
+ private:
+  infer::SmallModel& model_;
+  mutable Guarded<std::map<std::string, std::shared_ptr<const infer::HostAdapter>>> made_;
+};
+
+// Masks that allow one text and then the end; a schema with "refuse" in it is refused.
+class FakeMasks : public MaskFactory {
+ public:
+  explicit FakeMasks(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  std::shared_ptr<infer::TokenMask> json_schema(std::string_view schema) override;
+  std::shared_ptr<infer::TokenMask> any_json_object() override;
+
+  std::string text = R"({"name":"f","arguments":{"x":1}})";
+  Guarded<std::vector<std::string>> schemas;  // that were asked for
+
+ private:
+  const text::Tokenizer& tokenizer_;
+};
+
+struct TinySettings {
+  ApiSettings api;
+  HttpSettings http;
+  infer::EngineSettings engine;
+  int64_t queue = 10000;
+  TinySettings();
+};
+
+class TinyServer {
+ public:
+  explicit TinyServer(TinySettings settings = {});
+
+  // One request on a connection of its own.
+  Answer ask(const std::string& method, const std::string& target, const std::string& body = "",
+             const std::string& headers = "");
+  // A body that is JSON, and its answer, which must have this status.
+  Json post(const std::string& target, const Json& body, int status = 200);
+  Json get(const std::string& target, int status = 200);
+  // The events of a streamed answer; the last is [DONE] and is left out.
+  std::vector<Json> stream(const std::string& target, const Json& body);
+
+  // What the model says greedily behind these ids, as ids, up to its end token.
+  std::vector<int32_t> greedy(const std::vector<int32_t>& prompt, int64_t count, const nn::Adapter* adapter = nullptr);
+  std::vector<int32_t> chat_prompt(const std::string& words) const;
+  std::string text_of(const std::vector<int32_t>& ids) const { return tokenizer->decode(ids, true); }
+  // Lines of the access log so far; waits for at least so many.
+  std::vector<Json> log_lines(size_t least);
+
+  infer::SmallModel model{"a"};
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  text::ChatTemplate chat;
+  ServedModel served;
+  FakeAdapters adapters;
+  FakeMasks masks;
+  Guarded<std::vector<std::string>> lines;
+  std::unique_ptr<infer::Service> service;
+  std::unique_ptr<Api> api;
+  std::unique_ptr<HttpServer> http;
+};
+
+}  // namespace ingot::server
