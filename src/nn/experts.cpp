@@ -25,6 +25,14 @@ class ExpertRows {
       const int64_t end = row_of(segment.end);
       if (begin < end) pass_.adapters.push_back({begin, end, segment.adapter});
     }
+    if (whole.lora) {
+      LoraBatch& lora = lora_.emplace(*whole.lora);
+      lora.host.clear();
+      for (const int32_t token : tokens) lora.host.push_back(whole.lora->host[static_cast<size_t>(token)]);
+      lora.slots = whole.ops.scratch.take(DType::i32, Shape{static_cast<int64_t>(lora.host.size())});
+      whole.ops.device.copy_from_host(lora.slots.data, lora.host.data(), lora.slots.bytes());
+      pass_.lora = &lora;
+    }
     if (!whole.training) return;
     Training& training = training_.emplace(*whole.training);
     for (int64_t& offset : training.unit_offsets) offset = row_of(offset);
@@ -44,6 +52,7 @@ class ExpertRows {
 
  private:
   Pass pass_;
+  std::optional<LoraBatch> lora_;
   std::optional<Training> training_;
 };
 
@@ -157,7 +166,8 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   router.backward(pass, dnormed, drouter, state.mlp_normed, true);
 }
 
-// An expert has each token at most once, so at most as many rows as there are tokens; they bring their dropout rows.
+// An expert has each token at most once, so at most as many rows as there are tokens; they bring their dropout rows or
+// their adapters' slots.
 size_t Experts::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{model.experts + 1});

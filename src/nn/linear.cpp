@@ -6,6 +6,8 @@
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
+#include "ops/lora.h"
+#include "ops/lora_bytes.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
 
@@ -70,9 +72,9 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 }  // namespace
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
-  // Outside serving the rows of an expert may be one or two in one micro-batch and more in another.
   const auto linear = fp8 && pass.fp8 ? ops::linear_fp8 : ops::linear;
-  const bool any_rows = pass.cache == nullptr;
+  // Outside serving the rows of an expert may be one or two in one micro-batch and more in another.
+  const bool any_rows = pass.any_rows || pass.cache == nullptr;
   if (sums_over_ranks && pass.tp.size() > 1) {
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor sum = accumulate ? pass.ops.scratch.take(y.dtype, y.shape) : y;
@@ -84,6 +86,10 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
   }
   linear(pass.ops, y, x, weight, {.accumulate = accumulate, .any_rows = any_rows});
   if (bias) ops::add_bias(pass.ops, y, bias);
+  if (pass.lora && pass.lora->ranks[parameter] > 0) {
+    ops::lora(pass.ops, y, x, pass.lora->entries, pass.lora->slots,
+              {.layer = static_cast<int64_t>(parameter), .rank = pass.lora->ranks[parameter]});
+  }
   for (const AdapterSegment& segment : pass.adapters) {
     const LoraWeights* layer = layer_of(segment, parameter);
     if (!layer) continue;
@@ -148,7 +154,8 @@ size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& sha
   const size_t base = shape.fp8 && may_fp8 ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded)
                                            : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
   const int64_t rank = shape.adapter_rank;
-  const size_t adapter = rank > 0 ? 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in) : 0;
+  const size_t trained = 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
+  const size_t adapter = rank > 0 ? std::max(trained, ops::lora_bytes(rows, rank)) : 0;
   const size_t sum = shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;
   return sum + std::max(base, adapter);
 }

@@ -45,6 +45,14 @@ struct AdapterSegment {
   const Adapter* adapter = nullptr;
 };
 
+// Serving: low-rank terms of any mix of adapters (ops/lora.h), a row its own.
+struct LoraBatch {
+  Tensor entries;              // [slots, parameters, 3] i64: by index of the base weight in spec::parameters
+  Tensor slots;                // [T] i32: which slot a row has, -1 for none
+  std::vector<int32_t> host;   // what `slots` holds
+  std::vector<int64_t> ranks;  // by parameter: the largest in any slot that rows have, 0 where none adapts it
+};
+
 // Serving: where keys and values live, and where this batch's tokens go.
 struct KvCache {
   std::vector<ops::KvPages> layers;
@@ -75,6 +83,10 @@ struct Pass {
   // Of a model in parts (spec/part.h), with the ranks of the same stage and of the same tensors; no adapters then.
   comm::Group tp{};
   comm::Group pp{};
+  // With a cache, or in its head: low-rank terms in place of `adapters`; and whether a row's bits must not depend on
+  // how many rows there are (ops::LinearAttributes), as they never do without a cache.
+  const LoraBatch* lora = nullptr;
+  bool any_rows = false;
 };
 
 // What decides how much scratch memory a pass takes, besides the model.

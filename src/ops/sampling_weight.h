@@ -11,7 +11,7 @@ namespace ingot::ops {
 constexpr uint64_t sampling_one = uint64_t{1} << 40;
 
 // ln(2)^n / n! * 2^32 for n = 9 .. 1: the Taylor series of 2^f - 1, whose rest is below 2^-27 for f in [0, 1).
-constexpr std::array<uint32_t, 9> sampling_series = {437,      5676,      65510,     661577,    5726720,
+constexpr std::array<uint32_t, 9> sampling_series = {437,      5676,      65510,      661577,    5726720,
                                                      41309550, 238388332, 1031764991, 2977044472};
 
 // 2^40 * 2^power, to 2^-26 of it and rounded down, for power <= 0; 0 from -64 on.

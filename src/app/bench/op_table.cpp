@@ -91,9 +91,9 @@ const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
     for (const auto& list :
-         {matmul_cases(), linear_fp8_cases(), embedding_cases(), fixed_sum_cases(), cross_entropy_cases(),
-          elementwise_cases(), adamw_cases(), rms_norm_cases(), layer_norm_cases(), rope_cases(), glu_cases(),
-          activation_cases(), columns_cases(), moe_cases(), attention_cases()}) {
+         {matmul_cases(), linear_fp8_cases(), lora_cases(), sampling_cases(), embedding_cases(), fixed_sum_cases(),
+          cross_entropy_cases(), elementwise_cases(), adamw_cases(), rms_norm_cases(), layer_norm_cases(), rope_cases(),
+          glu_cases(), activation_cases(), columns_cases(), moe_cases(), attention_cases()}) {
       cases.insert(cases.end(), list.begin(), list.end());
     }
     const std::vector<OpCase> halves = f16_cases(cases);

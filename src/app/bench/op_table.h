@@ -109,6 +109,8 @@ std::vector<OpCase> moe_cases();
 std::vector<OpCase> attention_cases();
 std::vector<OpCase> matmul_cases();
 std::vector<OpCase> linear_fp8_cases();
+std::vector<OpCase> lora_cases();
+std::vector<OpCase> sampling_cases();
 
 enum class Outcome { passed, failed, declined };
 struct Verdict {

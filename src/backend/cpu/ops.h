@@ -21,5 +21,7 @@ void register_columns(ops::Registry& registry, Levels levels);
 void register_moe(ops::Registry& registry, Levels levels);
 void register_attention(ops::Registry& registry, Levels levels);
 void register_kv_store(ops::Registry& registry, Levels levels);
+void register_lora(ops::Registry& registry, Levels levels);
+void register_sampling(ops::Registry& registry, Levels levels);
 
 }  // namespace ingot::cpu

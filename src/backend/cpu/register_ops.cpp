@@ -19,6 +19,8 @@ void register_ops(ops::Registry& registry, Levels levels) {
   register_moe(registry, levels);
   register_attention(registry, levels);
   register_kv_store(registry, levels);
+  register_lora(registry, levels);
+  register_sampling(registry, levels);
 }
 
 void register_ops(ops::Registry& registry) { register_ops(registry, machine_levels()); }

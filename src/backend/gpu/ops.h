@@ -21,6 +21,7 @@ void register_glu(ops::Registry& registry, DeviceKind kind);
 void register_kv_store(ops::Registry& registry, DeviceKind kind);
 void register_layer_norm(ops::Registry& registry, DeviceKind kind);
 void register_linear_few(ops::Registry& registry, DeviceKind kind);
+void register_lora(ops::Registry& registry, DeviceKind kind);
 void register_matmul(ops::Registry& registry, DeviceKind kind);
 void register_vendor_attention(ops::Registry& registry, DeviceKind kind);   // nothing but for cuda
 void register_vendor_matmul(ops::Registry& registry, DeviceKind kind);      // nothing for a simulated device
@@ -30,6 +31,7 @@ void register_linear_fp8(ops::Registry& registry, DeviceKind kind);
 void register_quantize_fp8(ops::Registry& registry, DeviceKind kind);
 void register_rms_norm(ops::Registry& registry, DeviceKind kind);
 void register_rope(ops::Registry& registry, DeviceKind kind);
+void register_sampling(ops::Registry& registry, DeviceKind kind);
 
 // All of them.
 void register_ops(ops::Registry& registry, DeviceKind kind);

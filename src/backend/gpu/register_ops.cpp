@@ -22,12 +22,14 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_layer_norm(registry, kind);
   register_vendor_linear_fp8(registry, kind);
   register_linear_fp8(registry, kind);
+  register_lora(registry, kind);
   register_linear_few(registry, kind);  // few tokens read the weight as it is stored; before what decodes it first
   register_vendor_matmul(registry, kind);
   register_matmul(registry, kind);
   register_moe(registry, kind);
   register_rms_norm(registry, kind);
   register_rope(registry, kind);
+  register_sampling(registry, kind);
 }
 
 }  // namespace ingot::gpu
