@@ -86,7 +86,7 @@ struct HttpSettings {
   std::string certificate;         // PEM files; both or none
   std::string key;
   int threads = 2;  // for connections
-  int workers = 2;  // for Exchange::receive
+  int workers = 4;  // for Exchange::receive, which may read files
   HttpLimits limits;
 };
 
