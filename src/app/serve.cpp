@@ -6,6 +6,7 @@
 #include <ctime>
 #include <thread>
 
+#include "app/adapter_folder.h"
 #include "app/grammar_masks.h"
 #include "app/interrupt.h"
 #include "app/session.h"
@@ -50,6 +51,11 @@ class Serve : public Command {
                      "concurrent=N and infer (may not change adapters)");
     arguments.option("tls-cert", http_.certificate, "a PEM file with the certificate and its chain: serves HTTPS");
     arguments.option("tls-key", http_.key, "a PEM file with its key");
+    arguments.option("adapters", adapters_,
+                     "a folder of folders with LoRA adapters in PEFT's layout, each a model by its name");
+    arguments.option("adapter-rank", adapter_rank_, "the largest rank that one of them may have");
+    arguments.option("adapter-mib", adapter_mib_,
+                     "most memory of the host for them; others are read again when asked for");
     arguments.option("sequences", sequences_, "most requests in one batch");
     arguments.option("context", context_, "most tokens of prompt and answer; the model's without it");
     arguments.option("batch-tokens", batch_tokens_, "most tokens computed in a step");
@@ -67,7 +73,7 @@ class Serve : public Command {
         "to the file of --api-key-file)");
   }
 
-  int run(const Output& output) override {
+  int run(const Output&) override {
     const StopSignal stop(&exit_interrupted);
     const Log log(LogLevel::info);
     check();
@@ -91,14 +97,20 @@ class Serve : public Command {
     };
     open_access_log(api_settings, log);
     GrammarMasks masks(std::make_shared<const grammar::Vocabulary>(*model.tokenizer, model.eos));
-    server::Api api(std::move(api_settings), model, service, nullptr, &masks);
+    std::optional<AdapterFolder> adapters;
+    if (adapters_) {
+      adapters.emplace(*adapters_, session.loaded.spec, session.activation,
+                       AdapterFolder::Limits{adapter_rank_, static_cast<size_t>(adapter_mib_) << 20});
+      log.info("{} adapters below {}", adapters->entries().size(), *adapters_);
+    }
+    server::Api api(std::move(api_settings), model, service, adapters ? &*adapters : nullptr, &masks);
     http = std::make_unique<server::HttpServer>(http_, api);
     *counted.lock() = http.get();
     const std::string url =
         fmt::format("{}://{}:{}", http_.certificate.empty() ? "http" : "https",
                     http_.host.find(':') == std::string::npos ? http_.host : "[" + http_.host + "]", http->port());
     log.info("{} answers at {}{}", model.id, url, keys_ ? "" : " (this machine only: there is no --api-key-file)");
-    const int code = wait(stop, log, output, api, service, *http);
+    const int code = wait(stop, log, api, service, *http);
     *counted.lock() = nullptr;
     http.reset();
     return code;
@@ -110,6 +122,12 @@ class Serve : public Command {
       throw_hint(ErrorKind::usage, "give --api-key-file, or leave --host out",
                  "--host {} without keys would let anybody in", http_.host);
     }
+    if (options_.adapter) {
+      throw_hint(ErrorKind::usage, "put its folder below another and give that as --adapters",
+                 "serve takes no --adapter: it would be every request's");
+    }
+    if (adapter_rank_ < 1 || adapter_mib_ < 1)
+      throw_error(ErrorKind::usage, "--adapter-rank and --adapter-mib are at least 1");
     if (port_ < 0 || port_ > 65535) throw_error(ErrorKind::usage, "--port {}; it must be from 0 to 65535", port_);
     if (connections_ < 1 || per_address_ < 1) throw_error(ErrorKind::usage, "at least one connection must be allowed");
     if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; at least 1024", body_bytes_);
@@ -133,7 +151,7 @@ class Serve : public Command {
     settings.batch_tokens = batch_tokens_;
     settings.sequences = sequences_;
     settings.pages = pages_;
-    settings.adapter_rank = session.adapter_rank;
+    settings.adapter_rank = adapters_ ? adapter_rank_ : 0;
     settings.decoded = session.decoded;
     return settings;
   }
@@ -166,7 +184,7 @@ class Serve : public Command {
   }
 
   // Until a signal, and then until what runs has ended.
-  int wait(const StopSignal& stop, const Log& log, const Output&, server::Api& api, const infer::Service& service,
+  int wait(const StopSignal& stop, const Log& log, server::Api& api, const infer::Service& service,
            server::HttpServer& http) const {
     constexpr std::chrono::milliseconds between{20};
     while (!stop.requested()) std::this_thread::sleep_for(between);
@@ -181,15 +199,17 @@ class Serve : public Command {
 
   ModelOptions options_;
   server::HttpSettings http_;
-  std::optional<std::string> name_, keys_, access_log_;
+  std::optional<std::string> name_, keys_, access_log_, adapters_;
+  int64_t adapter_rank_ = 64;
+  int64_t adapter_mib_ = 4096;
   int64_t port_ = 8000;
   int64_t sequences_ = 16;
   std::optional<int64_t> context_;
   int64_t batch_tokens_ = 512;
   int64_t pages_ = 0;
   int64_t queue_ = 16384;
-  int64_t connections_ = 20000;
-  int64_t per_address_ = 20000;
+  int64_t connections_ = 16384;
+  int64_t per_address_ = 16384;
   int64_t body_bytes_ = 8 << 20;
   double drain_s_ = 30;
 };

@@ -71,8 +71,8 @@ class Handler {
 struct HttpLimits {
   size_t header_bytes = 32 << 10;
   size_t headers = 100;
-  int64_t connections = 20000;  // at a time
-  int64_t connections_per_address = 20000;
+  int64_t connections = 16384;  // at a time
+  int64_t connections_per_address = 16384;
   double header_s = 10;  // from a request's first byte to the end of its head; a TLS handshake too
   double body_s = 60;    // for all of a body
   double idle_s = 75;    // between requests
@@ -86,7 +86,7 @@ struct HttpSettings {
   std::string certificate;         // PEM files; both or none
   std::string key;
   int threads = 2;  // for connections
-  int workers = 2;  // for Exchange::receive
+  int workers = 4;  // for Exchange::receive, which may read files
   HttpLimits limits;
 };
 

@@ -1,0 +1,125 @@
+"""OpenAI's Python client against a server: check.py BASE_URL KEY MODEL. Called by tools/clients.sh."""
+import json
+import sys
+import time
+import urllib.request
+
+import openai
+
+base_url, key, model = sys.argv[1:4]
+client = openai.OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=120)
+question = [{"role": "user", "content": "Say something."}]
+
+
+def refused(kind, call, param=None, code=None):
+    try:
+        call()
+    except kind as error:
+        assert param is None or error.param == param, (error.param, param)
+        assert code is None or error.code == code, (error.code, code)
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def models():
+    assert model in [m.id for m in client.models.list()]
+    assert client.models.retrieve(model).id == model
+    refused(openai.NotFoundError, lambda: client.models.retrieve("nobody/nothing"), "model", "model_not_found")
+
+
+def chat():
+    asked = dict(model=model, messages=question, max_tokens=24, temperature=0)
+    whole = client.chat.completions.create(**asked)
+    text = whole.choices[0].message.content
+    assert whole.choices[0].finish_reason in ("stop", "length")
+    assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
+    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == text
+    assert chunks[-1].usage == whole.usage or chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    drawn = dict(model=model, messages=question, max_tokens=24, temperature=1, seed=7, n=3)
+    first, second = (client.chat.completions.create(**drawn) for _ in range(2))
+    assert [c.message.content for c in first.choices] == [c.message.content for c in second.choices]
+    assert len({c.message.content for c in first.choices}) > 1
+    told = client.chat.completions.create(**asked, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    assert told and all(len(t.top_logprobs) == 2 and t.logprob <= 0 and t.top_logprobs[0].token == t.token for t in told)
+    stop = text[3:6]
+    if stop.isascii() and stop:
+        cut = client.chat.completions.create(**asked, stop=[stop]).choices[0].message.content
+        assert cut == text[: text.find(stop)], (cut, text, stop)
+
+
+def streams_by_helper():
+    # The client takes an answer that was cut by its length for an error, so this one ends at a stop string.
+    asked = dict(model=model, messages=question, max_tokens=200, temperature=1, seed=3, stop=["e", "a", "t", "i"])
+    with client.chat.completions.stream(**asked) as stream:
+        content = [event.content for event in stream if event.type == "content.done"]
+    assert content == [stream.get_final_completion().choices[0].message.content]
+
+
+def completions():
+    asked = dict(model=model, prompt=["The sea is", "A house"], max_tokens=12, temperature=0)
+    whole = client.completions.create(**asked)
+    assert [c.index for c in whole.choices] == [0, 1]
+    texts = ["", ""]
+    for chunk in client.completions.create(**asked, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [c.text for c in whole.choices]
+    told = client.completions.create(model=model, prompt="The sea is", max_tokens=4, temperature=0, logprobs=3, echo=False)
+    assert len(told.choices[0].logprobs.tokens) == told.usage.completion_tokens
+
+
+def embeddings():
+    coded = client.embeddings.create(model=model, input=["a", "the sea"])  # base64 on the way
+    plain = client.embeddings.create(model=model, input=["a", "the sea"], encoding_format="float")
+    assert [d.embedding for d in coded.data] == [d.embedding for d in plain.data] or all(
+        abs(x - y) < 1e-6 for a, b in zip(coded.data, plain.data) for x, y in zip(a.embedding, b.embedding))
+    assert abs(sum(x * x for x in coded.data[0].embedding) - 1) < 1e-4
+    refused(openai.BadRequestError, lambda: client.embeddings.create(model=model, input="a", dimensions=1), "dimensions")
+
+
+def tools_by_choice_of_the_model():
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+    reply = client.chat.completions.create(model=model, messages=question, tools=tools, max_tokens=8, temperature=0)
+    assert reply.choices[0].message.content or reply.choices[0].message.tool_calls
+
+
+def errors():
+    def ask(**more):
+        return lambda: client.chat.completions.create(**({"model": model, "messages": question} | more))
+
+    refused(openai.BadRequestError, ask(temperature=3), "temperature")
+    refused(openai.BadRequestError, ask(n=1000), "n")
+    refused(openai.BadRequestError, ask(messages=[]), "messages")
+    refused(openai.BadRequestError, ask(top_logprobs=2), "top_logprobs")
+    refused(openai.BadRequestError, ask(extra_body={"no_such_field": 1}), "no_such_field")
+    refused(openai.BadRequestError, ask(messages=[{"role": "user", "content": "word " * 100000}]), "messages",
+            "context_length_exceeded")
+    refused(openai.NotFoundError, ask(model="nobody"), "model", "model_not_found")
+    stranger = openai.OpenAI(base_url=base_url, api_key="wrong-key-wrong-key", max_retries=0)
+    refused(openai.AuthenticationError, stranger.models.list, code="invalid_api_key")
+
+
+def cancellation():
+    def running():
+        root = base_url.removesuffix("/v1")
+        request = urllib.request.Request(root + "/metrics", headers={"Authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(request) as reply:
+            text = reply.read().decode()
+        return sum(int(float(line.split()[1])) for line in text.splitlines()
+                   if line.startswith(("ingot_running_requests ", "ingot_queued_requests ")))
+
+    stream = client.chat.completions.create(model=model, messages=question, n=64, max_tokens=400, stream=True,
+                                            temperature=1, seed=1)
+    next(iter(stream))
+    stream.close()
+    for _ in range(600):
+        if running() == 0:
+            return
+        time.sleep(0.05)
+    raise AssertionError("what was left goes on")
+
+
+for check in (models, chat, streams_by_helper, completions, embeddings, tools_by_choice_of_the_model, errors, cancellation):
+    check()
+    print(json.dumps({"client": "python " + openai.__version__, "check": check.__name__, "result": "agrees"}), flush=True)

@@ -1,0 +1,95 @@
+// Bytes over a loopback connection to an HTTP server that answers every request it understands with its length.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/descriptor.h"
+#include "server/http_server.h"
+
+namespace ingot::server::fuzz {
+
+class Counting : public Exchange {
+ public:
+  std::optional<size_t> body_limit() const override {
+    if (status_ != 0) return std::nullopt;
+    return 4096;
+  }
+  void refuse(int status) override { status_ = status; }
+  void receive(std::string body, std::function<void()> wake) override {
+    body_ = std::to_string(body.size());
+    status_ = 200;
+    wake();
+  }
+  Part poll() override {
+    Part part;
+    part.head.emplace();
+    part.head->status = status_;
+    part.bytes = body_;
+    part.end = true;
+    return part;
+  }
+  void closed(uint64_t, bool) override {}
+
+ private:
+  int status_ = 0;
+  std::string body_;
+};
+
+class CountingHandler : public Handler {
+ public:
+  std::shared_ptr<Exchange> open(RequestHead) override { return std::make_shared<Counting>(); }
+  std::pair<ReplyHead, std::string> refusal(int status, const std::string&) override {
+    ReplyHead head;
+    head.status = status;
+    return {head, ""};
+  }
+};
+
+// The server lives as long as the process of the fuzzer or test.
+class ByteServer {
+ public:
+  ByteServer() : server_(settings(), handler_) {}
+
+  // Whether the first answer to these bytes is 200. The server must end the connection by itself; with `leave` the
+  // client says that it sends no more, which ends the connection at once.
+  bool accepts(std::string_view bytes, bool leave = false) const {
+    const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(server_.port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(socket.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return false;
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(socket.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) break;
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+    if (leave) ::shutdown(socket.fd, SHUT_WR);
+    std::string answer;
+    char buffer[4096];
+    // Incomplete requests end by the server's time-outs.
+    for (ssize_t got = 0; (got = ::recv(socket.fd, buffer, sizeof buffer, 0)) > 0;) {
+      answer.append(buffer, static_cast<size_t>(got));
+    }
+    return answer.starts_with("HTTP/1.1 200 ");
+  }
+
+ private:
+  static HttpSettings settings() {
+    HttpSettings settings;
+    settings.limits.header_bytes = 4096;
+    settings.limits.header_s = settings.limits.body_s = settings.limits.idle_s = settings.limits.linger_s = 0.02;
+    return settings;
+  }
+
+  CountingHandler handler_;
+  HttpServer server_;
+};
+
+}  // namespace ingot::server::fuzz

@@ -1,0 +1,32 @@
+// Request bodies as fuzz targets and corpus tests read them: the first byte chooses the route.
+#pragma once
+
+#include <string_view>
+
+#include "server/api_error.h"
+#include "server/requests.h"
+
+namespace ingot::server::fuzz {
+
+// Whether the body is a request; any ApiError is an answer, every other exception a mistake.
+inline bool read_request(std::string_view text) {
+  if (text.empty()) return false;
+  const std::string_view body = text.substr(1);
+  try {
+    switch (text.front()) {
+      case 'c': parse_chat(body); break;
+      case 'p': parse_completion(body); break;
+      case 'e': parse_embeddings(body); break;
+      case 't': parse_tokenize(body); break;
+      case 'd': parse_detokenize(body); break;
+      case 'a': parse_adapter(body); break;
+      default: return false;
+    }
+  } catch (const ApiError& error) {
+    error_body(error);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace ingot::server::fuzz
