@@ -42,6 +42,35 @@ TermId Automaton::step(TermId term, std::string_view text) {
   return term;
 }
 
+bool Automaton::begins_with_capture(TermId id) const {
+  const Term& term = terms[id];
+  if (term.kind == TermKind::sequence) return begins_with_capture(term.left);
+  if (term.kind != TermKind::choice || term.regular) return term.kind == TermKind::capture;
+  const auto parts = terms.children(id);
+  return std::any_of(parts.begin(), parts.end(), [&](TermId part) { return begins_with_capture(part); });
+}
+
+// A capture's languages differ from byte to byte: its row would be long, and asked once.
+TermId Automaton::step(TermId id, uint8_t byte) {
+  if (!begins_with_capture(id)) return row(id).next(byte);
+  const Deeper deeper(depth_);
+  const Term term = terms[id];
+  if (term.kind == TermKind::sequence) {
+    const TermId inside = terms.sequence(step(term.left, byte), term.right);
+    return nullable(term.left) ? terms.choice(inside, step(term.right, byte)) : inside;
+  }
+  if (term.kind == TermKind::choice) {
+    const auto view = terms.children(id);
+    std::vector<TermId> parts(view.begin(), view.end());
+    for (TermId& part : parts) part = step(part, byte);
+    return terms.choice(std::move(parts));
+  }
+  Capture state = terms.capture_of(id);
+  const TermId next = terms[term.left].nullable == 1 ? step(behind(state), byte) : TermPool::nothing;
+  state.text += static_cast<char>(byte);
+  return terms.choice(terms.capture(row(term.left).next(byte), std::move(state)), next);
+}
+
 const Row& Automaton::row(TermId term) {
   const int32_t known = at(row_of_, term, -1);
   if (known >= 0) return rows_[static_cast<size_t>(known)];
@@ -170,45 +199,27 @@ Row Automaton::multiple_row(TermId id) {
 }
 
 Row Automaton::capture_row(TermId id) {
-  const Capture state = terms.capture_of(id);
-  const Row left = row(terms[id].left);
   Row row;
   for (size_t b = 0; b < 256; ++b) {
-    const TermId to = left.next(static_cast<uint8_t>(b));
+    const TermId to = step(id, static_cast<uint8_t>(b));
     if (to == TermPool::nothing) continue;
-    Capture longer = state;
-    longer.text += static_cast<char>(b);
     row.of[b] = static_cast<uint8_t>(row.to.size());
-    row.to.push_back(terms.capture(to, std::move(longer)));
-  }
-  if (!terms[terms[id].left].nullable) return row;
-  const Row next = this->row(behind(id));
-  for (size_t b = 0; b < 256; ++b) {
-    const TermId to = next.next(static_cast<uint8_t>(b));
-    if (to == TermPool::nothing) continue;
-    if (row.of[b] == 0) {
-      row.of[b] = static_cast<uint8_t>(row.to.size());
-      row.to.push_back(to);
-    } else {
-      row.to[row.of[b]] = terms.choice(row.to[row.of[b]], to);
-    }
+    row.to.push_back(to);
   }
   return row;
 }
 
-// What follows a complete text.
-TermId Automaton::behind(TermId id) {
-  const Capture state = terms.capture_of(id);
-  const Distinct elements = terms.distinct(state.distinct);
-  std::vector<std::string> seen = terms.seen(state.seen);
-  seen.push_back(state.text);
+TermId Automaton::behind(const Capture& complete) {
+  const Distinct elements = terms.distinct(complete.distinct);
+  std::vector<std::string> seen = terms.seen(complete.seen);
+  seen.push_back(complete.text);
   const int64_t count = static_cast<int64_t>(seen.size());
   TermId more = TermPool::nothing;
   if (elements.max == unlimited || count < elements.max) {
-    more = terms.sequence(elements.separator, next_distinct(state.distinct, terms.add_seen(std::move(seen))));
+    more = terms.sequence(elements.separator, next_distinct(complete.distinct, terms.add_seen(std::move(seen))));
   }
   if (count >= elements.min) more = terms.optional(more);
-  return terms.sequence(elements.alternatives[static_cast<size_t>(state.alternative)].behind, more);
+  return terms.sequence(elements.alternatives[static_cast<size_t>(complete.alternative)].behind, more);
 }
 
 TermId Automaton::next_distinct(int32_t number, int32_t seen) {
@@ -231,7 +242,7 @@ bool Automaton::nullable(TermId id) {
   const Deeper deeper(depth_);
   bool result = false;
   if (term.kind == TermKind::capture) {
-    result = nullable(term.left) && nullable(behind(id));
+    result = nullable(term.left) && nullable(behind(terms.capture_of(id)));
   } else if (term.kind == TermKind::sequence) {
     result = nullable(term.left) && nullable(term.right);
   } else if (term.kind == TermKind::choice) {

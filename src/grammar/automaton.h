@@ -28,13 +28,12 @@ struct Row {
 class Automaton {
  public:
   TermPool terms;
-  std::vector<TermId> common;  // units that many states resemble, such as what is left of a JSON string
 
   // Whether the empty string is in the language.
   bool nullable(TermId term);
 
   // The language behind a byte. Errors: ErrorKind::resource when the pool is full, or nesting is too deep.
-  TermId step(TermId term, uint8_t byte) { return row(term).next(byte); }
+  TermId step(TermId term, uint8_t byte);
   TermId step(TermId term, std::string_view text);
   const Row& row(TermId term);
 
@@ -46,11 +45,16 @@ class Automaton {
 
   // Elements of terms.distinct(number) behind those seen.
   TermId next_distinct(int32_t number, int32_t seen);
+  // What follows a capture whose text is complete.
+  TermId behind(const Capture& complete);
 
   // Called once when all rules have their bodies: finds which contain the empty string, and takes out those without any
   // string. `names` are of rules by number, for errors; they may be fewer. Returns the start without such rules;
   // nothing when the whole language is empty. Errors: unsupported for a rule that begins with itself.
   TermId finish(TermId start, const std::vector<std::string>& names = {});
+
+  // Whether the next bytes are, or may be, the text of a capture.
+  bool begins_with_capture(TermId term) const;
 
   int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
 
@@ -68,7 +72,6 @@ class Automaton {
   Row repeat_row(TermId term);
   Row multiple_row(TermId term);
   Row capture_row(TermId term);
-  TermId behind(TermId capture);
   const Row& search_row(TermId term);
   bool is_search_state(TermId term) const;
   void keep_alive(Row& row);

@@ -14,13 +14,7 @@ JsonTerms::JsonTerms(Automaton& automaton, Whitespace whitespace) : terms_(autom
   const TermId character = regex(
       "[^\"\\\\\\x00-\\x1F]|\\\\[\"\\\\/bfnrt]|\\\\u(?:[0-9A-Ca-cE-Fe-f][0-9A-Fa-f]{3}|[Dd][0-7][0-9A-Fa-f]{2}|"
       "[Dd][89ABab][0-9A-Fa-f]{2}\\\\u[Dd][C-Fc-f][0-9A-Fa-f]{2})");
-  const TermId rest = terms_.sequence(terms_.repeat(character, 0, unlimited), terms_.byte('"'));
-  free_text = terms_.unit(terms_.sequence(terms_.byte('"'), rest));
-  const TermId one = encoded(terms_, CharacterSet::all(), Encoding::json);
-  automaton.common = {
-      terms_.unit(rest),
-      terms_.unit(terms_.sequence(terms_.repeat(one, 0, unlimited), terms_.byte('"'))),
-  };
+  free_text = quoted(terms_.repeat(character, 0, unlimited));
 }
 
 TermId JsonTerms::quoted(TermId language) {

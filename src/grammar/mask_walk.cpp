@@ -9,7 +9,9 @@ namespace ingot::grammar {
 namespace {
 
 constexpr int64_t many_visits = 1000;  // a walk that took more is kept
-constexpr size_t many_tokens = 400;    // more are kept as bits
+constexpr int64_t many_rows = 8;       // likewise
+constexpr size_t max_plain_states = 64;
+constexpr size_t many_tokens = 400;  // more are kept as bits
 constexpr size_t max_walks = 512;
 constexpr int max_depth = 2000;
 
@@ -105,61 +107,101 @@ void MaskWalk::collect_behind(TermId head, TermId rest, uint32_t node) {
       collect(terms.sequence(term.left, terms.sequence(more, rest)), node);
       return;
     }
-    default: break;
+    case TermKind::capture: collect_capture(head, rest, node); return;
+    default: throw_error(ErrorKind::internal, "a part of a grammar that is neither regular nor a rule");
   }
-  // A capture: its text decides what follows, so every byte is a state of its own.
+}
+
+// Whether any byte of the tokens below the node may follow.
+bool MaskWalk::goes_on(TermId language, uint32_t node) {
   const auto nodes = vocabulary_.nodes();
-  const TermId language = terms.sequence(head, rest);
-  std::vector<TermId> states(1, language);
-  const uint16_t base = nodes[node].depth;
-  for (uint32_t i = node + 1; i < nodes[node].end;) {
-    const size_t depth = static_cast<size_t>(nodes[i].depth - base);
-    visit(50);
-    const TermId state = automaton_.step(states[depth - 1], nodes[i].byte);
-    if (state == TermPool::nothing) {
-      i = nodes[i].end;
-      continue;
-    }
-    for (int32_t token = nodes[i].token; token >= 0; token = vocabulary_.same(token)) set_bit(bits_, token);
-    states.resize(depth);
-    states.push_back(state);
-    ++i;
+  const Row& row = automaton_.row(language);
+  for (uint32_t i = node + 1; i < nodes[node].end; i = nodes[i].end) {
+    if (row.next(nodes[i].byte) != TermPool::nothing) return true;
   }
+  return false;
+}
+
+// Inside its text a capture is a lexeme. Behind it what may come depends on the text, but not the first byte of that.
+void MaskWalk::collect_capture(TermId capture, TermId rest, uint32_t node) {
+  TermPool& terms = automaton_.terms;
+  const Capture state = terms.capture_of(capture);
+  const auto inside = walk(terms.unit(terms[capture].left), node);
+  add(*inside);
+  const auto nodes = vocabulary_.nodes();
+  const TermId any_behind = terms.sequence(automaton_.behind(state), rest);
+  for (const uint32_t end : inside->ends) {
+    if (nodes[end].end == end + 1 || !goes_on(any_behind, end)) continue;
+    Capture complete = state;
+    const std::string& token = vocabulary_.bytes(nodes[end].token >= 0 ? nodes[end].token : first_token(end));
+    complete.text += token.substr(nodes[node].depth, nodes[end].depth - nodes[node].depth);
+    collect(terms.sequence(automaton_.behind(complete), rest), end);
+  }
+}
+
+// A token below the node.
+int32_t MaskWalk::first_token(uint32_t node) const {
+  const auto nodes = vocabulary_.nodes();
+  while (nodes[node].token < 0) ++node;
+  return nodes[node].token;
 }
 
 std::shared_ptr<const Walk> MaskWalk::walk(TermId lexeme, uint32_t node) {
   const auto known = walks_.find(pair_of(lexeme, node));
   if (known != walks_.end()) return known->second;
-  const bool is_unit = automaton_.terms[lexeme].kind == TermKind::unit;
-  Vocabulary::Key key{};
-  if (is_unit && node == 0) {
-    const TermId clamped = automaton_.terms.clamped(lexeme, vocabulary_.longest());
-    const Term& term = automaton_.terms[clamped];
-    key = {{term.hash[0], term.hash[1]}, node};
+  const TermId clamped = automaton_.terms.clamped(lexeme, vocabulary_.longest());
+  const bool is_shared = automaton_.terms[clamped].kind == TermKind::unit;
+  const Term term = automaton_.terms[clamped];
+  const Vocabulary::Key key = {{term.hash[0], term.hash[1]}, node};
+  if (is_shared) {
     if (auto walk = vocabulary_.find(key)) {
       walks_.emplace(pair_of(lexeme, node), walk);
       return walk;
     }
-    const TermId common = resembled(lexeme);
-    if (common != TermPool::nothing && common != lexeme) {
-      auto walk = changed(lexeme, common, *this->walk(common, node));
-      walks_.emplace(pair_of(lexeme, node), walk);
-      return walk;
-    }
   }
-  const int64_t before = visits_;
-  auto walk = walked(lexeme, node);
-  if (visits_ - before > many_visits) {
+  const int64_t before = visits_, rows_before = automaton_.num_rows();
+  auto walk = walked(clamped, node);
+  if (visits_ - before > many_visits || automaton_.num_rows() - rows_before > many_rows) {
     walks_.emplace(pair_of(lexeme, node), walk);
-    if (is_unit && node == 0) vocabulary_.keep(key, walk);
+    if (is_shared) vocabulary_.keep(key, walk);
   }
   return walk;
 }
 
+// Whether plain characters, as many as there are, neither end the lexeme nor leave it.
+bool MaskWalk::takes_plain(TermId lexeme) {
+  std::vector<TermId> states = {lexeme};
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (automaton_.nullable(states[i]) || states.size() > max_plain_states) return false;
+    const Row& row = automaton_.row(states[i]);
+    for (int b = 0x20; b < 0x7F; ++b) {
+      if (!Vocabulary::is_plain(static_cast<uint8_t>(b))) continue;
+      const TermId next = row.next(static_cast<uint8_t>(b));
+      if (next == TermPool::nothing) return false;
+      if (std::find(states.begin(), states.end(), next) == states.end()) states.push_back(next);
+    }
+  }
+  return true;
+}
+
 std::shared_ptr<const Walk> MaskWalk::walked(TermId lexeme, uint32_t node) {
   auto walk = std::make_shared<Walk>();
-  const auto nodes = vocabulary_.nodes();
-  if (automaton_.nullable(lexeme)) walk->ends.push_back(node);
+  if (node == 0 && takes_plain(lexeme)) {
+    follow(lexeme, vocabulary_.others(), 0, *walk);
+    for (uint32_t& end : walk->ends) end = vocabulary_.place(end);
+    walk->bits = vocabulary_.plain();
+    for (const int32_t token : walk->tokens) set_bit(walk->bits, token);
+    walk->tokens = {};
+  } else {
+    follow(lexeme, vocabulary_.nodes(), node, *walk);
+    pack(*walk, vocabulary_);
+  }
+  return walk;
+}
+
+// The tokens below a node of a trie that stay inside the lexeme, and the nodes where it may end.
+void MaskWalk::follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk) {
+  if (automaton_.nullable(lexeme)) walk.ends.push_back(node);
   std::vector<const Row*> rows(1, &automaton_.row(lexeme));
   const uint16_t base = nodes[node].depth;
   const uint32_t end = nodes[node].end;
@@ -172,8 +214,8 @@ std::shared_ptr<const Walk> MaskWalk::walked(TermId lexeme, uint32_t node) {
       i = nodes[i].end;
       continue;
     }
-    for (int32_t token = nodes[i].token; token >= 0; token = vocabulary_.same(token)) walk->tokens.push_back(token);
-    if (automaton_.terms[state].nullable == 1) walk->ends.push_back(i);
+    for (int32_t token = nodes[i].token; token >= 0; token = vocabulary_.same(token)) walk.tokens.push_back(token);
+    if (automaton_.terms[state].nullable == 1) walk.ends.push_back(i);
     if (nodes[i].end > i + 1) {
       rows.resize(depth);
       rows.push_back(&automaton_.row(state));
@@ -181,66 +223,6 @@ std::shared_ptr<const Walk> MaskWalk::walked(TermId lexeme, uint32_t node) {
     ++i;
   }
   visit(visits & 1023);
-  pack(*walk, vocabulary_);
-  return walk;
-}
-
-// The common lexeme that does the same as this one behind most first bytes; nothing when there is none.
-TermId MaskWalk::resembled(TermId lexeme) {
-  const auto nodes = vocabulary_.nodes();
-  for (const TermId common : automaton_.common) {
-    if (common == lexeme) return common;
-    const Row &row = automaton_.row(lexeme), &other = automaton_.row(common);
-    uint32_t alike = 0;
-    for (uint32_t i = 1; i < nodes[0].end; i = nodes[i].end) {
-      const TermId next = row.next(nodes[i].byte);
-      if (next != TermPool::nothing && next == other.next(nodes[i].byte)) alike += nodes[i].end - i;
-    }
-    if (2 * alike > nodes[0].end) return common;
-  }
-  return TermPool::nothing;
-}
-
-// The walk of a lexeme from that of another one, where only the differences are walked.
-std::shared_ptr<const Walk> MaskWalk::changed(TermId lexeme, TermId common, const Walk& known) {
-  const auto nodes = vocabulary_.nodes();
-  auto walk = std::make_shared<Walk>();
-  walk->bits = known.bits;
-  if (walk->bits.empty()) {
-    walk->bits.assign(vocabulary_.num_words(), 0);
-    for (const int32_t token : known.tokens) set_bit(walk->bits, token);
-  }
-  std::vector<uint32_t> taken, added;
-  const auto end_at = [&](TermId state, TermId other, uint32_t node) {
-    const bool ends = automaton_.nullable(state), ended = automaton_.nullable(other);
-    if (ends && !ended) added.push_back(node);
-    if (!ends && ended) taken.push_back(node);
-  };
-  end_at(lexeme, common, 0);
-  std::vector<std::pair<TermId, TermId>> states(1, {lexeme, common});
-  for (uint32_t i = 1; i < nodes[0].end;) {
-    const size_t depth = nodes[i].depth;
-    visit(1);
-    const auto [before, before_common] = states[depth - 1];
-    const TermId state = automaton_.step(before, nodes[i].byte), other = automaton_.step(before_common, nodes[i].byte);
-    if (state == other) {
-      i = nodes[i].end;
-      continue;
-    }
-    for (int32_t token = nodes[i].token; token >= 0; token = vocabulary_.same(token)) {
-      uint32_t& word = walk->bits[static_cast<size_t>(token) / 32];
-      const uint32_t bit = uint32_t{1} << (token % 32);
-      word = state == TermPool::nothing ? word & ~bit : word | bit;
-    }
-    end_at(state, other, i);
-    states.resize(depth);
-    states.emplace_back(state, other);
-    ++i;
-  }
-  std::set_difference(known.ends.begin(), known.ends.end(), taken.begin(), taken.end(), std::back_inserter(walk->ends));
-  walk->ends.insert(walk->ends.end(), added.begin(), added.end());
-  std::sort(walk->ends.begin(), walk->ends.end());
-  return walk;
 }
 
 }  // namespace ingot::grammar

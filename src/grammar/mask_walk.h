@@ -28,10 +28,13 @@ class MaskWalk {
  private:
   void collect(TermId language, uint32_t node);
   void collect_behind(TermId head, TermId rest, uint32_t node);
+  void collect_capture(TermId capture, TermId rest, uint32_t node);
   std::shared_ptr<const Walk> walk(TermId lexeme, uint32_t node);
   std::shared_ptr<const Walk> walked(TermId lexeme, uint32_t node);
-  std::shared_ptr<const Walk> changed(TermId lexeme, TermId common, const Walk& known);
-  TermId resembled(TermId lexeme);
+  void follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk);
+  bool takes_plain(TermId lexeme);
+  bool goes_on(TermId language, uint32_t node);
+  int32_t first_token(uint32_t node) const;
   void add(const Walk& walk);
   void visit(int64_t nodes);
 

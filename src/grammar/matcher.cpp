@@ -121,6 +121,7 @@ std::string Matcher::forced(size_t most) const {
   const std::lock_guard lock(machine_->mutex);
   Automaton& automaton = machine_->automaton;
   for (TermId state = states_.back(); bytes.size() < most && !automaton.nullable(state);) {
+    if (automaton.begins_with_capture(state)) return bytes;
     const Row& row = automaton.row(state);
     int only = -1;
     for (int b = 0; b < 256; ++b) {

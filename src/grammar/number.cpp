@@ -11,7 +11,8 @@ namespace ingot::grammar {
 namespace {
 
 constexpr int64_t max_digits = 400;
-constexpr int64_t exact_digits = 15;  // decimals of so many digits are different doubles
+constexpr int64_t max_modulus = 1000;  // of multipleOf: a state for each remainder
+constexpr int64_t exact_digits = 15;   // decimals of so many digits are different doubles
 
 TermId regex(TermPool& terms, std::string_view pattern) {
   return whole_pattern_language(terms, pattern, Encoding::utf8);
@@ -129,10 +130,12 @@ TermId multiples_of(TermPool& terms, const Decimal& value) {
   if (value.negative || value.text() == "0") {
     throw_error(ErrorKind::usage, "multipleOf {}; it must be above 0", value.text());
   }
-  if (static_cast<int64_t>(value.digits()) > exact_digits) {
-    throw_error(ErrorKind::unsupported, "multipleOf {}; at most {} digits are possible", value.text(), exact_digits);
+  const std::string digits = value.whole + value.fraction;
+  const int64_t modulus = digits.size() > 18 ? max_modulus + 1 : std::stoll(digits);
+  if (modulus > max_modulus) {
+    throw_error(ErrorKind::unsupported, "multiples of {} are not supported; its digits may come to {} at most",
+                value.text(), max_modulus);
   }
-  const int64_t modulus = std::stoll(value.whole + value.fraction);
   return terms.sequence(terms.optional(terms.byte('-')),
                         terms.multiple(modulus, static_cast<int>(value.fraction.size())));
 }

@@ -41,7 +41,7 @@ TermId at_most(TermPool& terms, const Decimal& bound);
 TermId below(TermPool& terms, const Decimal& bound);
 TermId equal_to(TermPool& terms, const Decimal& value);
 
-// Errors: usage when it is not above 0; unsupported when it has more than 15 digits.
+// Errors: usage when it is not above 0; unsupported when its digits without the point come to more than 1000.
 TermId multiples_of(TermPool& terms, const Decimal& value);
 
 }  // namespace ingot::grammar

@@ -78,8 +78,8 @@ SchemaSet::SchemaSet(std::string_view text, const JsonOptions& options) : state_
   base.resize(std::min(base.find('#'), base.size()));
   state_->resources.try_emplace("", &state_->document, base);
   index(state_->document, "", 0);
-  add(state_->document, "", base);
-  add_made(Json(false), "");
+  add(state_->document, "#", base);
+  add_made(Json(false), "#");
 }
 
 SchemaSet::~SchemaSet() = default;
@@ -132,7 +132,7 @@ SchemaId SchemaSet::find(const std::string& reference, const Schema& from, const
   if (!fragment.empty() && fragment[0] != '/') {
     const auto anchor = state_->resources.find(uri.substr(0, hash) + "#" + fragment);
     if (anchor == state_->resources.end()) missing();
-    return add(*anchor->second.first, "#" + fragment, anchor->second.second);
+    return add(*anchor->second.first, uri, anchor->second.second);
   }
   const auto resource = state_->resources.find(uri.substr(0, hash));
   if (resource == state_->resources.end()) missing();
@@ -154,7 +154,7 @@ SchemaId SchemaSet::find(const std::string& reference, const Schema& from, const
     }
     at = end;
   }
-  return add(*value, fragment, inner);
+  return add(*value, uri.substr(0, hash) + "#" + fragment, inner);
 }
 
 const Schema& SchemaSet::operator[](SchemaId id) {

@@ -18,7 +18,7 @@ bool is_one_of(const std::string& key, std::initializer_list<const char*> names)
 
 }  // namespace
 
-std::string SchemaReader::at(const std::string& key) const { return pointer_ + "/" + as_pointer_token(key); }
+std::string SchemaReader::at(const std::string& key) const { return schema_.pointer + "/" + as_pointer_token(key); }
 
 void SchemaReader::malformed(const std::string& key, const char* wanted) const {
   throw_error(ErrorKind::usage, "the schema's {} must be {}", at(key), wanted);
@@ -67,7 +67,7 @@ std::vector<std::pair<std::string, SchemaId>> SchemaReader::named_children(const
 }
 
 Schema SchemaReader::read() {
-  schema_.pointer = pointer_.empty() ? "#" : pointer_;
+  schema_.pointer = pointer_;
   if (value_.is_boolean()) {
     schema_.never = !value_.get<bool>();
     return std::move(schema_);

@@ -35,6 +35,7 @@ Vocabulary::Vocabulary(const std::vector<std::string>& tokens, std::vector<int32
     if (token.size() > max_token) token.clear();
   }
   make_trie();
+  part_plain();
 }
 
 Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, std::vector<int32_t> end_ids)
@@ -71,6 +72,37 @@ void Vocabulary::make_trie() {
     before = token;
   }
   for (const size_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
+}
+
+void Vocabulary::part_plain() {
+  plain_.assign(num_words(), 0);
+  std::vector<bool> needed(nodes_.size());
+  std::vector<size_t> path;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    path.resize(nodes_[i].depth);
+    path.push_back(i);
+    const int32_t id = nodes_[i].token;
+    if (id < 0) continue;
+    const bool is_all_plain =
+        std::all_of(path.begin() + 1, path.end(), [&](size_t at) { return is_plain(nodes_[at].byte); });
+    for (int32_t token = id; token >= 0 && is_all_plain; token = same(token)) {
+      plain_[static_cast<size_t>(token) / 32] |= uint32_t{1} << (token % 32);
+    }
+    if (is_all_plain) continue;
+    for (const size_t at : path) needed[at] = true;
+  }
+  std::vector<uint32_t> before(nodes_.size() + 1);  // needed nodes in front of each
+  for (size_t i = 0; i < nodes_.size(); ++i) before[i + 1] = before[i] + (needed[i] ? 1 : 0);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!needed[i]) continue;
+    Node node = nodes_[i];
+    const bool is_plain_token =
+        node.token >= 0 && (plain_[static_cast<size_t>(node.token) / 32] >> (node.token % 32) & 1) != 0;
+    if (is_plain_token) node.token = -1;
+    node.end = before[node.end];
+    others_.push_back(node);
+    places_.push_back(static_cast<uint32_t>(i));
+  }
 }
 
 std::shared_ptr<const Walk> Vocabulary::find(const Key& key) const {

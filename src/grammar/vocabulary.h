@@ -46,6 +46,12 @@ class Vocabulary {
 
   // Depth first; nodes()[0] is the root, the empty text.
   std::span<const Node> nodes() const { return nodes_; }
+  // Tokens of nothing but printable ASCII without quotes and backslashes, as bits: what texts mostly consist of. The
+  // nodes that lead to any other token are a trie of their own; `place` of such a node is its number in nodes().
+  static bool is_plain(uint8_t byte) { return byte >= 0x20 && byte < 0x7F && byte != '"' && byte != '\\'; }
+  const std::vector<uint32_t>& plain() const { return plain_; }
+  std::span<const Node> others() const { return others_; }
+  uint32_t place(uint32_t other) const { return places_[other]; }
   // Another token with the same bytes, or -1.
   int32_t same(int32_t token) const { return same_[static_cast<size_t>(token)]; }
 
@@ -60,6 +66,7 @@ class Vocabulary {
 
  private:
   void make_trie();
+  void part_plain();
 
   struct KeyHash {
     size_t operator()(const Key& key) const { return static_cast<size_t>(key.lexeme[0] ^ (uint64_t{key.node} << 32)); }
@@ -68,6 +75,9 @@ class Vocabulary {
   std::vector<std::string> tokens_;
   std::vector<int32_t> end_ids_;  // ascending
   std::vector<Node> nodes_;
+  std::vector<uint32_t> plain_;
+  std::vector<Node> others_;
+  std::vector<uint32_t> places_;
   std::vector<int32_t> same_;
   int64_t longest_ = 0;
   mutable std::mutex mutex_;
