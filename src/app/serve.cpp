@@ -6,9 +6,9 @@
 #include <ctime>
 #include <thread>
 
-#include "app/adapter_folder.h"
 #include "app/grammar_masks.h"
 #include "app/interrupt.h"
+#include "app/served_adapters.h"
 #include "app/session.h"
 #include "base/append_file.h"
 #include "base/clock.h"
@@ -97,11 +97,15 @@ class Serve : public Command {
     };
     open_access_log(api_settings, log);
     GrammarMasks masks(std::make_shared<const grammar::Vocabulary>(*model.tokenizer, model.eos));
-    std::optional<AdapterFolder> adapters;
+    std::optional<infer::AdapterStore> store;
+    std::optional<ServedAdapters> adapters;
     if (adapters_) {
-      adapters.emplace(*adapters_, session.loaded.spec, session.activation,
-                       AdapterFolder::Limits{adapter_rank_, static_cast<size_t>(adapter_mib_) << 20});
-      log.info("{} adapters below {}", adapters->entries().size(), *adapters_);
+      store.emplace(session.loaded.spec, infer::AdapterStoreSettings{.root = *adapters_,
+                                                                     .activation = session.activation,
+                                                                     .budget = static_cast<size_t>(adapter_mib_) << 20,
+                                                                     .most_rank = adapter_rank_});
+      adapters.emplace(*store);
+      log.info("{} adapters below {}", store->counts().registered, *adapters_);
     }
     server::Api api(std::move(api_settings), model, service, adapters ? &*adapters : nullptr, &masks);
     http = std::make_unique<server::HttpServer>(http_, api);

@@ -1,10 +1,11 @@
 #include "infer/adapter_store.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
-#include <new>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
 #include "tensor/arena.h"
@@ -17,6 +18,18 @@ namespace fs = std::filesystem;
 
 constexpr size_t longest_name = 200;
 constexpr const char* files[] = {"adapter_config.json", "adapter_model.safetensors"};
+
+int64_t modified_at(const fs::path& folder) {
+  std::error_code error;
+  const auto time = fs::last_write_time(folder / files[0], error);
+  if (error) return 0;
+  const auto since = std::chrono::file_clock::to_sys(time).time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(since).count();
+}
+
+[[noreturn]] void not_there(const std::string& name) {
+  throw_hint(ErrorKind::not_found, "GET /v1/models lists what there is", "there is no adapter '{}'", name);
+}
 
 void check_name(const std::string& name) {
   const bool plain = !name.empty() && name.size() <= longest_name && name.front() != '.' &&
@@ -48,15 +61,6 @@ std::string version_of(const fs::path& folder) {
   return version;
 }
 
-struct Memory {
-  std::byte* data;
-  explicit Memory(size_t bytes)
-      : data(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{Arena::alignment}))) {}
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { ::operator delete(data, std::align_val_t{Arena::alignment}); }
-};
-
 // Copies `from` times `factor` to `to`, in another type where need be.
 void convert(const Tensor& to, const Tensor& from, float factor) {
   if (to.dtype == from.dtype && factor == 1) {
@@ -74,26 +78,33 @@ void convert(const Tensor& to, const Tensor& from, float factor) {
 AdapterStore::AdapterStore(spec::ModelSpec model, AdapterStoreSettings settings)
     : model_(std::move(model)), settings_(std::move(settings)) {
   std::error_code error;
-  if (!fs::is_directory(settings_.root, error)) {
+  const fs::path root = fs::canonical(settings_.root, error);
+  if (error || !fs::is_directory(root, error)) {
     throw_error(ErrorKind::not_found, "the adapters' root {} is no folder", settings_.root.string());
   }
+  settings_.root = root;
   scan();
 }
 
 fs::path AdapterStore::folder_of(const std::string& name) const {
-  const fs::path own = settings_.root / name;
-  if (has_files(own)) return own;
-  if (has_files(own / "adapter")) return own / "adapter";
+  for (const fs::path& place : {settings_.root / name, settings_.root / name / "adapter"}) {
+    if (!has_files(place)) continue;
+    std::error_code error;
+    const fs::path folder = fs::canonical(place, error);  // links may lead elsewhere below the root, and not out of it
+    const fs::path& root = settings_.root;
+    if (!error && std::mismatch(root.begin(), root.end(), folder.begin(), folder.end()).first == root.end())
+      return folder;
+  }
   return {};
 }
 
 void AdapterStore::scan() {
-  std::map<std::string, fs::path> found;
+  std::map<std::string, int64_t> found;  // when they were modified
   for (const fs::directory_entry& each : fs::directory_iterator(settings_.root)) {
     const std::string name = each.path().filename().string();
     if (name.starts_with('.') || !each.is_directory()) continue;
     const fs::path folder = folder_of(name);
-    if (!folder.empty()) found.emplace(name, folder);
+    if (!folder.empty()) found.emplace(name, modified_at(folder));
   }
   auto held = entries_.lock();
   for (auto entry = held->by_name.begin(); entry != held->by_name.end();) {
@@ -104,17 +115,30 @@ void AdapterStore::scan() {
     drop(*held, entry->second);
     entry = held->by_name.erase(entry);
   }
-  for (const auto& [name, folder] : found) held->by_name[name].folder = folder;
+  for (const auto& [name, modified] : found) held->by_name[name].modified = modified;
 }
 
-std::vector<std::string> AdapterStore::names() const {
-  std::vector<std::string> names;
-  auto held = entries_.lock();
-  for (const auto& [name, entry] : held->by_name) names.push_back(name);
-  return names;
+std::vector<ListedAdapter> AdapterStore::list() const {
+  std::vector<ListedAdapter> listed;
+  const auto held = entries_.lock();
+  for (const auto& [name, entry] : held->by_name) {
+    if (entry.removed) continue;
+    listed.push_back({name, entry.modified, entry.adapter ? entry.adapter->rank : 0, entry.adapter != nullptr});
+  }
+  return listed;
 }
 
-void AdapterStore::drop(Entries& all, Entry& entry) const {
+bool AdapterStore::has(const std::string& name) const {
+  check_name(name);
+  {
+    const auto held = entries_.lock();
+    const auto found = held->by_name.find(name);
+    if (found != held->by_name.end() && found->second.removed) return false;
+  }
+  return !folder_of(name).empty();
+}
+
+void AdapterStore::drop(Entries& all, Entry& entry) {
   if (entry.adapter) all.bytes -= entry.adapter->bytes;
   entry.adapter.reset();
 }
@@ -152,8 +176,8 @@ std::shared_ptr<const HostAdapter> AdapterStore::read(const std::string& name, c
     throw_error(ErrorKind::resource, "the adapter {} takes {} bytes of host memory; adapters may have {}", name, bytes,
                 settings_.budget);
   }
-  const auto memory = std::make_shared<const Memory>(bytes);
-  std::byte* next = memory->data;
+  const auto memory = std::make_shared<const HostMemory>(bytes, "an adapter");
+  std::byte* next = memory->data();
   const auto copied = [&](const Tensor& from, float factor) {
     const Tensor to{next, settings_.activation, from.shape, nullptr};
     next += Arena::footprint(to.bytes());
@@ -181,7 +205,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
   const std::string version = folder.empty() ? std::string() : version_of(folder);
   if (version.empty()) {
     forget(name);
-    throw_hint(ErrorKind::not_found, "GET /v1/models lists what there is", "there is no adapter '{}'", name);
+    not_there(name);
   }
   {
     auto held = entries_.lock();
@@ -190,7 +214,8 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
       return found == all.by_name.end() || !found->second.loading;
     });
     Entry& entry = held->by_name[name];
-    entry.folder = folder;
+    if (entry.removed) not_there(name);
+    if (entry.modified == 0) entry.modified = modified_at(folder);
     entry.used = ++held->clock;
     if (entry.adapter && entry.version == version) return entry.adapter;
     drop(*held, entry);
@@ -201,7 +226,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     auto held = entries_.lock();
     Entry& entry = held->by_name[name];
     entry.loading = false;
-    if (adapter) {
+    if (adapter && !entry.removed) {
       entry.adapter = adapter;
       entry.version = version;
       held->bytes += adapter->bytes;
@@ -229,21 +254,39 @@ void AdapterStore::pin(const std::string& name, bool pinned) {
   make_room(*held);
 }
 
-bool AdapterStore::forget(const std::string& name) {
+// Its files are gone.
+void AdapterStore::forget(const std::string& name) {
   auto held = entries_.lock();
   const auto found = held->by_name.find(name);
-  if (found == held->by_name.end()) return false;
-  if (found->second.loading) return true;  // what is read now is what the next has
+  if (found == held->by_name.end() || found->second.loading) return;
   drop(*held, found->second);
   held->by_name.erase(found);
-  return true;
+}
+
+void AdapterStore::remove(const std::string& name) {
+  if (!has(name)) not_there(name);
+  auto held = entries_.lock();
+  Entry& entry = held->by_name[name];
+  entry.removed = true;
+  entry.pinned = false;
+  drop(*held, entry);
+}
+
+void AdapterStore::add(const std::string& name) {
+  check_name(name);
+  {
+    auto held = entries_.lock();
+    const auto found = held->by_name.find(name);
+    if (found != held->by_name.end()) found->second.removed = false;
+  }
+  get(name);
 }
 
 AdapterStoreCounts AdapterStore::counts() const {
   AdapterStoreCounts counts;
   auto held = entries_.lock();
   counts.registered = static_cast<int64_t>(held->by_name.size());
-  for (const auto& [name, entry] : held->by_name) counts.resident += entry.adapter != nullptr;
+  for (const auto& [name, entry] : held->by_name) counts.resident += entry.adapter != nullptr ? 1 : 0;
   counts.bytes = held->bytes;
   counts.loads = held->loads;
   return counts;

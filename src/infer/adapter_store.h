@@ -23,6 +23,13 @@ struct AdapterStoreSettings {
   int64_t most_rank = 64;
 };
 
+struct ListedAdapter {
+  std::string name;
+  int64_t modified = 0;   // Unix seconds: when its configuration was written, as of the last scan
+  int64_t rank = 0;       // 0 when it is not resident
+  bool resident = false;  // in host memory
+};
+
 struct AdapterStoreCounts {
   int64_t registered = 0;
   int64_t resident = 0;  // in host memory
@@ -38,30 +45,36 @@ class AdapterStore {
   // Looks at the root anew: folders that came are registered, those that went are forgotten. Requests keep what they
   // have.
   void scan();
-  // Sorted.
-  std::vector<std::string> names() const;
+  // What is registered and was not removed, by name.
+  std::vector<ListedAdapter> list() const;
+  // Whether `get` would look into a folder of that name. Errors: usage as get's.
+  bool has(const std::string& name) const;
 
   // The adapter, from memory or its files; with files that changed since, as they are now. A folder that came after the
   // last scan is found, too. Several threads that ask for one at once wait for one of them to read it.
-  // Errors: usage for a name that is no plain folder's name; not_found for one that is not there; resource for one
-  // larger than the budget; unsupported for one of a larger rank than `most_rank`, and for one that replaces weights
-  // (DoRA, modules_to_save), which must be merged; those of checkpoint::read_adapter.
+  // Errors: usage for a name that is no plain folder's name; not_found for one that is not there, leads out of the
+  // root, or was removed; resource for one larger than the budget; unsupported for one of a larger rank than
+  // `most_rank`, and for one that replaces weights (DoRA, modules_to_save), which must be merged; those of
+  // checkpoint::read_adapter.
   std::shared_ptr<const HostAdapter> get(const std::string& name);
 
   // A pinned adapter stays in memory once it is there. Errors: get's for the name.
   void pin(const std::string& name, bool pinned);
-  // Forgets it: the next that asks for it finds it anew. False when it was not known.
-  bool forget(const std::string& name);
+  // It is not there any more, whatever its files; requests keep it. Errors: usage and not_found as get's.
+  void remove(const std::string& name);
+  // Takes `remove` back, and reads it. Errors: get's.
+  void add(const std::string& name);
 
   AdapterStoreCounts counts() const;
 
  private:
   struct Entry {
-    std::filesystem::path folder;
     std::string version;  // of the files that `adapter` was read from
+    int64_t modified = 0;
     std::shared_ptr<const HostAdapter> adapter;
     bool loading = false;
     bool pinned = false;
+    bool removed = false;
     uint64_t used = 0;
   };
   struct Entries {
@@ -73,7 +86,8 @@ class AdapterStore {
 
   std::filesystem::path folder_of(const std::string& name) const;
   std::shared_ptr<const HostAdapter> read(const std::string& name, const std::filesystem::path& folder) const;
-  void drop(Entries& all, Entry& entry) const;
+  void forget(const std::string& name);
+  static void drop(Entries& all, Entry& entry);
   void make_room(Entries& all) const;
 
   spec::ModelSpec model_;

@@ -41,6 +41,11 @@ class AdapterStoreTest : public testing::Test {
   AdapterStore store(size_t budget = 1 << 20) {
     return AdapterStore(small_.spec(), {.root = root_, .activation = DType::f32, .budget = budget, .most_rank = 8});
   }
+  static std::vector<std::string> names(const AdapterStore& store) {
+    std::vector<std::string> names;
+    for (const ListedAdapter& each : store.list()) names.push_back(each.name);
+    return names;
+  }
   static ErrorKind refused(AdapterStore& store, const std::string& name) {
     try {
       store.get(name);
@@ -61,7 +66,7 @@ TEST_F(AdapterStoreTest, FindsFoldersAndRunsBeforeAndAfterAScan) {
   write(root_ / "one", 2, 1);
   fs::create_directories(root_ / "empty");
   AdapterStore s = store();
-  EXPECT_EQ(s.names(), std::vector<std::string>{"one"});
+  EXPECT_EQ(names(s), std::vector<std::string>{"one"});
   const auto one = s.get("one");
   EXPECT_EQ(one->name, "one");
   EXPECT_EQ(one->rank, 2);
@@ -75,11 +80,48 @@ TEST_F(AdapterStoreTest, FindsFoldersAndRunsBeforeAndAfterAScan) {
   EXPECT_NE(run->identity, one->identity);
   fs::remove_all(root_ / "one");
   s.scan();
-  EXPECT_EQ(s.names(), std::vector<std::string>{"run"});
+  EXPECT_EQ(names(s), std::vector<std::string>{"run"});
   EXPECT_EQ(refused(s, "one"), ErrorKind::not_found);
   EXPECT_EQ(s.counts().resident, 1);
   EXPECT_EQ(s.counts().bytes, run->bytes);
   EXPECT_EQ(one->weights.layers[base_].a.rows(), 2) << "who has it keeps it";
+}
+
+TEST_F(AdapterStoreTest, WhatWasRemovedIsNotThereUntilItIsAdded) {
+  write(root_ / "one", 2, 1);
+  AdapterStore s = store();
+  EXPECT_EQ(s.list().front().rank, 0);
+  EXPECT_FALSE(s.list().front().resident);
+  EXPECT_GT(s.list().front().modified, 1'700'000'000);
+  const auto one = s.get("one");
+  EXPECT_EQ(s.list().front().rank, 2);
+  EXPECT_TRUE(s.has("one"));
+  s.remove("one");
+  EXPECT_FALSE(s.has("one"));
+  EXPECT_TRUE(s.list().empty());
+  EXPECT_EQ(s.counts().bytes, 0U);
+  EXPECT_EQ(refused(s, "one"), ErrorKind::not_found);
+  s.scan();
+  EXPECT_TRUE(s.list().empty()) << "its files are still there, and it stays removed";
+  EXPECT_THROW(s.remove("one"), Error);
+  EXPECT_EQ(one->weights.layers[base_].a.rows(), 2) << "who has it keeps it";
+  s.add("one");
+  EXPECT_TRUE(s.list().front().resident);
+  EXPECT_EQ(s.get("one")->rank, 2);
+}
+
+TEST_F(AdapterStoreTest, LinksDoNotLeadOutOfTheRoot) {
+  write(root_ / "outside", 2, 1);
+  write(root_ / "store" / "inside", 2, 1);
+  root_ /= "store";
+  fs::create_directory_symlink(root_.parent_path() / "outside", root_ / "out");
+  fs::create_directory_symlink(root_ / "inside", root_ / "alias");
+  AdapterStore s = store();
+  EXPECT_EQ(names(s), (std::vector<std::string>{"alias", "inside"}));
+  EXPECT_FALSE(s.has("out"));
+  EXPECT_EQ(refused(s, "out"), ErrorKind::not_found);
+  EXPECT_EQ(s.get("alias")->rank, 2);
+  root_ = root_.parent_path();
 }
 
 TEST_F(AdapterStoreTest, FilesThatChangedAreReadAgain) {
