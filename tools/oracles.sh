@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every tools/reference/check_*.py against the built executable, in name order, in a virtual environment that holds
-# the other programs (torch, transformers, peft, rouge-score, tensorboard, megatron-core). Each makes fresh states and
+# Runs every tools/reference/check_*.py against the built executable, in name order, and the story (tests/e2e/story), in a
+# virtual environment that holds the other programs (torch, transformers, peft, rouge-score, tensorboard, megatron-core). Each makes fresh states and
 # compares; those that draw at random take a fixed seed unless given another (their docstrings say how). Called by
 # `./run oracles`.
 set -euo pipefail
@@ -20,14 +20,14 @@ if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]} ${alone[*]}" ];
 fi
 "$environment/bin/pip" list 2>/dev/null | grep -iE '^(torch|transformers|peft|tokenizers|safetensors|gguf|numpy|rouge.score|tensorboard|megatron.core|mosaicml.streaming) '
 
-tools/llamacpp.sh  # llama.cpp's converter, for check_llamacpp.py
+tools/llamacpp.sh --model  # llama.cpp's converter, for check_llamacpp.py, and SmolLM2 for the story
 
 export INGOT_EXECUTABLE=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
 export TRANSFORMERS_VERBOSITY=error HF_HUB_DISABLE_PROGRESS_BARS=1 TQDM_DISABLE=1 PYTHONWARNINGS=ignore
 passed=0
 failed=()
 left_out=()
-for script in tools/reference/check_*.py; do
+for script in tools/reference/check_*.py tests/e2e/story/story.py; do
   [ -f "$script" ] || continue
   started=$SECONDS status=0
   "$environment/bin/python" "$script" || status=$?
