@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/philox.h"
+#include "checkpoint/row_codec.h"
 #include "infer/engine.h"
 #include "tensor/tolerance.h"
 
@@ -23,11 +25,46 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Adapters of random weights, which requests have in turns.
+struct DecodeAdapters {
+  int64_t count = 0;
+  spec::LoraSpec lora;
+};
+
+// Random weights in host memory; the same numbers for the same `number`.
+std::shared_ptr<const infer::HostAdapter> random_adapter(const spec::ModelSpec& model, const spec::LoraSpec& lora,
+                                                         DType type, int64_t number) {
+  const std::vector<spec::LoraParam> layers = spec::lora_parameters(model, lora);
+  const Storage storage = checkpoint::storage_of(type);
+  int64_t elements = 0;
+  for (const spec::LoraParam& p : layers) elements += p.rank * (p.in + p.out);
+  const auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(elements) * size_of(type));
+  RandomStream random(7, number);
+  std::vector<float> values;
+  size_t used = 0;
+  const auto fill = [&](Shape shape) {
+    values.resize(static_cast<size_t>(shape.elements()));
+    for (float& value : values) value = 0.04F * (random.uniform() - 0.5F);
+    Tensor tensor{memory->data() + used, type, shape, nullptr};
+    used += tensor.bytes();
+    checkpoint::encode_row(storage, values.data(), shape.elements(), tensor.data);
+    return tensor;
+  };
+  nn::Adapter weights;
+  weights.factor = static_cast<float>(lora.factor());
+  weights.layers.resize(spec::parameters(model).size());
+  for (const spec::LoraParam& p : layers) {
+    weights.layers[p.base].a = fill(Shape{p.rank, p.in});
+    weights.layers[p.base].b = fill(Shape{p.out, p.rank});
+  }
+  return std::make_shared<const infer::HostAdapter>(fmt::format("random-{}", number), std::move(weights), memory);
+}
+
 // A model that serves, and its requests.
 class DecodeBench {
  public:
   DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType activation, DType weights, int64_t batch,
-              int64_t context)
+              int64_t context, const DecodeAdapters& adapters, bool same_bits)
       : model_(model), weights_(random_model(*runtime.device, model, weights, 1)) {
     computed_ = models::make_model(model_, weights_, *runtime.device);
     infer::EngineSettings settings;
@@ -35,6 +72,11 @@ class DecodeBench {
     settings.context = context;
     settings.sequences = batch;
     settings.decoded = weights != activation;
+    settings.same_bits = same_bits;
+    if (adapters.count > 0) settings.adapter_rank = adapters.lora.rank;
+    for (int64_t i = 0; i < adapters.count; ++i) {
+      adapters_.push_back(random_adapter(model_, adapters.lora, activation, i));
+    }
     engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, *computed_, settings);
   }
 
@@ -44,27 +86,31 @@ class DecodeBench {
       infer::Request request;
       request.prompt = random_sequence(model_, prompt, prompt, static_cast<uint64_t>(i)).ids;
       request.max_tokens = tokens;
+      if (!adapters_.empty()) request.adapter = adapters_[static_cast<size_t>(i) % adapters_.size()];
       engine_->submit(std::move(request));
     }
   }
   std::vector<infer::Output> step() { return engine_->step(); }
   bool idle() const { return engine_->idle(); }
+  infer::EngineCounts counts() const { return engine_->counts(); }
 
  private:
   spec::ModelSpec model_;
   WeightSet weights_;
   std::unique_ptr<models::Model> computed_;
+  std::vector<std::shared_ptr<const infer::HostAdapter>> adapters_;
   std::optional<infer::Engine> engine_;
 };
 
 // Logarithms of the probabilities of greedily chosen tokens of the reduced model, up to where the devices choose
 // differently (in 16 bits two tokens may be that close).
-SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType activation, DType weights) {
+SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType activation, DType weights,
+                        const DecodeAdapters& adapters, bool same_bits) {
   const spec::ModelSpec small = reduced(model);
   const int64_t prompt = std::min<int64_t>(20, small.context / 2);
   constexpr int64_t tokens = 8;
   const auto serve = [&](Runtime& on) {
-    DecodeBench bench(on, small, activation, weights, 1, prompt + tokens);
+    DecodeBench bench(on, small, activation, weights, 1, prompt + tokens, adapters, same_bits);
     bench.submit(1, prompt, tokens);
     std::vector<infer::Choice> choices;
     while (!bench.idle()) {
@@ -125,6 +171,11 @@ class BenchDecode : public Command {
     a.option("batch", batch_, "requests at once");
     a.option("prompt", prompt_, "tokens of a prompt");
     a.option("tokens", tokens_, "tokens of an answer: the first comes from the prompt, the others are timed");
+    a.option("adapters", adapters_, "random LoRA adapters, which the requests have in turns");
+    a.option("rank", rank_, "of the adapters");
+    a.option("targets", targets_, "the adapters' layers, as in a recipe; may be given several times (all-linear)");
+    a.flag("any-bits", any_bits_,
+           "let a row's bits depend on how many rows there are (faster for one or two on a CPU)");
     a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --dtype fp16 --prompt 128 --tokens 64");
   }
 
@@ -138,7 +189,12 @@ class BenchDecode : public Command {
     }
     Runtime runtime = open_runtime(device_, threads_);
     const spec::ModelSpec model = bench_spec(model_);
-    const SmallCheck check = check_decode(runtime, model, activation, weights);
+    DecodeAdapters adapters{adapters_, {.rank = rank_, .alpha = static_cast<double>(rank_), .targets = targets_}};
+    if (targets_.empty()) adapters.lora.targets = {"all-linear"};
+    if (adapters_ < 0 || (adapters_ > 0 && rank_ < 1)) {
+      throw_error(ErrorKind::usage, "--adapters {} --rank {}: at least 0 and 1", adapters_, rank_);
+    }
+    const SmallCheck check = check_decode(runtime, model, activation, weights, adapters, !any_bits_);
     if (!check.agrees()) {
       throw_error(ErrorKind::internal,
                   "{} does not compute what the CPU does: a small model's log-probabilities are {:.6g}, on the CPU "
@@ -148,18 +204,20 @@ class BenchDecode : public Command {
     const bool gpu = runtime.device->kind() == DeviceKind::cuda || runtime.device->kind() == DeviceKind::hip;
     const double copied = gpu ? measure_gpu(*runtime.device, runtime.registry).copied : 0;
 
-    DecodeBench bench(runtime, model, activation, weights, batch_, prompt_ + tokens_);
+    DecodeBench bench(runtime, model, activation, weights, batch_, prompt_ + tokens_, adapters, !any_bits_);
     // A first round that is not timed.
     bench.submit(batch_, prompt_, 3);
     while (!bench.idle()) bench.step();
 
     bench.submit(batch_, prompt_, tokens_);
     const double begin = steady_seconds();
-    double first = 0;  // when every request had its first token
-    std::vector<double> steps;
+    double first = 0;                    // when every request had its first token
+    std::vector<double> steps, outside;  // the engine's own time
     for (int64_t given = 0; !bench.idle();) {
+      const double on_device = bench.counts().device_seconds;
       const double from = steady_seconds();
       const std::vector<infer::Output> outputs = bench.step();  // choices are on the host: the device is idle
+      const double took = steady_seconds() - from;
       for (const infer::Output& each : outputs) {
         if (each.token && !std::isfinite(each.token->logprob)) {
           throw_error(ErrorKind::internal, "a token's log-probability is {}", each.token->logprob);
@@ -168,7 +226,8 @@ class BenchDecode : public Command {
       const bool all_decode = given >= batch_ && std::ssize(outputs) == batch_;
       given += std::ssize(outputs);
       if (all_decode) {
-        steps.push_back(steady_seconds() - from);
+        steps.push_back(took);
+        outside.push_back(took - (bench.counts().device_seconds - on_device));
       } else if (first == 0 && given >= batch_) {
         first = steady_seconds() - begin;
       }
@@ -176,6 +235,8 @@ class BenchDecode : public Command {
     std::sort(steps.begin(), steps.end());
     if (steps.empty()) throw_error(ErrorKind::internal, "no step decoded a token of every request");
     const double seconds = steps[steps.size() / 2];
+    std::sort(outside.begin(), outside.end());
+    const double outside_us = 1e6 * outside[outside.size() / 2];
     // Every weight, and the keys and values of each request as they are at the middle of its answer.
     const double rows = static_cast<double>(batch_) * (static_cast<double>(prompt_) + static_cast<double>(tokens_) / 2);
     const double cached = rows * static_cast<double>(2 * model.layers * model.kv_heads * model.head_dim) *
@@ -189,6 +250,7 @@ class BenchDecode : public Command {
         "  {:.3f} ms a token, {:.1f} tokens/s; prompts of {} tokens took {:.3f} s; {:.1f} GB/s{}\n", 1e3 * seconds,
         static_cast<double>(batch_) / seconds, prompt_, first, bytes / seconds / 1e9,
         gpu ? fmt::format(", {:.1f} % of what a copy moves", 100 * bytes / seconds / copied) : std::string()));
+    output.print(fmt::format("  {:.1f} us of a step are the engine's own\n", outside_us));
     output.print_json(
         json_line({{"job", "decode"},
                    {"model", model_},
@@ -203,6 +265,10 @@ class BenchDecode : public Command {
                    {"prompt", prompt_},
                    {"tokens", tokens_},
                    {"ms_per_token", 1e3 * seconds},
+                   {"adapters", adapters_},
+                   {"rank", adapters_ > 0 ? Json(rank_) : Json()},
+                   {"same_bits", !any_bits_},
+                   {"outside_us", outside_us},
                    {"ms_fastest", 1e3 * steps.front()},
                    {"tokens_per_s", static_cast<double>(batch_) / seconds},
                    {"prompt_seconds", first},
@@ -218,7 +284,9 @@ class BenchDecode : public Command {
  private:
   std::string model_, device_ = "cpu", dtype_ = "bf16", weights_ = "auto";
   std::optional<int64_t> threads_;
-  int64_t batch_ = 1, prompt_ = 128, tokens_ = 64;
+  int64_t batch_ = 1, prompt_ = 128, tokens_ = 64, adapters_ = 0, rank_ = 8;
+  std::vector<std::string> targets_;
+  bool any_bits_ = false;
 };
 
 }  // namespace

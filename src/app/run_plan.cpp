@@ -153,7 +153,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   if (longest_prompt > 0) {
     plan.samples = sample_settings(plan, longest_prompt);
     const infer::EngineBytes bytes = infer::engine_bytes(model, *plan.samples, threads);
-    plan.memory.samples = bytes.kv + bytes.scratch + bytes.batch;
+    plan.memory.samples = bytes.kv + bytes.scratch + bytes.batch + bytes.adapters;
   }
   const auto fits = [&](int64_t micro) {
     set_micro(plan, micro / s.unit);

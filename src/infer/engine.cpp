@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "infer/forward.h"
+#include "infer/guess.h"
 #include "infer/scheduler.h"
 
 namespace ingot::infer {
@@ -18,12 +19,18 @@ struct Sequence {
   Request request;
   std::vector<int32_t> ids;  // prompt and output
   int64_t produced = 0;
-  bool cancelled = false;
+  int64_t slot = -1;           // its adapter's
+  bool told = false;           // an output was given
+  std::vector<int32_t> draft;  // guesses of this step
   std::vector<double> states;  // of a request for its states: those of the pieces so far, added up
 
-  bool expired(std::chrono::steady_clock::time_point now) const { return request.deadline && *request.deadline < now; }
-  bool complete(const Piece& piece) const { return piece.end == state.tokens; }
+  bool complete(const Piece& piece) const { return piece.end >= state.tokens; }
+  int64_t wanted(const Piece& piece) const {  // choices
+    return !request.embed && complete(piece) ? piece.end - state.tokens + 1 : 0;
+  }
 };
+
+using Time = std::chrono::steady_clock::time_point;
 
 void check_ids(const Request& request, int64_t vocab) {
   const auto inside = [&](int32_t id, const char* what) {
@@ -53,23 +60,33 @@ struct Engine::State {
   Scheduler scheduler;
   Forward forward;
   std::map<int64_t, Sequence> sequences;  // by id: in order of arrival
-  std::vector<uint32_t> allowed;          // a mask's bits
+  std::vector<int64_t> cancelled;
+  std::vector<int64_t> loading;  // whose adapters are on their way into slots
+  std::multimap<Time, int64_t> deadlines;
+  EngineCounts counted;  // what is added up on the way
   int64_t next_id = 1;
 
   State(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& m, EngineSettings s)
       : model(m),
         settings(s),
-        pool(num_pages(s), s.page_tokens),
+        pool(num_pages(s), s.page_tokens, s.prefix_cache),
         scheduler(pool, s.batch_tokens, s.sequences),
-        forward(device, registry, threads, m, s),
-        allowed(static_cast<size_t>(m.spec().vocab + 31) / 32) {}
+        forward(device, registry, threads, m, s) {}
 
   Sequence& of(const Piece& piece) { return sequences.at(piece.sequence->id); }
+  // What the scheduler finds kept pages by; of prompts whose states are wanted every token is computed.
+  void show_ids(Sequence& sequence) const {
+    if (settings.prefix_cache && !sequence.request.embed) sequence.state.ids = sequence.ids;
+  }
 
   std::vector<Output> ended_early();
+  void place_adapters();
+  void draft();
+  std::vector<Piece> next_batch();
   std::vector<Output> run_batch();
   ForwardResult compute(const std::vector<Piece>& pieces);
-  Output next_token(Sequence& sequence, std::span<const float> logits);
+  void want(const Piece& piece, std::vector<Wanted>& all);
+  void settle_piece(const Piece& piece, std::span<Chosen> chosen, std::vector<Output>& outputs);
   Output settle(Sequence& sequence, Choice choice);
   std::optional<Output> add_states(const Piece& piece, const std::vector<double>& sums);
   void end_finished(const std::vector<Output>& outputs);
@@ -94,9 +111,11 @@ int64_t Engine::submit(Request request) {
                "the prompt has {} tokens; the context of {} leaves no room for an answer", length, s.settings.context);
   }
   check_ids(request, s.model.spec().vocab);
-  if (request.adapter && request.adapter->rank > s.settings.adapter_rank) {
-    throw_error(ErrorKind::usage, "an adapter of rank {}; the engine has memory for rank {}", request.adapter->rank,
-                s.settings.adapter_rank);
+  if (request.adapter) {
+    if (!s.forward.adapters()) {
+      throw_error(ErrorKind::usage, "an adapter of rank {}; the engine was made for none", request.adapter->rank);
+    }
+    s.forward.adapters()->check(*request.adapter);
   }
   const int64_t id = s.next_id++;
   Sequence& sequence = s.sequences[id];
@@ -105,56 +124,157 @@ int64_t Engine::submit(Request request) {
   sequence.state.id = id;
   sequence.state.priority = sequence.request.priority;
   sequence.state.tokens = length;
+  sequence.state.owner.salt = sequence.request.cache_salt;
+  if (sequence.request.adapter) sequence.state.owner.adapter = sequence.request.adapter->identity;
+  sequence.state.blocked = sequence.request.adapter != nullptr;
+  s.show_ids(sequence);
+  if (sequence.request.deadline) s.deadlines.emplace(*sequence.request.deadline, id);
   s.scheduler.add(&sequence.state);
   return id;
 }
 
-void Engine::cancel(int64_t request) {
-  const auto found = state_->sequences.find(request);
-  if (found != state_->sequences.end()) found->second.cancelled = true;
-}
+void Engine::cancel(int64_t request) { state_->cancelled.push_back(request); }
 
 bool Engine::idle() const { return state_->sequences.empty(); }
 
 EngineCounts Engine::counts() const {
   const State& s = *state_;
-  EngineCounts counts;
+  EngineCounts counts = s.counted;
   counts.running = s.scheduler.running();
   counts.waiting = s.scheduler.waiting();
   counts.free_pages = s.pool.free_pages();
   counts.used_pages = s.pool.pages() - s.pool.free_pages();
   counts.preemptions = s.scheduler.preemptions();
+  if (AdapterSlots* adapters = state_->forward.adapters()) counts.adapter_uploads = adapters->uploads();
+  counts.device_seconds = s.forward.device_seconds();
   return counts;
 }
 
 // The last outputs of requests that are not to go on.
 std::vector<Output> Engine::State::ended_early() {
+  std::map<int64_t, Finish> ended;
+  for (const int64_t id : cancelled) ended.emplace(id, Finish::cancelled);
+  cancelled.clear();
+  const Time now = std::chrono::steady_clock::now();
+  for (auto due = deadlines.begin(); due != deadlines.end() && due->first < now; ++due) {
+    ended.emplace(due->second, Finish::deadline);
+  }
   std::vector<Output> outputs;
-  const auto now = std::chrono::steady_clock::now();
-  for (const auto& [id, sequence] : sequences) {
-    if (!sequence.cancelled && !sequence.expired(now)) continue;
-    Output output;
+  for (const auto& [id, finish] : ended) {
+    if (!sequences.contains(id)) continue;
+    Output& output = outputs.emplace_back();
     output.request = id;
-    output.finish = sequence.cancelled ? Finish::cancelled : Finish::deadline;
-    outputs.push_back(std::move(output));
+    output.finish = finish;
   }
   return outputs;
+}
+
+// Those who are next get their adapters into slots; who has to wait for it does not hold up others.
+void Engine::State::place_adapters() {
+  AdapterSlots* adapters = forward.adapters();
+  if (!adapters) return;
+  for (SequenceState* state : scheduler.next_waiting(settings.sequences)) {
+    Sequence& sequence = sequences.at(state->id);
+    if (!sequence.request.adapter || sequence.slot >= 0) continue;
+    sequence.slot = adapters->acquire(sequence.request.adapter);
+    if (sequence.slot >= 0) loading.push_back(state->id);
+  }
+  std::erase_if(loading, [&](int64_t id) {
+    const auto found = sequences.find(id);
+    if (found == sequences.end()) return true;
+    if (!adapters->ready(found->second.slot)) return false;
+    found->second.state.blocked = false;
+    return true;
+  });
+}
+
+void Engine::State::draft() {
+  if (settings.guesses == 0) return;
+  for (SequenceState* state : scheduler.running_list()) {
+    Sequence& sequence = sequences.at(state->id);
+    sequence.draft.clear();
+    if (!sequence.request.embed && state->cached + 1 == state->tokens) {
+      const int64_t left = std::min(sequence.request.max_tokens - sequence.produced, settings.context - state->tokens);
+      sequence.draft = guess(sequence.ids, std::min(settings.guesses, left - 1));
+    }
+    state->guesses = std::ssize(sequence.draft);
+  }
+}
+
+std::vector<Piece> Engine::State::next_batch() {
+  place_adapters();
+  draft();
+  std::vector<Piece> pieces = scheduler.next();
+  if (!pieces.empty()) return pieces;
+  // Everybody waits for an adapter that is on its way.
+  if (!loading.empty()) {
+    forward.adapters()->wait(sequences.at(loading.front()).slot);
+    place_adapters();
+    pieces = scheduler.next();
+    if (!pieces.empty()) return pieces;
+  }
+  throw_error(ErrorKind::internal, "the KV cache is too small for any waiting sequence");
+}
+
+// What each choice of the piece is made by: behind what is known, and behind every guess in case it is right.
+void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
+  const Sequence& sequence = of(piece);
+  TokenMask* mask = sequence.request.mask.get();
+  const int64_t count = sequence.wanted(piece);
+  int64_t accepted = 0;
+  std::string error;
+  for (int64_t i = 0; i < count; ++i) {
+    Wanted& wanted = all.emplace_back();
+    wanted.sampling = &sequence.request.sampling;
+    wanted.ids = std::span(sequence.ids).first(static_cast<size_t>(sequence.state.tokens + i));
+    wanted.prompt = std::ssize(sequence.request.prompt);
+    wanted.error = error;
+    if (!mask || !error.empty()) continue;
+    try {
+      const std::span<uint32_t> bits = forward.mask(std::ssize(all) - 1);
+      mask->fill(bits);
+      wanted.masked = true;
+      if (i + 1 == count) continue;
+      const auto id = static_cast<size_t>(sequence.draft[static_cast<size_t>(i)]);
+      error = "behind a guess that is wrong";
+      if (((bits[id / 32] >> (id % 32)) & 1U) == 0) continue;
+      mask->accept(sequence.draft[static_cast<size_t>(i)]);
+      ++accepted;
+      if (!mask->finished()) error.clear();
+    } catch (const Error& thrown) {
+      wanted.masked = false;
+      error = wanted.error = thrown.message();
+    }
+  }
+  if (accepted > 0) mask->rollback(accepted);
 }
 
 ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
   std::vector<ForwardPiece> parts;
   for (const Piece& piece : pieces) {
-    const Sequence& sequence = of(piece);
+    Sequence& sequence = of(piece);
+    const int64_t guessed = std::max<int64_t>(0, piece.end - sequence.state.tokens);
+    sequence.draft.resize(static_cast<size_t>(guessed));
+    sequence.ids.insert(sequence.ids.end(), sequence.draft.begin(), sequence.draft.end());
+    counted.guessed += guessed;
+    if (piece.begin == sequence.state.found && !sequence.told && !sequence.state.ids.empty()) {
+      counted.prefix_lookups += std::ssize(sequence.request.prompt);
+      counted.prefix_hits += sequence.state.found;
+    }
     ForwardPiece& part = parts.emplace_back();
     part.ids = sequence.ids;
-    part.table = piece.sequence->table;
+    part.table = piece.sequence->table.pages;
     part.begin = piece.begin;
     part.end = piece.end;
-    part.adapter = sequence.request.adapter ? &sequence.request.adapter->weights : nullptr;
+    part.slot = sequence.slot;
     part.states = sequence.request.embed;
-    part.logits = !part.states && sequence.complete(piece);
+    part.wanted = sequence.wanted(piece);
   }
-  return forward.run(parts);
+  return forward.run(parts, [&] {
+    std::vector<Wanted> all;
+    for (const Piece& piece : pieces) want(piece, all);
+    return all;
+  });
 }
 
 Output Engine::State::settle(Sequence& sequence, Choice choice) {
@@ -178,22 +298,38 @@ Output Engine::State::settle(Sequence& sequence, Choice choice) {
   return output;
 }
 
-Output Engine::State::next_token(Sequence& sequence, std::span<const float> logits) {
-  const Request& request = sequence.request;
-  Past past{sequence.ids, std::ssize(request.prompt), {}};
-  try {
-    if (request.mask) {
-      request.mask->fill(allowed);
-      past.allowed = allowed;
-    }
-    return settle(sequence, choose(logits, request.sampling, past, sequence.state.tokens));
-  } catch (const Error& error) {
+void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, std::vector<Output>& outputs) {
+  Sequence& sequence = of(piece);
+  sequence.ids.resize(static_cast<size_t>(sequence.state.tokens));
+  for (size_t i = 0; i < chosen.size(); ++i) {
     Output output;
-    output.request = sequence.state.id;
-    output.finish = Finish::failed;
-    output.error = error.hint().empty() ? error.message() : error.message() + ": " + error.hint();
-    return output;
+    if (chosen[i].error.empty()) {
+      const int32_t id = chosen[i].choice.id;
+      const bool right = i < sequence.draft.size() && id == sequence.draft[i];
+      try {
+        output = settle(sequence, std::move(chosen[i].choice));
+      } catch (const Error& error) {
+        chosen[i].error = error.message();
+      }
+      counted.guessed_right += right;
+      if (!right) chosen = chosen.first(i + 1);
+    }
+    if (!chosen[i].error.empty()) {
+      output = {};
+      output.request = sequence.state.id;
+      output.finish = Finish::failed;
+      output.error = chosen[i].error;
+    }
+    if (!sequence.told) output.cached_tokens = std::min(sequence.state.found, std::ssize(sequence.request.prompt));
+    sequence.told = true;
+    outputs.push_back(std::move(output));
+    if (outputs.back().finish) break;
   }
+  if (!chosen.empty()) sequence.state.cached = std::min(piece.end, sequence.state.tokens - 1);
+  show_ids(sequence);
+  if (!outputs.empty() && outputs.back().finish == Finish::failed && outputs.back().request == sequence.state.id)
+    return;
+  pool.keep(sequence.state.table, sequence.ids, sequence.state.cached, sequence.state.owner);
 }
 
 // The embedding at the end of the prompt.
@@ -208,7 +344,8 @@ std::optional<Output> Engine::State::add_states(const Piece& piece, const std::v
   for (const double sum : sequence.states) {
     output.embedding.push_back(static_cast<float>(sum / static_cast<double>(sequence.state.tokens)));
   }
-  const bool finite = std::all_of(output.embedding.begin(), output.embedding.end(), [](float x) { return std::isfinite(x); });
+  const bool finite =
+      std::all_of(output.embedding.begin(), output.embedding.end(), [](float x) { return std::isfinite(x); });
   if (!finite) {
     output.embedding.clear();
     output.finish = Finish::failed;
@@ -220,27 +357,30 @@ std::optional<Output> Engine::State::add_states(const Piece& piece, const std::v
 void Engine::State::end_finished(const std::vector<Output>& outputs) {
   for (const Output& output : outputs) {
     if (!output.finish) continue;
-    scheduler.remove(&sequences.at(output.request).state);
+    Sequence& sequence = sequences.at(output.request);
+    scheduler.remove(&sequence.state);
+    if (sequence.slot >= 0) forward.adapters()->release(sequence.slot);
+    if (sequence.request.deadline) {
+      auto [due, end] = deadlines.equal_range(*sequence.request.deadline);
+      deadlines.erase(std::find_if(due, end, [&](const auto& each) { return each.second == output.request; }));
+    }
     sequences.erase(output.request);
   }
 }
 
 std::vector<Output> Engine::State::run_batch() {
-  const std::vector<Piece> pieces = scheduler.next();
-  if (pieces.empty()) throw_error(ErrorKind::internal, "the KV cache is too small for any waiting sequence");
-  const ForwardResult result = compute(pieces);
-  Scheduler::done(pieces);
+  const std::vector<Piece> pieces = next_batch();
+  ForwardResult result = compute(pieces);
   std::vector<Output> outputs;
-  const size_t vocab = static_cast<size_t>(model.spec().vocab);
   size_t row = 0, states = 0;
   for (const Piece& piece : pieces) {
-    Sequence& sequence = of(piece);
-    if (sequence.request.embed) {
-      std::optional<Output> output = add_states(piece, result.state_sums[states++]);
-      if (output) outputs.push_back(std::move(*output));
-    } else if (sequence.complete(piece)) {
-      outputs.push_back(next_token(sequence, result.logits.subspan(row++ * vocab, vocab)));
-    }
+    const auto count = static_cast<size_t>(of(piece).wanted(piece));
+    piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
+    settle_piece(piece, std::span(result.chosen).subspan(row, count), outputs);
+    row += count;
+    if (!of(piece).request.embed) continue;
+    std::optional<Output> output = add_states(piece, result.state_sums[states++]);
+    if (output) outputs.push_back(std::move(*output));
   }
   return outputs;
 }

@@ -28,9 +28,18 @@ struct EngineSettings {
   int64_t batch_tokens = 512;      // most tokens computed in a step
   int64_t sequences = 1;           // most running at once
   int64_t page_tokens = 16;
-  int64_t pages = 0;         // of the KV cache; 0: enough for `sequences` full contexts
-  int64_t adapter_rank = 0;  // the largest that any request's adapter will have
-  bool decoded = false;      // weights are stored in another type than `activation`
+  int64_t pages = 0;          // of the KV cache; 0: enough for `sequences` full contexts
+  int64_t adapter_rank = 0;   // the largest that any request's adapter will have
+  bool decoded = false;       // weights are stored in another type than `activation`
+  int64_t adapter_slots = 0;  // adapters on the device at once; 0: as many as sequences
+  // A row's logits have the same bits whoever else is in the batch and whatever piece of a prompt it is computed in, so
+  // that a text does not depend on company. On CPUs alone; GPUs sum few rows in an order of their own.
+  bool same_bits = true;
+  // Keys and values of full pages are kept for prompts that begin alike. Only where weights never change.
+  bool prefix_cache = false;
+  // Most tokens a step that are guessed to follow, as what followed the same words earlier in the text, and checked
+  // together; what is said does not change. 0: none.
+  int64_t guesses = 0;
 };
 
 // Bytes that an engine allocates, by kind.
@@ -38,19 +47,22 @@ struct EngineBytes {
   size_t kv = 0;
   size_t scratch = 0;
   size_t batch = 0;
+  size_t adapters = 0;
 };
-EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads);
+// `host_visible`: of the device.
+EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads,
+                         bool host_visible = true);
 
 struct Request {
   std::vector<int32_t> prompt;  // at least one token
   int64_t max_tokens = 0;       // at least 1; of no meaning with `embed`
   Sampling sampling;
-  std::vector<int32_t> stop_ids;                // the output ends before any of these
-  std::shared_ptr<const HostAdapter> adapter;   // null: the base model
-  std::shared_ptr<TokenMask> mask;              // null: every token may come; no other request has the same
-  int priority = 0;                             // higher first; a lower one gives its place and its pages up
+  std::vector<int32_t> stop_ids;               // the output ends before any of these
+  std::shared_ptr<const HostAdapter> adapter;  // null: the base model
+  std::shared_ptr<TokenMask> mask;             // null: every token may come; no other request has the same
+  int priority = 0;                            // higher first; a lower one gives its place and its pages up
   std::optional<std::chrono::steady_clock::time_point> deadline;  // it ends at the first step after this
-  bool embed = false;       // no token is made: the prompt's states are wanted
+  bool embed = false;                                             // no token is made: the prompt's states are wanted
   uint64_t cache_salt = 0;  // the prefix cache is shared by requests of the same salt and adapter only
 };
 
@@ -80,9 +92,13 @@ struct EngineCounts {
   int64_t waiting = 0;
   int64_t free_pages = 0;
   int64_t used_pages = 0;
-  int64_t preemptions = 0;    // sequences that gave their pages back, since the start
-  int64_t prefix_lookups = 0;  // prompt tokens that were looked for in the prefix cache
-  int64_t prefix_hits = 0;     // and found there
+  int64_t preemptions = 0;      // sequences that gave their pages back, since the start
+  int64_t prefix_lookups = 0;   // prompt tokens that were looked for in the prefix cache
+  int64_t prefix_hits = 0;      // and found there
+  int64_t adapter_uploads = 0;  // adapters that were given a place on the device
+  int64_t guessed = 0;          // tokens that were guessed
+  int64_t guessed_right = 0;
+  double device_seconds = 0;  // of all steps, spent on the model's and the choices' ops; the rest is the engine's own
 };
 
 class Engine {

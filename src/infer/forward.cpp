@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "base/thread_pool.h"
@@ -17,12 +17,16 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads) {
   models::PassShape shape;
   shape.tokens = settings.batch_tokens;
   shape.longest = settings.context;
-  shape.logit_rows = std::min(settings.sequences, settings.batch_tokens);
+  shape.logit_rows = std::min(settings.sequences * (1 + settings.guesses), settings.batch_tokens);
   shape.adapter_rank = settings.adapter_rank;
   shape.activation = settings.activation;
   shape.decoded = settings.decoded;
   shape.threads = threads;
   return shape;
+}
+
+int64_t num_slots(const EngineSettings& settings) {
+  return settings.adapter_slots > 0 ? settings.adapter_slots : settings.sequences;
 }
 
 int64_t pages_per_sequence(const EngineSettings& settings) {
@@ -57,7 +61,7 @@ int64_t num_pages(const EngineSettings& settings) {
   return settings.pages ? settings.pages : settings.sequences * pages_per_sequence(settings);
 }
 
-EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wanted, int threads) {
+EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wanted, int threads, bool host_visible) {
   const EngineSettings settings = resolved(wanted, model);
   const models::PassShape shape = pass_shape(settings, threads);
   const size_t activation = size_of(settings.activation);
@@ -67,39 +71,23 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wan
   EngineBytes bytes;
   bytes.kv = spec::kv_bytes(model, pages, settings.page_tokens, static_cast<int64_t>(activation));
   bytes.scratch = models::pass_bytes(model, shape).forward;
-  // ids, positions, slots; offsets, lengths, page tables (one after another: they are uploaded together); normed states
-  // of all tokens and of those asked; logits.
-  bytes.batch = 3 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
-                Arena::footprint(sequences * 4) +
+  // ids, positions, slots, adapters' slots, offsets, lengths, page tables (one after another: they are uploaded
+  // together); normed states of all tokens and of those asked; logits; what is chosen by.
+  bytes.batch = 4 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
+                Arena::footprint(static_cast<size_t>(shape.logit_rows) * 4) + Arena::footprint(sequences * 4) +
                 Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
                 Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
                 Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
-                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.vocab) * 4);
+                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.vocab) * 4) +
+                Chooser::bytes(shape.logit_rows, model.vocab);
+  if (settings.adapter_rank > 0) {
+    bytes.adapters =
+        AdapterSlots::bytes(model, num_slots(settings), settings.adapter_rank, settings.activation, host_visible);
+  }
   return bytes;
 }
 
 namespace {
-
-// Adapters' rows and weights, as far as they decide what a decoding step launches with which addresses.
-std::vector<uintptr_t> traits_of(const std::vector<nn::AdapterSegment>& adapters) {
-  std::vector<uintptr_t> traits;
-  const auto add = [&](const Tensor& weight) {
-    traits.push_back(reinterpret_cast<uintptr_t>(weight.data));
-    traits.push_back(static_cast<uintptr_t>(weight ? weight.rows() : 0));
-  };
-  for (const nn::AdapterSegment& segment : adapters) {
-    traits.push_back(static_cast<uintptr_t>(segment.begin));
-    traits.push_back(static_cast<uintptr_t>(segment.end));
-    uint32_t factor = 0;
-    std::memcpy(&factor, &segment.adapter->factor, sizeof factor);
-    traits.push_back(factor);
-    for (const nn::LoraWeights& layer : segment.adapter->layers) {
-      add(layer.a);
-      add(layer.b);
-    }
-  }
-  return traits;
-}
 
 float to_float(const std::byte* row, DType type, int64_t i) {
   if (type == DType::f32) return reinterpret_cast<const float*>(row)[i];
@@ -113,7 +101,7 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
                  const EngineSettings& s)
     : device_(device), model_(model), settings_(s), context_{device, registry, scratch_, &threads} {
   const spec::ModelSpec& spec = model.spec();
-  const EngineBytes bytes = engine_bytes(spec, s, threads.threads());
+  const EngineBytes bytes = engine_bytes(spec, s, threads.threads(), device.host_visible());
   scratch_ = Arena(device, bytes.scratch, "scratch");
   kv_ = Arena(device, bytes.kv, "KV cache");
   batch_ = Arena(device, bytes.batch, "batch");
@@ -127,14 +115,22 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   positions_ = batch_.take(DType::i32, Shape{s.batch_tokens});
   slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
   offsets_ = batch_.take(DType::i32, Shape{s.sequences + 1});
+  adapter_slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
+  head_slots_ = batch_.take(DType::i32, Shape{rows});
   lengths_ = batch_.take(DType::i32, Shape{s.sequences});
   tables_ = batch_.take(DType::i32, Shape{s.sequences, pages_per_sequence(s)});
   normed_ = batch_.take(s.activation, Shape{s.batch_tokens, spec.hidden});
   chosen_ = batch_.take(s.activation, Shape{rows, spec.hidden});
   logits_ = batch_.take(DType::f32, Shape{rows, spec.vocab});
   up_ = HostBuffer(device, place_of(tables_) + tables_.bytes());
-  down_ = HostBuffer(device, logits_.bytes());
   computed_ = device.make_event();
+  chooser_.emplace(device, batch_, rows, spec.vocab);
+  any_rows_ = s.same_bits && device.kind() == DeviceKind::cpu;
+  if (s.adapter_rank == 0) return;
+  adapter_arena_ = Arena(device, bytes.adapters, "adapters");
+  adapters_.emplace(device, adapter_arena_, spec, num_slots(s), s.adapter_rank, s.activation);
+  lora_.entries = head_lora_.entries = adapters_->entries();
+  lora_.ranks.resize(static_cast<size_t>(lora_.entries.shape[1]));
 }
 
 // Where the host's copy of an uploaded tensor begins.
@@ -146,13 +142,12 @@ int32_t* Forward::on_host(const Tensor& tensor) const {
   return reinterpret_cast<int32_t*>(up_.data() + place_of(tensor));
 }
 
-void Forward::decode(int64_t rows, const std::vector<nn::AdapterSegment>& adapters, FunctionRef<void()> work) {
-  std::vector<uintptr_t> traits = traits_of(adapters);
+void Forward::decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work) {
   const auto known = std::find_if(decodings_.begin(), decodings_.end(),
-                                  [&](const Decoding& d) { return d.rows == rows && d.adapters == traits; });
+                                  [&](const Decoding& d) { return d.rows == rows && d.ranks == ranks; });
   if (known == decodings_.end()) {
     if (decodings_.size() == most_decodings) decodings_.pop_back();
-    decodings_.push_front({rows, std::move(traits), nullptr});
+    decodings_.push_front({rows, ranks, nullptr});
     return work();
   }
   std::rotate(decodings_.begin(), known, known + 1);
@@ -194,55 +189,89 @@ std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {
   return sums;
 }
 
-ForwardResult Forward::run(std::span<const ForwardPiece> pieces) {
+// Fills lora_ and head_lora_ for the batch. False when no piece has an adapter.
+bool Forward::give_adapters(std::span<const ForwardPiece> pieces) {
+  if (!adapters_) return false;
+  std::fill(lora_.ranks.begin(), lora_.ranks.end(), 0);
+  lora_.host.clear();
+  head_lora_.host.clear();
+  bool any = false;
+  for (const ForwardPiece& piece : pieces) {
+    const auto slot = static_cast<int32_t>(piece.slot);
+    lora_.host.insert(lora_.host.end(), static_cast<size_t>(piece.end - piece.begin), slot);
+    head_lora_.host.insert(head_lora_.host.end(), static_cast<size_t>(piece.wanted), slot);
+    if (slot < 0) continue;
+    any = true;
+    const std::vector<nn::LoraWeights>& layers = adapters_->adapter(slot).weights.layers;
+    for (size_t p = 0; p < layers.size(); ++p) {
+      // The largest that there may be, so that what is launched does not depend on which adapters there are.
+      if (layers[p].a) lora_.ranks[p] = settings_.adapter_rank;
+    }
+  }
+  head_lora_.ranks = lora_.ranks;
+  std::copy(lora_.host.begin(), lora_.host.end(), on_host(adapter_slots_));
+  std::copy(head_lora_.host.begin(), head_lora_.host.end(), on_host(head_slots_));
+  lora_.slots = adapter_slots_.slice(0, std::ssize(lora_.host));
+  head_lora_.slots = head_slots_.slice(0, std::ssize(head_lora_.host));
+  return any;
+}
+
+ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std::vector<Wanted>()> wanted) {
   const int64_t tokens = describe(pieces);
+  const bool adapted = give_adapters(pieces);
   const int64_t count = std::ssize(pieces);
-  std::vector<nn::AdapterSegment> adapters, asked_adapters;
   std::vector<int64_t> asked;  // rows whose logits are wanted
   for (int64_t i = 0; i < count; ++i) {
-    const ForwardPiece& piece = pieces[static_cast<size_t>(i)];
-    const int64_t begin = on_host(offsets_)[i], end = on_host(offsets_)[i + 1];
-    if (piece.adapter) adapters.push_back({begin, end, piece.adapter});
-    if (!piece.logits) continue;
-    const int64_t row = std::ssize(asked);
-    if (piece.adapter) asked_adapters.push_back({row, row + 1, piece.adapter});
-    asked.push_back(end - 1);
+    const int64_t end = on_host(offsets_)[i + 1];
+    for (int64_t row = end - pieces[static_cast<size_t>(i)].wanted; row < end; ++row) asked.push_back(row);
   }
   const int64_t rows = std::ssize(asked);
+  const double begin = steady_seconds();
   const Tensor used = tables_.slice(0, count);
   device_.start_copy_from_host(Stream::compute, ids_.data, up_.data(), place_of(used) + used.bytes());
   const nn::TokenBatch flat{ids_.slice(0, tokens), positions_.slice(0, tokens), offsets_.slice(0, count + 1)};
   cache_.slots = slots_.slice(0, tokens);
   cache_.layout = {flat.offsets, lengths_.slice(0, count), used};
 
-  const bool every_row = rows == tokens;  // then each piece is one token whose logits are wanted
+  const bool every_row = rows == tokens;
   const auto work = [&] {
-    nn::Pass pass{context_, flat, settings_.activation, adapters, &cache_};
+    nn::Pass pass{context_, flat, settings_.activation, {}, &cache_};
+    pass.any_rows = any_rows_;
+    if (adapted) pass.lora = &lora_;
     model_.forward(pass, normed_.slice(0, tokens));
     if (rows == 0) return;
     for (int64_t row = 0; row < rows && !every_row; ++row) {
       const int64_t from = asked[static_cast<size_t>(row)];
       ops::scale(context_, chosen_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
     }
-    nn::Pass head{context_, flat, settings_.activation, asked_adapters};
+    nn::Pass head{context_, flat, settings_.activation, {}};
+    if (adapted) head.lora = &head_lora_;
     model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : chosen_).slice(0, rows));
   };
-  // Which experts rows go to is known to the host only when it has waited for the router.
-  if (every_row && device_.replays() && model_.spec().experts == 0) {
-    decode(rows, adapters, work);
+  // Each piece is then one token. Which experts rows go to is known to the host only when it has waited for the router.
+  if (every_row && tokens == count && device_.replays() && model_.spec().experts == 0) {
+    decode(rows, adapted ? lora_.ranks : std::vector<int64_t>{}, work);
   } else {
     work();
   }
   ForwardResult result;
-  const Tensor wanted = logits_.slice(0, rows);
-  device_.start_copy_to_host(Stream::compute, down_.data(), wanted.data, wanted.bytes());
-  computed_->record(Stream::compute);
-  computed_->wait();
-  result.logits = {reinterpret_cast<const float*>(down_.data()), static_cast<size_t>(wanted.elements())};
+  double waited = steady_seconds() - begin;
+  if (rows > 0) {
+    const std::vector<Wanted> choices = wanted();
+    const double from = steady_seconds();
+    result.chosen = chooser_->run(context_, logits_.slice(0, rows), choices);
+    waited += steady_seconds() - from;
+  }
+  const double from = steady_seconds();
   for (int64_t i = 0; i < count; ++i) {
     if (!pieces[static_cast<size_t>(i)].states) continue;
     result.state_sums.push_back(sum_of_rows(on_host(offsets_)[i], on_host(offsets_)[i + 1]));
   }
+  if (rows == 0 && result.state_sums.empty()) {  // what is uploaded next takes the same place on the host
+    computed_->record(Stream::compute);
+    computed_->wait();
+  }
+  device_seconds_ += waited + (steady_seconds() - from);
   return result;
 }
 

@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/function_ref.h"
+#include "infer/adapter_slots.h"
+#include "infer/chooser.h"
 #include "infer/engine.h"
 #include "tensor/staging.h"
 
@@ -19,13 +22,13 @@ struct ForwardPiece {
   std::span<const int32_t> table;  // its pages
   int64_t begin = 0;
   int64_t end = 0;
-  const nn::Adapter* adapter = nullptr;
-  bool logits = false;  // of its last token
-  bool states = false;  // the final norm's output of all its tokens
+  int64_t slot = -1;    // its adapter's (AdapterSlots)
+  int64_t wanted = 0;   // so many of its last tokens are followed by a choice
+  bool states = false;  // the final norm's output of all its tokens is wanted
 };
 
 struct ForwardResult {
-  std::span<const float> logits;                // [R, V] of the pieces that asked, in their order
+  std::vector<Chosen> chosen;                   // of the pieces that want choices, in their order
   std::vector<std::vector<double>> state_sums;  // [H] for every piece that asked: its rows added up in double
 };
 
@@ -39,7 +42,12 @@ class Forward {
           const EngineSettings& settings);
 
   // At most EngineSettings::batch_tokens tokens. The result is valid until the next call.
-  ForwardResult run(std::span<const ForwardPiece> pieces);
+  // `wanted` is called once the device has the model's work, when a choice is wanted, and says what of each.
+  ForwardResult run(std::span<const ForwardPiece> pieces, FunctionRef<std::vector<Wanted>()> wanted);
+
+  std::span<uint32_t> mask(int64_t row) { return chooser_->mask(row); }
+  AdapterSlots* adapters() { return adapters_ ? &*adapters_ : nullptr; }  // null: made for none
+  double device_seconds() const { return device_seconds_; }               // until now, of what `run` waits for
 
  private:
   // A batch of one token of each of `rows` sequences, which launches the same from step to step: what changes, token
@@ -47,7 +55,7 @@ class Forward {
   // second is recorded, and from then on it is run again.
   struct Decoding {
     int64_t rows = 0;
-    std::vector<uintptr_t> adapters;
+    std::vector<int64_t> ranks;  // nn::LoraBatch::ranks, empty without adapters
     std::unique_ptr<Replay> replay;
   };
   static constexpr size_t most_decodings = 16;
@@ -55,20 +63,27 @@ class Forward {
   size_t place_of(const Tensor& tensor) const;
   int32_t* on_host(const Tensor& tensor) const;
   // Calls `work`, or runs again what it did before.
-  void decode(int64_t rows, const std::vector<nn::AdapterSegment>& adapters, FunctionRef<void()> work);
+  void decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work);
   int64_t describe(std::span<const ForwardPiece> pieces);
+  bool give_adapters(std::span<const ForwardPiece> pieces);
   std::vector<double> sum_of_rows(int64_t begin, int64_t end);
 
   Device& device_;
   const models::Model& model_;
   EngineSettings settings_;
-  Arena scratch_, kv_, batch_;
+  Arena scratch_, kv_, batch_, adapter_arena_;
   ops::Context context_;
   nn::KvCache cache_;
-  Tensor ids_, positions_, slots_, offsets_, lengths_, tables_;  // of the largest batch
+  // Of the largest batch; with the adapter's slot of each token, and of each row of logits.
+  Tensor ids_, positions_, slots_, offsets_, adapter_slots_, head_slots_, lengths_, tables_;
   Tensor normed_, chosen_, logits_;
-  HostBuffer up_, down_;  // of ids .. tables; of logits
+  HostBuffer up_;  // of ids .. tables
   std::unique_ptr<Event> computed_;
+  std::optional<Chooser> chooser_;
+  std::optional<AdapterSlots> adapters_;
+  nn::LoraBatch lora_, head_lora_;
+  bool any_rows_ = false;
+  double device_seconds_ = 0;
   std::deque<Decoding> decodings_;  // the one used last first
 };
 

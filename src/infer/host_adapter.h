@@ -13,11 +13,11 @@ namespace ingot::infer {
 // Low-rank weights of a model's linear layers, in the activations' type. They lie in host memory (the tensors' `device`
 // is null or one that the host sees), or on the device that computes. Never changed once shared.
 struct HostAdapter {
-  std::string name;   // what it was registered as; may be empty
+  std::string name;  // what it was registered as; may be empty
   nn::Adapter weights;
-  int64_t rank = 0;   // the largest of its layers
-  size_t bytes = 0;   // of its weights
-  uint64_t identity;  // no two in this process have the same: what the prefix cache tells adapters by
+  int64_t rank = 0;                   // the largest of its layers
+  size_t bytes = 0;                   // of its weights
+  uint64_t identity;                  // no two in this process have the same: what the prefix cache tells adapters by
   std::shared_ptr<const void> owner;  // of the memory; may be empty
 
   HostAdapter(std::string name, nn::Adapter weights, std::shared_ptr<const void> owner);

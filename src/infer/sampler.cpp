@@ -85,8 +85,7 @@ int32_t draw(const std::vector<float>& logits, const Sampling& sampling, int64_t
   });
   filter(candidates, sampling);
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-  const uint64_t place =
-      ops::multiply_high(RandomStream(sampling.seed, position).next_u64(), sum_of(candidates));
+  const uint64_t place = ops::multiply_high(RandomStream(sampling.seed, position).next_u64(), sum_of(candidates));
   uint64_t reached = 0;
   for (const Candidate& c : candidates) {
     reached += c.weight;
@@ -176,8 +175,8 @@ Choice choose(std::span<const float> logits, const Sampling& sampling, const Pas
   const std::vector<float> changed = edited(logits, sampling, past);
   const auto highest = std::max_element(changed.begin(), changed.end());
   if (*highest == excluded) throw_error(ErrorKind::internal, "no token may come next");
-  const int32_t id = sampling.temperature == 0 ? static_cast<int32_t>(highest - changed.begin())
-                                               : draw(changed, sampling, position);
+  const int32_t id =
+      sampling.temperature == 0 ? static_cast<int32_t>(highest - changed.begin()) : draw(changed, sampling, position);
   return {id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - total),
           most_likely(logits, sampling.top_logprobs, total)};
 }

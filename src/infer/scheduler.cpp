@@ -52,6 +52,7 @@ void Scheduler::yield_to_priority() {
   int64_t pages = pool_.free_pages();
   for (size_t i = 0; i < waiting_.size(); ++i) {  // who is preempted comes behind i
     const SequenceState& next = *waiting_[i];
+    if (next.blocked) continue;
     const int64_t needed = pool_.pages_for(std::min(next.tokens, batch_tokens_));
     while ((places < 1 || pages < needed) && !running_.empty() && running_.back()->priority < next.priority) {
       const int64_t before = pool_.free_pages();
@@ -79,20 +80,38 @@ std::vector<Piece> Scheduler::next() {
     batch.push_back({sequence, sequence->cached, end});
     left -= end - sequence->cached;
   }
-  while (!full && !waiting_.empty() && left > 0 && running() < most_running_) {
-    SequenceState* sequence = waiting_.front();
+  for (size_t i = 0; !full && i < waiting_.size() && left > 0 && running() < most_running_;) {
+    SequenceState* sequence = waiting_[i];
+    if (sequence->blocked) {
+      ++i;
+      continue;
+    }
+    sequence->cached = sequence->found =
+        sequence->ids.empty() ? 0 : pool_.find(sequence->table, sequence->ids, sequence->owner);
     const int64_t end = std::min(sequence->tokens, sequence->cached + left);
-    if (!pool_.extend(sequence->table, end)) break;
-    waiting_.erase(waiting_.begin());
+    if (!pool_.extend(sequence->table, end)) {
+      pool_.release(sequence->table);
+      sequence->cached = sequence->found = 0;
+      break;
+    }
+    waiting_.erase(waiting_.begin() + static_cast<int64_t>(i));
     put(running_, sequence);
     batch.push_back({sequence, sequence->cached, end});
     left -= end - sequence->cached;
+  }
+  // What is left of the batch, and of the pages, is for guesses.
+  for (Piece& piece : batch) {
+    const int64_t more = std::min(piece.sequence->guesses, left);
+    if (piece.end < piece.sequence->tokens || more < 1 || !pool_.extend(piece.sequence->table, piece.end + more))
+      continue;
+    piece.end += more;
+    left -= more;
   }
   return batch;
 }
 
 void Scheduler::done(const std::vector<Piece>& batch) {
-  for (const Piece& piece : batch) piece.sequence->cached = piece.end;
+  for (const Piece& piece : batch) piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
 }
 
 }  // namespace ingot::infer

@@ -2,7 +2,9 @@
 // pieces, bounded by tokens and by free pages. No tensors and no model, so that it can be tested alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "infer/page_pool.h"
@@ -11,14 +13,21 @@ namespace ingot::infer {
 
 // What the scheduler knows of a sequence.
 struct SequenceState {
-  int64_t id = 0;              // in order of arrival
-  int priority = 0;            // higher first
-  int64_t tokens = 0;          // known so far: prompt and output
-  int64_t cached = 0;          // of them, in the KV cache
-  std::vector<int32_t> table;  // its pages
+  int64_t id = 0;        // in order of arrival
+  int priority = 0;      // higher first
+  int64_t tokens = 0;    // known so far: prompt and output
+  int64_t cached = 0;    // of them, in the KV cache
+  PageTable table;       // its pages
+  int64_t guesses = 0;   // tokens behind the known ones that are to be tried with the last of these
+  bool blocked = false;  // it cannot run yet; others pass it
+  // For finding its beginning in kept pages; nothing is looked for where there are no ids.
+  std::span<const int32_t> ids;  // the known tokens
+  PrefixOwner owner;
+  int64_t found = 0;  // of the tokens, when it began to run
 };
 
-// Tokens [begin, end) of a sequence go into the batch; when end is all it has, its next token can be chosen.
+// Tokens [begin, end) of a sequence go into the batch; when end is all it has, its next token can be chosen. Beyond
+// that there are guesses.
 struct Piece {
   SequenceState* sequence = nullptr;
   int64_t begin = 0;
@@ -45,6 +54,11 @@ class Scheduler {
   // After the batch ran: its tokens are in the cache.
   static void done(const std::vector<Piece>& batch);
 
+  std::span<SequenceState* const> running_list() const { return running_; }
+  // The first `count` of those that wait, or fewer.
+  std::span<SequenceState* const> next_waiting(int64_t count) const {
+    return std::span(waiting_).first(static_cast<size_t>(std::min(count, waiting())));
+  }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   int64_t preemptions() const { return preemptions_; }

@@ -14,9 +14,9 @@ constexpr uint64_t sampling_one = uint64_t{1} << 40;
 constexpr std::array<uint32_t, 9> sampling_series = {437,      5676,      65510,      661577,    5726720,
                                                      41309550, 238388332, 1031764991, 2977044472};
 
-// 2^40 * 2^power, to 2^-26 of it and rounded down, for power <= 0; 0 from -64 on.
+// 2^40 * 2^power, to 2^-26 of it and rounded down, for power <= 0; 0 from -41 on.
 constexpr uint64_t sampling_weight(float power) {
-  if (!(power > -64.0F)) return 0;
+  if (!(power > -48.0F)) return 0;
   const int64_t fixed = static_cast<int64_t>(power * 0x1p32F);  // exact but for what is below 2^-32
   const uint64_t fraction = static_cast<uint32_t>(fixed);
   uint64_t series = 0;

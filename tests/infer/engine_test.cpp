@@ -368,6 +368,163 @@ TEST_P(EngineTest, EmbeddingsAreMeansOfTheFinalStates) {
   }
 }
 
+// A conversation's next turn finds the turns before it, and says what it says without; others' prompts, other salts and
+// other adapters find nothing.
+TEST_P(EngineTest, PrefixesAreFoundAndChangeNothing) {
+  const auto weights = small_.adapter(4, 1);
+  const auto own = shared_adapter(&weights->adapter);
+  EngineSettings s = settings(2, 16, 4);
+  s.prefix_cache = true;
+  Engine e = engine(s);
+  const std::vector<int32_t> prompt = small_.prompt(31, 18);
+  const auto ask = [&](std::vector<int32_t> ids, int64_t cached, uint64_t salt = 0,
+                       std::shared_ptr<const HostAdapter> with = nullptr) {
+    Request r = request(ids, 6);
+    r.cache_salt = salt;
+    r.adapter = with;
+    const int64_t name = e.submit(r);
+    std::vector<Choice> tokens;
+    bool first = true;
+    while (!e.idle()) {
+      for (const Output& output : e.step()) {
+        EXPECT_EQ(output.request, name);
+        if (first) EXPECT_EQ(output.cached_tokens, cached);
+        first = false;
+        if (output.token) tokens.push_back(*output.token);
+      }
+    }
+    const std::vector<int32_t> expected = ids_of(small_.greedy(ids, 6, with ? &with->weights : nullptr));
+    EXPECT_EQ(ids_of(tokens), expected);
+    ids.insert(ids.end(), expected.begin(), expected.end());
+    return ids;
+  };
+  std::vector<int32_t> text = ask(prompt, 0);
+  ask(prompt, 16);
+  text.push_back(1);
+  ask(text, 20);  // 18 + 6 tokens, the last of which was not computed: five full pages
+  ask(prompt, 0, 7);
+  ask(prompt, 0, 0, own);
+  ask(prompt, 16, 0, own);
+  ask(small_.prompt(32, 18), 0);
+  EXPECT_EQ(e.counts().prefix_hits, 16 + 20 + 16);
+  EXPECT_EQ(e.counts().used_pages, 0);
+  // What is kept gives way to what is needed.
+  for (uint64_t i = 0; i < 6; ++i) ask(small_.prompt(40 + i, 40), 0);
+  ask(prompt, 0);
+}
+
+// Sampled text that repeats itself, with and without guesses, alone and among others, under a mask, with penalties.
+TEST_P(EngineTest, GuessesChangeNothing) {
+  std::vector<Request> requests;
+  for (uint64_t i = 0; i < 4; ++i) {
+    std::vector<int32_t> prompt;
+    for (int n = 0; n < 3; ++n) {
+      for (const int32_t id : small_.prompt(60 + i, 4)) prompt.push_back(id);
+    }
+    Request r = request(prompt, 30);
+    r.sampling.temperature = i % 2 == 0 ? 0 : 0.3;
+    r.sampling.seed = i;
+    if (i == 2) r.sampling.logit_bias = {{prompt[0], 50}, {prompt[1], 49.5}};
+    if (i == 2) r.sampling.frequency_penalty = 0.25;
+    requests.push_back(r);
+  }
+  const auto masked = [&] {
+    Request r = requests[0];
+    std::vector<int32_t> script;
+    for (int n = 0; n < 9; ++n) script.insert(script.end(), {5, 9, 11});
+    r.mask = std::make_shared<Script>(script, 5);
+    r.sampling.logit_bias = {{9, 100}, {11, 100}};
+    return r;
+  };
+  const auto all = [&] {
+    std::vector<Request> with_mask = requests;
+    with_mask.push_back(masked());
+    return with_mask;
+  };
+  const std::vector<Answer> plain = answers(settings(5, 64, 4), all());
+  for (const int64_t batch_tokens : {64, 7}) {
+    EngineSettings s = settings(5, batch_tokens, 4, 40);
+    s.guesses = 5;
+    s.prefix_cache = true;
+    Engine e = engine(s);
+    std::vector<int64_t> names;
+    for (const Request& r : all()) names.push_back(e.submit(r));
+    std::map<int64_t, Answer> found;
+    run(e, found);
+    for (size_t i = 0; i < names.size(); ++i) {
+      EXPECT_EQ(found[names[i]].ids(), plain[i].ids()) << i;
+      EXPECT_EQ(found[names[i]].finish, plain[i].finish) << i;
+    }
+    if (batch_tokens == 64) EXPECT_GT(e.counts().guessed_right, 20);
+    EXPECT_GT(e.counts().guessed, e.counts().guessed_right);
+    EXPECT_EQ(e.counts().used_pages, 0);
+  }
+}
+
+// One slot for three adapters: they take turns, and nobody gets another's weights.
+TEST_P(EngineTest, AdaptersTakeTurnsInSlots) {
+  std::vector<std::unique_ptr<RandomAdapter>> weights;
+  std::vector<Request> requests;
+  const std::vector<int32_t> prompt = small_.prompt(9, 11);
+  for (uint64_t i = 0; i < 4; ++i) {
+    weights.push_back(small_.adapter(static_cast<int64_t>(2 + 2 * i), i));
+    requests.push_back(request(prompt, 8, &weights.back()->adapter));
+  }
+  requests.push_back(request(prompt, 8));
+  for (const int64_t slots : {1, 2}) {
+    EngineSettings s = settings(5, 64, 4);
+    s.adapter_slots = slots;
+    const std::vector<Answer> found = answers(s, requests);
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].ids(), ids_of(small_.greedy(prompt, 8, i < 4 ? &weights[i]->adapter : nullptr))) << i;
+    }
+  }
+}
+
+// In bf16, where sums of another order are other numbers: the bits of log-probabilities alone, among 64 others, filled
+// in pieces, after being thrown out, behind a found prefix, and with guesses.
+TEST_P(EngineTest, LogitsHaveTheSameBitsInAnyCompany) {
+  SmallModel model(GetParam(), DType::bf16);
+  const auto weights = model.adapter(4, 1, DType::bf16);
+  const std::vector<int32_t> prompt = model.prompt(3, 21);
+  const auto own = shared_adapter(&weights->adapter);
+  const auto logprobs = [&](EngineSettings s, int64_t others, int64_t times,
+                            const std::shared_ptr<const HostAdapter>& with) {
+    s.activation = DType::bf16;
+    Engine e(model.device, model.registry, model.threads, *model.model, s);
+    std::vector<float> last;
+    for (int64_t time = 0; time < times; ++time) {
+      int64_t name = 0;
+      for (int64_t i = 0; i <= others; ++i) {
+        Request r = request(i == others ? prompt : model.prompt(static_cast<uint64_t>(100 + i), 1 + i % 30), 16);
+        if (i == others || i % 3 == 0) r.adapter = with;
+        const int64_t given = e.submit(r);
+        if (i == others) name = given;
+      }
+      std::map<int64_t, Answer> found;
+      run(e, found);
+      last.clear();
+      for (const Choice& choice : found[name].tokens) {
+        last.push_back(static_cast<float>(choice.id));
+        last.push_back(choice.logprob);
+      }
+    }
+    return last;
+  };
+  for (const auto& with : {std::shared_ptr<const HostAdapter>(), own}) {
+    const std::vector<float> alone = logprobs(settings(1, 64, 4), 0, 1, with);
+    ASSERT_EQ(alone.size(), 32U);
+    EXPECT_EQ(logprobs(settings(65, 128, 4), 64, 1, with), alone);
+    EXPECT_EQ(logprobs(settings(1, 5, 4), 0, 1, with), alone);
+    EXPECT_EQ(logprobs(settings(3, 64, 4, 13), 2, 1, with), alone);
+    EngineSettings found = settings(2, 64, 4);
+    found.prefix_cache = true;
+    EXPECT_EQ(logprobs(found, 1, 2, with), alone);
+    found.guesses = 4;
+    EXPECT_EQ(logprobs(found, 1, 2, with), alone);
+  }
+}
+
 TEST_P(EngineTest, WrongRequestsAreRefusedAndHarmNobody) {
   Engine e = engine(settings(1, 16, 4));
   const auto wide = small_.adapter(9, 1);
@@ -429,14 +586,14 @@ TEST_P(EngineTest, MemoryIsWhatEngineBytesSays) {
       const size_t before = model.device.allocated();
       Engine e(model.device, model.registry, model.threads, *model.model, s);
       const EngineBytes bytes = engine_bytes(model.spec(), s, model.threads.threads());
-      EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch);
+      EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
       for (uint64_t i = 0; i < 9; ++i) {
         e.submit(request(model.prompt(i, 40), 1000, i % 2 ? &adapter->adapter : nullptr));
       }
       std::map<int64_t, Answer> found;
       run(e, found);
       for (const auto& [name, answer] : found) EXPECT_EQ(answer.tokens.size(), 8U) << name;
-      EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch);
+      EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
     }
   }
 }
@@ -447,7 +604,7 @@ TEST_P(EngineTest, WithoutAContextTheModelsIsCounted) {
   const size_t before = small_.device.allocated();
   const Engine e = engine(s);
   const EngineBytes bytes = engine_bytes(small_.spec(), s, small_.threads.threads());
-  EXPECT_EQ(small_.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch);
+  EXPECT_EQ(small_.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
   s.context = small_.spec().context;
   EXPECT_EQ(engine_bytes(small_.spec(), s, small_.threads.threads()).kv, bytes.kv);
   EXPECT_GT(bytes.kv, 0U);

@@ -92,11 +92,11 @@ TEST(Scheduler, RandomLoadIsServedWhole) {
       int64_t tokens = 0;
       std::set<int32_t> pages;
       for (const SequenceState& s : all) {
-        for (int32_t page : s.table) EXPECT_TRUE(pages.insert(page).second) << "page given twice";
+        for (int32_t page : s.table.pages) EXPECT_TRUE(pages.insert(page).second) << "page given twice";
       }
       for (const Piece& piece : batch) {
         EXPECT_EQ(piece.begin, piece.sequence->cached);
-        EXPECT_GE(static_cast<int64_t>(piece.sequence->table.size()) * 4, piece.end);
+        EXPECT_GE(static_cast<int64_t>(piece.sequence->table.pages.size()) * 4, piece.end);
         tokens += piece.end - piece.begin;
       }
       EXPECT_LE(tokens, 16);
@@ -145,7 +145,7 @@ TEST(Scheduler, PriorityTakesPlacesAndPages) {
   EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{1, 4, 5}, {4, 0, 4}}));
   EXPECT_EQ(scheduler.preemptions(), 1);
   EXPECT_EQ(b.cached, 0);
-  EXPECT_TRUE(b.table.empty());
+  EXPECT_TRUE(b.table.pages.empty());
   scheduler.remove(&urgent);
   Scheduler::done(scheduler.next());  // b before `equal`: it came earlier
   EXPECT_EQ(b.cached, 5);

@@ -16,7 +16,8 @@ enum Place : size_t { chosen, logprobs, logits, scales, cuts, masks, edit_offset
 
 struct Sizes {
   int64_t rows, vocabulary, told;
-  double step = 0;  // logits are multiples of this, so that many are alike; 0: they are not
+  double step = 0;    // logits are multiples of this, so that many are alike; 0: they are not
+  double spread = 2;  // standard deviation of the logits
 };
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
@@ -140,7 +141,7 @@ OpCase sampling_case(const Sizes& s) {
   const int64_t edits = std::ssize(sizes[edit_ids]);
   c.operands = {{"chosen", DType::i32, {s.rows, 1 + s.told}, Role::output},
                 {"logprobs", DType::f32, {s.rows, 1 + s.told}, Role::output},
-                {"logits", DType::f32, {s.rows, s.vocabulary}, Role::input, normal(2.0)},
+                {"logits", DType::f32, {s.rows, s.vocabulary}, Role::input, normal(s.spread)},
                 {"scales", DType::f32, {s.rows, 2}, Role::input, drawn[scales]},
                 {"cuts", DType::i32, {s.rows, 5}, Role::input, drawn[cuts]},
                 {"masks", DType::i32, {2, (s.vocabulary + 31) / 32}, Role::input, drawn[masks]},
@@ -190,7 +191,8 @@ std::vector<OpCase> sampling_cases() {
                          {24, 97, 0, 0.5},
                          {12, 1024, 5, 1.0},
                          {12, 3001, 20},
-                         {6, 2500, 0, 4.0}}) {
+                         {6, 2500, 0, 4.0},
+                         {12, 700, 2, 0, 20}}) {
     cases.push_back(sampling_case(s));
   }
   for (const int64_t rows : {1, 32}) cases.push_back(timing(sampling_case({rows, 49152, 0})));

@@ -71,7 +71,7 @@ GPU_FN uint64_t block_largest(uint64_t value, Room& room) {
 
 // ops/sampling_weight.h's arithmetic.
 GPU_FN uint64_t weight_of(float power) {
-  if (!(power > -64.0F)) return 0;
+  if (!(power > -48.0F)) return 0;
   const int64_t fixed = static_cast<int64_t>(power * 0x1p32F);
   const uint64_t fraction = static_cast<uint32_t>(fixed);
   uint64_t series = 437;

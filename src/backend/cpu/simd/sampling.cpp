@@ -7,7 +7,7 @@ namespace {
 
 // As ops/sampling_weight.h, whose arithmetic is copied for the rules of levels.h; infer's tests compare the choices.
 INGOT_INLINE uint64_t weight(float power) {
-  const float bounded = power > -64.0F ? power : -64.0F;
+  const float bounded = power > -48.0F ? power : -48.0F;
   const int64_t fixed = (int64_t)(bounded * 0x1p32F);
   const uint64_t fraction = (uint64_t)fixed & 0xffffffffU;
   uint64_t series = 437;
@@ -20,8 +20,7 @@ INGOT_INLINE uint64_t weight(float power) {
   series = 1031764991 + (fraction * series >> 32);
   series = 2977044472 + (fraction * series >> 32);
   const uint64_t mantissa = ((uint64_t)1 << 32) + (fraction * series >> 32);
-  const uint64_t down = (uint64_t)-(fixed >> 32);
-  return down > 63 ? 0 : (mantissa << 8) >> (down & 63);
+  return (mantissa << 8) >> (uint64_t)-(fixed >> 32);
 }
 
 float largest_of(const float* logits, int64_t n, bool* good) {

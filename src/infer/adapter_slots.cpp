@@ -1,0 +1,131 @@
+#include "infer/adapter_slots.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "spec/lora.h"
+
+namespace ingot::infer {
+
+namespace {
+
+// Bytes of a slot's weights, every one aligned as in an arena.
+size_t slot_bytes(const spec::ModelSpec& model, int64_t rank, DType activation) {
+  size_t bytes = 0;
+  for (const spec::ParamSpec& p : spec::parameters(model)) {
+    if (!p.linear) continue;
+    bytes +=
+        Arena::footprint(activation, Shape{rank, p.shape[1]}) + Arena::footprint(activation, Shape{p.shape[0], rank});
+  }
+  return bytes;
+}
+
+// Weights that the device computes with where they are.
+bool in_place(const HostAdapter& adapter, const Device& device) {
+  for (const nn::LoraWeights& layer : adapter.weights.layers) {
+    if (layer.a) return device.host_visible() || layer.a.device == &device;
+  }
+  return true;
+}
+
+}  // namespace
+
+size_t AdapterSlots::bytes(const spec::ModelSpec& model, int64_t slots, int64_t rank, DType activation,
+                           bool host_visible) {
+  const auto parameters = static_cast<int64_t>(spec::parameters(model).size());
+  const size_t memory = host_visible ? 0 : Arena::footprint(slot_bytes(model, rank, activation));
+  return Arena::footprint(DType::i64, Shape{slots, parameters, 3}) + static_cast<size_t>(slots) * memory;
+}
+
+AdapterSlots::AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& model, int64_t slots, int64_t rank,
+                           DType activation)
+    : device_(device), rank_(rank), activation_(activation), slots_(static_cast<size_t>(slots)) {
+  const auto parameters = static_cast<int64_t>(spec::parameters(model).size());
+  entries_ = arena.take(DType::i64, Shape{slots, parameters, 3});
+  const size_t bytes = slot_bytes(model, rank, activation);
+  for (Slot& slot : slots_) {
+    slot.filled = device.make_event();
+    const size_t row = static_cast<size_t>(parameters) * sizeof(ops::LoraEntry);
+    if (!device.host_visible())
+      slot.memory = {arena.take_bytes(bytes), DType::i8, Shape{static_cast<int64_t>(bytes)}, &device};
+    slot.staging = HostBuffer(device, row + (device.host_visible() ? 0 : bytes));
+  }
+}
+
+AdapterSlots::~AdapterSlots() {
+  for (Slot& slot : slots_) slot.filled->wait();  // copies on the way read the staging memory
+}
+
+void AdapterSlots::check(const HostAdapter& adapter) const {
+  if (adapter.rank > rank_) {
+    throw_error(ErrorKind::usage, "an adapter of rank {}; the engine has memory for rank {}", adapter.rank, rank_);
+  }
+  if (static_cast<int64_t>(adapter.weights.layers.size()) != entries_.shape[1]) {
+    throw_error(ErrorKind::usage, "an adapter of a model with {} parameters; this one has {}",
+                adapter.weights.layers.size(), entries_.shape[1]);
+  }
+  for (const nn::LoraWeights& layer : adapter.weights.layers) {
+    if (layer.a && (layer.a.dtype != activation_ || layer.b.dtype != activation_)) {
+      throw_error(ErrorKind::usage, "an adapter in {}; the engine computes in {}", name(layer.a.dtype),
+                  name(activation_));
+    }
+  }
+}
+
+int64_t AdapterSlots::acquire(const std::shared_ptr<const HostAdapter>& adapter) {
+  size_t oldest = slots_.size();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.adapter && slot.adapter->identity == adapter->identity) {
+      ++slot.users;
+      slot.used = ++clock_;
+      return static_cast<int64_t>(i);
+    }
+    if (slot.users == 0 && (oldest == slots_.size() || slot.used < slots_[oldest].used)) oldest = i;
+  }
+  if (oldest == slots_.size()) return -1;
+  Slot& slot = slots_[oldest];
+  slot.filled->wait();
+  slot.adapter = adapter;
+  slot.users = 1;
+  slot.used = ++clock_;
+  fill(oldest, *adapter);
+  return static_cast<int64_t>(oldest);
+}
+
+void AdapterSlots::release(int64_t slot) { --slots_[static_cast<size_t>(slot)].users; }
+
+bool AdapterSlots::ready(int64_t slot) { return slots_[static_cast<size_t>(slot)].filled->done(); }
+void AdapterSlots::wait(int64_t slot) { slots_[static_cast<size_t>(slot)].filled->wait(); }
+
+void AdapterSlots::fill(size_t index, const HostAdapter& adapter) {
+  Slot& slot = slots_[index];
+  const bool copied = !in_place(adapter, device_);
+  const size_t row = static_cast<size_t>(entries_.shape[1]) * sizeof(ops::LoraEntry);
+  auto* entries = reinterpret_cast<ops::LoraEntry*>(slot.staging.data());
+  std::byte* staged = slot.staging.data() + row;
+  size_t used = 0;
+  const auto place = [&](const Tensor& weight) -> const void* {
+    if (!copied) return weight.data;
+    std::memcpy(staged + used, weight.data, weight.bytes());
+    const void* there = static_cast<const std::byte*>(slot.memory.data) + used;
+    used += Arena::footprint(weight.bytes());
+    return there;
+  };
+  for (size_t p = 0; p < adapter.weights.layers.size(); ++p) {
+    const nn::LoraWeights& layer = adapter.weights.layers[p];
+    entries[p] = {};
+    if (!layer.a) continue;
+    const void* a = place(layer.a);
+    entries[p] = {a, place(layer.b), static_cast<int32_t>(layer.a.rows()), adapter.weights.factor};
+  }
+  // No batch that was given to the device reads the slot: nobody used it, and every step waits for its own.
+  if (used > 0) device_.start_copy_from_host(Stream::copy, slot.memory.data, staged, used);
+  device_.start_copy_from_host(Stream::copy, static_cast<std::byte*>(entries_.data) + index * row, slot.staging.data(),
+                               row);
+  slot.filled->record(Stream::copy);
+  ++uploads_;
+}
+
+}  // namespace ingot::infer

@@ -1,0 +1,64 @@
+// The adapters that the engine can compute with at the moment: slots of ops::lora's table of entries. Where the device
+// does not see the host's memory a slot has memory of its own there, which weights are uploaded to beside everything
+// else; elsewhere a slot points to the host's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "infer/host_adapter.h"
+#include "ops/lora.h"
+#include "spec/model.h"
+#include "tensor/staging.h"
+
+namespace ingot::infer {
+
+class AdapterSlots {
+ public:
+  // Bytes on the device of `slots` slots for adapters of rank up to `rank` on all linear layers.
+  static size_t bytes(const spec::ModelSpec& model, int64_t slots, int64_t rank, DType activation, bool host_visible);
+
+  // Takes them from `arena`. At least one slot.
+  AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& model, int64_t slots, int64_t rank,
+               DType activation);
+  ~AdapterSlots();
+
+  // ErrorKind::usage, saying what is too large or of the wrong type, for an adapter that no slot can hold.
+  void check(const HostAdapter& adapter) const;
+
+  // The adapter's slot, and one more user of it; -1 when every slot is in use. Of those that nobody uses the one that
+  // was used last longest ago gives way. A slot that is new to the adapter is being filled when this returns.
+  int64_t acquire(const std::shared_ptr<const HostAdapter>& adapter);
+  void release(int64_t slot);
+
+  // Whether the slot is filled; `wait` returns when it is.
+  bool ready(int64_t slot);
+  void wait(int64_t slot);
+
+  const Tensor& entries() const { return entries_; }  // [slots, parameters, 3] i64
+  const HostAdapter& adapter(int64_t slot) const { return *slots_[static_cast<size_t>(slot)].adapter; }
+  int64_t uploads() const { return uploads_; }
+
+ private:
+  struct Slot {
+    std::shared_ptr<const HostAdapter> adapter;  // null: empty
+    int64_t users = 0;
+    uint64_t used = 0;  // when last
+    Tensor memory;      // bytes on the device; absent where it sees the host's
+    HostBuffer staging;
+    std::unique_ptr<Event> filled;
+  };
+
+  void fill(size_t slot, const HostAdapter& adapter);
+
+  Device& device_;
+  int64_t rank_;
+  DType activation_;
+  Tensor entries_;
+  std::vector<Slot> slots_;
+  uint64_t clock_ = 0;
+  int64_t uploads_ = 0;
+};
+
+}  // namespace ingot::infer

@@ -1,0 +1,182 @@
+#include "infer/chooser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "base/error.h"
+#include "base/philox.h"
+
+namespace ingot::infer {
+
+namespace {
+
+constexpr int64_t columns = 1 + most_top_logprobs;
+
+int64_t words_of(int64_t vocab) { return (vocab + 31) / 32; }
+// Edits of a call; more are chosen for in several calls.
+int64_t most_edits(int64_t vocab) { return std::max<int64_t>(vocab, 65536); }
+
+int32_t bits_of(uint64_t word) { return static_cast<int32_t>(static_cast<uint32_t>(word)); }
+
+void describe(const Wanted& wanted, int64_t row, float* scales, int32_t* cuts) {
+  const Sampling& s = *wanted.sampling;
+  scales[0] = s.temperature > 0 ? static_cast<float>(std::numbers::log2e / s.temperature) : 0.0F;
+  scales[1] = s.min_p > 0 ? static_cast<float>(std::log2(s.min_p)) : -std::numeric_limits<float>::infinity();
+  cuts[0] = static_cast<int32_t>(s.top_k);
+  const double part = std::ceil(s.top_p * 0x1p32);
+  cuts[1] = part < 0x1p32 ? bits_of(std::max<uint64_t>(1, static_cast<uint64_t>(part))) : 0;
+  const uint64_t random = RandomStream(s.seed, std::ssize(wanted.ids)).next_u64();
+  cuts[2] = bits_of(random);
+  cuts[3] = bits_of(random >> 32);
+  cuts[4] = wanted.masked ? static_cast<int32_t>(row) : -1;
+}
+
+std::string not_a_number() {
+  try {
+    check_number(std::numeric_limits<double>::quiet_NaN());
+  } catch (const Error& error) {
+    return error.message() + ": " + error.hint();
+  }
+  return {};
+}
+
+}  // namespace
+
+size_t Chooser::bytes(int64_t rows, int64_t vocab) {
+  const int64_t edits = most_edits(vocab);
+  return Arena::footprint(DType::f32, Shape{rows, 2}) + Arena::footprint(DType::i32, Shape{rows, 5}) +
+         Arena::footprint(DType::i32, Shape{rows + 1}) + Arena::footprint(DType::i32, Shape{edits}) +
+         Arena::footprint(DType::f32, Shape{edits, 3}) + Arena::footprint(DType::i32, Shape{rows, words_of(vocab)}) +
+         Arena::footprint(DType::i32, Shape{rows, columns}) + Arena::footprint(DType::f32, Shape{rows, columns});
+}
+
+Chooser::Chooser(Device& device, Arena& arena, int64_t rows, int64_t vocab) : device_(device), vocab_(vocab) {
+  const int64_t edits = most_edits(vocab);
+  scales_ = arena.take(DType::f32, Shape{rows, 2});
+  cuts_ = arena.take(DType::i32, Shape{rows, 5});
+  offsets_ = arena.take(DType::i32, Shape{rows + 1});
+  edit_ids_ = arena.take(DType::i32, Shape{edits});
+  edit_values_ = arena.take(DType::f32, Shape{edits, 3});
+  masks_ = arena.take(DType::i32, Shape{rows, words_of(vocab)});
+  chosen_ = arena.take(DType::i32, Shape{rows, columns});
+  logprobs_ = arena.take(DType::f32, Shape{rows, columns});
+  const auto* begin = static_cast<const std::byte*>(scales_.data);
+  up_ = HostBuffer(device, static_cast<size_t>(static_cast<const std::byte*>(masks_.data) - begin) + masks_.bytes());
+  down_ = HostBuffer(device, chosen_.bytes() + logprobs_.bytes());
+  done_ = device.make_event();
+}
+
+template <class T>
+T* Chooser::on_host(const Tensor& tensor) const {
+  const auto place = static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(scales_.data);
+  return reinterpret_cast<T*>(up_.data() + place);
+}
+
+// The first elements of what on_host has.
+void Chooser::upload(const Tensor& tensor, int64_t elements) {
+  device_.start_copy_from_host(Stream::compute, tensor.data, on_host<std::byte>(tensor),
+                               static_cast<size_t>(elements) * size_of(tensor.dtype));
+}
+
+std::span<uint32_t> Chooser::mask(int64_t row) {
+  const auto words = static_cast<size_t>(words_of(vocab_));
+  return {on_host<uint32_t>(masks_) + static_cast<size_t>(row) * words, words};
+}
+
+// Rows [first, first + wanted.size()) of chosen_ and logprobs_, as tables of 1 + told columns from their start.
+void Chooser::choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted,
+                     std::span<const std::vector<LogitEdit>> edits, int64_t first, int64_t told) {
+  const int64_t rows = std::ssize(wanted);
+  int64_t edited = 0;
+  bool masked = false;
+  for (int64_t r = 0; r < rows; ++r) {
+    const Wanted& one = wanted[static_cast<size_t>(r)];
+    masked |= one.masked;
+    describe(one, first + r, on_host<float>(scales_) + r * 2, on_host<int32_t>(cuts_) + r * 5);
+    on_host<int32_t>(offsets_)[r] = static_cast<int32_t>(edited);
+    for (const LogitEdit& edit : edits[static_cast<size_t>(r)]) {
+      on_host<int32_t>(edit_ids_)[edited] = edit.id;
+      float* values = on_host<float>(edit_values_) + edited++ * 3;
+      values[0] = edit.positive;
+      values[1] = edit.negative;
+      values[2] = edit.add;
+    }
+  }
+  on_host<int32_t>(offsets_)[rows] = static_cast<int32_t>(edited);
+  // scales_, cuts_ and offsets_ lie one behind the other.
+  const auto front = static_cast<const std::byte*>(offsets_.data) - static_cast<const std::byte*>(scales_.data);
+  device_.start_copy_from_host(Stream::compute, scales_.data, up_.data(),
+                               static_cast<size_t>(front) + static_cast<size_t>(rows + 1) * sizeof(int32_t));
+  if (edited > 0) {
+    upload(edit_ids_, edited);
+    upload(edit_values_, edited * 3);
+  }
+  ops::SamplingRows how{scales_.slice(0, rows), cuts_.slice(0, rows), {}, offsets_.slice(0, rows + 1), {}, {}};
+  if (masked) {
+    const int64_t words = words_of(vocab_);
+    const size_t begin = static_cast<size_t>(first * words) * sizeof(uint32_t);
+    device_.start_copy_from_host(Stream::compute, static_cast<std::byte*>(masks_.data) + begin,
+                                 on_host<std::byte>(masks_) + begin,
+                                 static_cast<size_t>(rows * words) * sizeof(uint32_t));
+    how.masks = masks_;
+  }
+  if (edited > 0) {
+    how.edit_ids = edit_ids_.slice(0, edited);
+    how.edit_values = edit_values_.slice(0, edited);
+  }
+  const auto table = [&](const Tensor& tensor) {
+    Tensor all = tensor;
+    all.shape = Shape{tensor.elements() / (1 + told), 1 + told};
+    return all.slice(first, first + rows);
+  };
+  ops::sample(context, table(chosen_), table(logprobs_), logits.slice(first, first + rows), how);
+}
+
+std::vector<Chosen> Chooser::run(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted) {
+  std::vector<std::vector<LogitEdit>> edits;
+  int64_t told = 0;
+  for (const Wanted& one : wanted) {
+    told = std::max(told, one.sampling->top_logprobs);
+    edits.push_back(logit_edits(*one.sampling, {one.ids, one.prompt, {}}));
+  }
+  told = std::min(told, vocab_ - 1);
+  // As many rows a call as their edits have room.
+  for (size_t begin = 0; begin < wanted.size();) {
+    size_t end = begin;
+    int64_t room = most_edits(vocab_);
+    while (end < wanted.size() && std::ssize(edits[end]) <= room) room -= std::ssize(edits[end++]);
+    choose(context, logits, wanted.subspan(begin, end - begin), std::span(edits).subspan(begin, end - begin),
+           static_cast<int64_t>(begin), told);
+    begin = end;
+    if (begin == wanted.size()) break;
+    done_->record(Stream::compute);  // what is uploaded next takes the same place
+    done_->wait();
+  }
+  const size_t count = wanted.size() * static_cast<size_t>(1 + told);
+  auto* ids = reinterpret_cast<int32_t*>(down_.data());
+  auto* logprobs = reinterpret_cast<float*>(down_.data() + chosen_.bytes());
+  device_.start_copy_to_host(Stream::compute, ids, chosen_.data, count * sizeof(int32_t));
+  device_.start_copy_to_host(Stream::compute, logprobs, logprobs_.data, count * sizeof(float));
+  done_->record(Stream::compute);
+  done_->wait();
+  std::vector<Chosen> all;
+  for (size_t r = 0; r < wanted.size(); ++r) {
+    const size_t at = r * static_cast<size_t>(1 + told);
+    Chosen& chosen = all.emplace_back();
+    chosen.error = wanted[r].error;
+    if (!chosen.error.empty()) continue;
+    if (ids[at] == -1) chosen.error = not_a_number();
+    if (ids[at] == -2) chosen.error = "no token may come next";
+    if (ids[at] < 0) continue;
+    chosen.choice = {ids[at], logprobs[at], {}};
+    for (int64_t i = 1; i <= std::min(told, wanted[r].sampling->top_logprobs); ++i) {
+      const size_t place = at + static_cast<size_t>(i);
+      chosen.choice.top.push_back({ids[place], logprobs[place]});
+    }
+  }
+  return all;
+}
+
+}  // namespace ingot::infer

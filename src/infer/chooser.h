@@ -1,0 +1,61 @@
+// Chooses the next tokens of a batch on the device: what ops/sampling.h is given, made of what requests ask for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "infer/sampler.h"
+#include "infer/token_mask.h"
+#include "ops/context.h"
+#include "ops/sampling.h"
+#include "tensor/staging.h"
+
+namespace ingot::infer {
+
+// One token that is wanted. What it points to stays until the choice is made.
+struct Wanted {
+  const Sampling* sampling = nullptr;
+  std::span<const int32_t> ids;  // prompt and output so far
+  int64_t prompt = 0;            // of these
+  bool masked = false;           // Chooser::mask gives the bits
+  std::string error = {};        // not empty: nothing is wanted, and this is why
+};
+
+struct Chosen {
+  Choice choice;
+  std::string error;  // not empty: there is no choice, and this is why
+};
+
+class Chooser {
+ public:
+  // Bytes of device memory for so many rows.
+  static size_t bytes(int64_t rows, int64_t vocab);
+  // Takes them from `arena`.
+  Chooser(Device& device, Arena& arena, int64_t rows, int64_t vocab);
+
+  // The bits of row `row`, [(V + 31) / 32], to be assigned before `run` is told of it.
+  std::span<uint32_t> mask(int64_t row);
+
+  // For row r of logits [R, V] what wanted[r] asks for; the logits are used up. Behind what the compute stream was
+  // given; returns when the choices are here. The position in a draw is the number of ids.
+  std::vector<Chosen> run(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted);
+
+ private:
+  void choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted,
+              std::span<const std::vector<LogitEdit>> edits, int64_t first, int64_t told);
+  void upload(const Tensor& tensor, int64_t elements);
+  template <class T>
+  T* on_host(const Tensor& tensor) const;
+
+  Device& device_;
+  int64_t vocab_;
+  Tensor scales_, cuts_, offsets_, edit_ids_, edit_values_, masks_;  // of the most rows, one after another
+  Tensor chosen_, logprobs_;                                         // [R, 1 + most_top_logprobs]
+  HostBuffer up_, down_;
+  std::unique_ptr<Event> done_;
+};
+
+}  // namespace ingot::infer

@@ -1,0 +1,165 @@
+#include "infer/adapter_store.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "checkpoint/adapter.h"
+#include "tests/infer/small_model.h"
+
+namespace ingot::infer {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AdapterStoreTest : public testing::Test {
+ protected:
+  AdapterStoreTest()
+      : root_(fs::path(testing::TempDir()) /
+              fmt::format("adapter_store_{}", testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+  ~AdapterStoreTest() override { fs::remove_all(root_); }
+
+  // Writes an adapter of q and v whose values are those of `seed`.
+  void write(const fs::path& folder, int64_t rank, uint64_t seed) {
+    const spec::LoraSpec lora{.rank = rank, .alpha = 3, .targets = {"q_proj", "v_proj"}};
+    const auto weights = small_.adapter(rank, seed);
+    std::vector<checkpoint::AdapterModule> modules;
+    for (const spec::LoraParam& p : spec::lora_parameters(small_.spec(), lora)) {
+      const nn::LoraWeights& layer = weights->adapter.layers[p.base];
+      modules.push_back({p, static_cast<float>(lora.factor()), layer.a, layer.b, {}});
+    }
+    checkpoint::write_adapter(folder, small_.spec(), lora, "base", modules, small_.device);
+    expected_ = weights->adapter.layers[modules.front().param.base].a.as<float>()[0];
+    base_ = modules.front().param.base;
+  }
+  AdapterStore store(size_t budget = 1 << 20) {
+    return AdapterStore(small_.spec(), {.root = root_, .activation = DType::f32, .budget = budget, .most_rank = 8});
+  }
+  static ErrorKind refused(AdapterStore& store, const std::string& name) {
+    try {
+      store.get(name);
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    ADD_FAILURE() << "'" << name << "' was found";
+    return ErrorKind::internal;
+  }
+
+  SmallModel small_{"a"};
+  fs::path root_;
+  float expected_ = 0;
+  size_t base_ = 0;
+};
+
+TEST_F(AdapterStoreTest, FindsFoldersAndRunsBeforeAndAfterAScan) {
+  write(root_ / "one", 2, 1);
+  fs::create_directories(root_ / "empty");
+  AdapterStore s = store();
+  EXPECT_EQ(s.names(), std::vector<std::string>{"one"});
+  const auto one = s.get("one");
+  EXPECT_EQ(one->name, "one");
+  EXPECT_EQ(one->rank, 2);
+  EXPECT_FLOAT_EQ(one->weights.factor, 1.5F);
+  EXPECT_EQ(one->weights.layers[base_].a.as<float>()[0], expected_);
+  EXPECT_EQ(s.get("one"), one);
+  write(root_ / "run" / "adapter", 3, 2);  // as a fine-tuning run leaves it
+  const auto run = s.get("run");
+  EXPECT_EQ(run->rank, 3);
+  EXPECT_EQ(run->weights.layers[base_].a.as<float>()[0], expected_);
+  EXPECT_NE(run->identity, one->identity);
+  fs::remove_all(root_ / "one");
+  s.scan();
+  EXPECT_EQ(s.names(), std::vector<std::string>{"run"});
+  EXPECT_EQ(refused(s, "one"), ErrorKind::not_found);
+  EXPECT_EQ(s.counts().resident, 1);
+  EXPECT_EQ(s.counts().bytes, run->bytes);
+  EXPECT_EQ(one->weights.layers[base_].a.rows(), 2) << "who has it keeps it";
+}
+
+TEST_F(AdapterStoreTest, FilesThatChangedAreReadAgain) {
+  write(root_ / "one", 2, 1);
+  AdapterStore s = store();
+  const auto before = s.get("one");
+  fs::remove_all(root_ / "one");
+  write(root_ / "one", 4, 9);
+  const auto after = s.get("one");
+  EXPECT_EQ(after->rank, 4);
+  EXPECT_NE(after->identity, before->identity);
+  EXPECT_EQ(s.counts().loads, 2);
+}
+
+TEST_F(AdapterStoreTest, NamesThatArePathsAndAdaptersThatDoNotFitAreRefused) {
+  write(root_ / "store" / "wide", 9, 1);
+  write(root_ / "outside", 2, 1);
+  root_ /= "store";
+  AdapterStore s = store();
+  for (const char* name : {"", ".", "..", "../outside", "/etc", "a/b", "a\\b", ".hidden", "new\nline"}) {
+    EXPECT_EQ(refused(s, name), ErrorKind::usage) << name;
+  }
+  EXPECT_EQ(refused(s, std::string(201, 'x')), ErrorKind::usage);
+  EXPECT_EQ(refused(s, "nobody"), ErrorKind::not_found);
+  EXPECT_EQ(refused(s, "wide"), ErrorKind::unsupported);
+  write(root_ / "large", 8, 1);
+  AdapterStore small = store(100);
+  EXPECT_EQ(refused(small, "large"), ErrorKind::resource);
+  fs::create_directories(root_ / "broken");
+  std::ofstream(root_ / "broken" / "adapter_config.json") << "{";
+  std::ofstream(root_ / "broken" / "adapter_model.safetensors") << "no";
+  EXPECT_EQ(refused(s, "broken"), ErrorKind::corrupt);
+  EXPECT_EQ(refused(s, "broken"), ErrorKind::corrupt) << "a failure leaves nothing behind";
+  root_ = root_.parent_path();
+}
+
+TEST_F(AdapterStoreTest, KeepsWhatWasUsedLastWithinTheBudget) {
+  for (const char* name : {"a", "b", "c", "d"}) write(root_ / name, 2, 1);
+  const size_t each = store().get("a")->bytes;
+  AdapterStore s = store(2 * each + each / 2);
+  s.pin("a", true);
+  s.get("b");
+  s.get("c");
+  EXPECT_EQ(s.counts().resident, 2);
+  EXPECT_LE(s.counts().bytes, 2 * each);
+  EXPECT_EQ(s.counts().loads, 3);
+  s.get("a");
+  s.get("c");
+  EXPECT_EQ(s.counts().loads, 3);
+  const auto held = s.get("b");  // c gives way; a is pinned
+  EXPECT_EQ(s.counts().loads, 4);
+  s.get("a");
+  EXPECT_EQ(s.counts().loads, 4);
+  s.pin("a", false);
+  s.get("d");
+  EXPECT_EQ(s.counts().loads, 5);
+  s.get("b");
+  EXPECT_EQ(s.counts().loads, 5) << "what somebody has is not read again";
+}
+
+TEST_F(AdapterStoreTest, ThreadsShareWhatIsRead) {
+  constexpr int names = 6;
+  for (int i = 0; i < names; ++i) write(root_ / fmt::format("n{}", i), 2, static_cast<uint64_t>(i));
+  const size_t each = store().get("n0")->bytes;
+  AdapterStore s = store(names * each);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < 30; ++round) {
+        const std::string name = fmt::format("n{}", (round + static_cast<int>(t)) % names);
+        if (s.get(name)->name != name) ++wrong[t];
+        if (round % 10 == 0) s.scan();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4));
+  EXPECT_EQ(s.counts().loads, names);
+}
+
+}  // namespace
+}  // namespace ingot::infer
