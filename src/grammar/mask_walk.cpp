@@ -149,8 +149,8 @@ int32_t MaskWalk::first_token(uint32_t node) const {
 std::shared_ptr<const Walk> MaskWalk::walk(TermId lexeme, uint32_t node) {
   const auto known = walks_.find(pair_of(lexeme, node));
   if (known != walks_.end()) return known->second;
-  const TermId clamped = automaton_.terms.clamped(lexeme, vocabulary_.longest());
-  const bool is_shared = automaton_.terms[clamped].kind == TermKind::unit;
+  const bool is_shared = automaton_.terms[lexeme].kind == TermKind::unit;
+  const TermId clamped = is_shared ? automaton_.terms.clamped(lexeme, vocabulary_.longest()) : lexeme;
   const Term term = automaton_.terms[clamped];
   const Vocabulary::Key key = {{term.hash[0], term.hash[1]}, node};
   if (is_shared) {
