@@ -151,7 +151,7 @@ def check_suite(model):
 def check_samples(model, schemas, folder):
     lines = folder / "schemas.jsonl"
     lines.write_text("".join(json.dumps(schema, ensure_ascii=False) + "\n" for schema in schemas))
-    results = [json.loads(line) for line in ingot("--model", model, "--sample", lines).stdout.splitlines()]
+    results = [json.loads(line) for line in ingot("--model", model, "--sample", lines).stdout.split("\n") if line]
     assert len(results) == len(schemas), f"{len(results)} results of {len(schemas)} schemas"
     texts = wrong = refused = 0
     for schema, result in zip(schemas, results):
