@@ -1,11 +1,14 @@
 // ingot bench grammar: the JSON-Schema-Test-Suite's cases through grammars and their masks: first what is accepted,
 // then times.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
 
 #include "app/command.h"
 #include "app/json_text.h"
@@ -66,8 +69,9 @@ class BenchGrammar : public Command {
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
     arguments.option("model", model_, "a model, or only its tokenizer: a folder or a .gguf file", true);
-    arguments.option("suite", suite_, "a folder of the JSON-Schema-Test-Suite's files, e.g. .../tests/draft2020-12",
-                     true);
+    arguments.option("suite", suite_, "a folder of the JSON-Schema-Test-Suite's files, e.g. .../tests/draft2020-12");
+    arguments.option("sample", sample_, "instead: a file with one schema a line, for which texts are drawn from masks");
+    arguments.option("samples", samples_, "texts a schema");
     arguments.flag("details", details_, "list refused schemas and valid cases that were not accepted");
     arguments.example(
         "ingot bench grammar --model SmolLM2-135M-Instruct --suite "
@@ -80,12 +84,16 @@ class BenchGrammar : public Command {
     tokenizer_ = assets.tokenizer.get();
     std::vector<int32_t> ends = assets.eos;
     vocabulary_ = std::make_shared<const grammar::Vocabulary>(*tokenizer_, ends);
+    if (suite_.has_value() == sample_.has_value()) {
+      throw_error(ErrorKind::usage, "give exactly one of --suite and --sample");
+    }
+    if (sample_) return draw_all(output);
     std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(suite_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(*suite_)) {
       if (entry.path().extension() == ".json") files.push_back(entry.path());
     }
     std::sort(files.begin(), files.end());
-    if (files.empty()) throw_error(ErrorKind::not_found, "{} has no .json files", suite_);
+    if (files.empty()) throw_error(ErrorKind::not_found, "{} has no .json files", *suite_);
     Totals totals;
     for (const auto& path : files) {
       const Json groups = Json::parse(read_file(path));
@@ -95,6 +103,59 @@ class BenchGrammar : public Command {
   }
 
  private:
+  // One line of JSON a schema: its texts, or why it is refused.
+  int draw_all(const Output& output) const {
+    std::istringstream lines(read_file(*sample_));
+    std::mt19937_64 random(1);
+    for (std::string line; std::getline(lines, line);) {
+      Json result = Json::object();
+      try {
+        const auto tokens =
+            std::make_shared<const grammar::TokenGrammar>(grammar::compile_json_schema(line), vocabulary_);
+        result["texts"] = Json::array();
+        for (int64_t i = 0; i < samples_; ++i) {
+          if (const auto text = drawn(tokens, random)) result["texts"].push_back(*text);
+        }
+      } catch (const Error& error) {
+        if (error.kind() == ErrorKind::internal) throw;
+        result["error"] = std::string(ingot::name(error.kind())) + ": " + error.message();
+      }
+      output.print(result.dump() + "\n");
+    }
+    return 0;
+  }
+
+  // A text of tokens that masks allow, each first byte as likely as another; nothing when it does not end in time.
+  std::optional<std::string> drawn(const std::shared_ptr<const grammar::TokenGrammar>& tokens,
+                                   std::mt19937_64& random) const {
+    grammar::Matcher matcher(tokens);
+    std::vector<uint32_t> mask(vocabulary_->num_words());
+    std::string text;
+    for (int step = 0; step < 400; ++step) {
+      if (matcher.finished() || (matcher.may_end() && random() % 3 == 0)) return text;
+      matcher.fill_mask(mask);
+      std::array<std::vector<int32_t>, 256> by_byte;
+      for (int32_t id = 0; id < vocabulary_->size(); ++id) {
+        const bool in_mask = (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+        if (in_mask && !vocabulary_->is_end(id)) by_byte[static_cast<uint8_t>(vocabulary_->bytes(id)[0])].push_back(id);
+      }
+      std::vector<const std::vector<int32_t>*> choices;
+      for (const auto& ids : by_byte) {
+        if (ids.empty()) continue;
+        const bool is_end_of_text =
+            ids[0] >= 0 && std::string_view("\"]}").find(vocabulary_->bytes(ids[0])[0]) != std::string_view::npos;
+        choices.insert(choices.end(), is_end_of_text ? 1 + static_cast<size_t>(step) : 1, &ids);
+      }
+      if (choices.empty() && matcher.may_end()) return text;
+      if (choices.empty()) throw_error(ErrorKind::internal, "no token may follow '{}'", text);
+      const std::vector<int32_t>& ids = *choices[random() % choices.size()];
+      const int32_t id = ids[random() % ids.size()];
+      matcher.accept(id);
+      text += vocabulary_->bytes(id);
+    }
+    return std::nullopt;
+  }
+
   void run_group(const std::string& file, const Json& group, Totals& totals) {
     const std::string where = file + ": " + group.at("description").get<std::string>();
     const std::string schema = group.at("schema").dump();
@@ -187,7 +248,9 @@ class BenchGrammar : public Command {
     return totals.mistakes.empty() ? 0 : exit_code(ErrorKind::internal);
   }
 
-  std::string model_, suite_;
+  std::string model_;
+  std::optional<std::string> suite_, sample_;
+  int64_t samples_ = 20;
   bool details_ = false;
   const text::Tokenizer* tokenizer_ = nullptr;
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;

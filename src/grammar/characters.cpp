@@ -85,6 +85,26 @@ std::string escaped(uint32_t c) {
   }
 }
 
+// One of the characters that JSON escapes, few states for all of them together.
+TermId escapes(TermPool& terms, const CharacterSet& set) {
+  ByteSet single;
+  ByteSet last_digits[2];  // of \u000x and \u001x
+  for (const auto& range : set.ranges()) {
+    for (uint32_t c = range.first; c <= range.last; ++c) {
+      const std::string text = escaped(c);
+      if (text.size() == 2) {
+        single.add(static_cast<uint8_t>(text[1]));
+      } else {
+        last_digits[c >> 4].add(static_cast<uint8_t>(text[5]));
+      }
+    }
+  }
+  const TermId hex = terms.choice(terms.sequence(terms.byte('0'), terms.bytes(last_digits[0])),
+                                  terms.sequence(terms.byte('1'), terms.bytes(last_digits[1])));
+  const TermId behind = terms.choice(terms.bytes(single), terms.sequence(terms.literal("u00"), hex));
+  return terms.sequence(terms.byte('\\'), behind);
+}
+
 }  // namespace
 
 CharacterSet::CharacterSet(std::vector<Range> ranges) {
@@ -138,10 +158,7 @@ TermId encoded(TermPool& terms, const CharacterSet& set, Encoding encoding) {
     parts.push_back(utf8_range(terms, range.first, range.last));
   }
   if (encoding == Encoding::json) {
-    const CharacterSet others = set & plain.complement();
-    for (const auto& range : others.ranges()) {
-      for (uint32_t c = range.first; c <= range.last; ++c) parts.push_back(terms.literal(escaped(c)));
-    }
+    parts.push_back(escapes(terms, set & plain.complement()));
   }
   return terms.choice(std::move(parts));
 }

@@ -93,7 +93,7 @@ std::optional<Format> format_named(TermPool& terms, std::string_view name) {
   if (name == "uri-reference") return Format{regex(fmt::format("{}|{}", Uri().absolute(), Uri().relative()))};
   if (name == "iri-reference") return Format{regex(fmt::format("{}|{}", Uri().absolute(), Uri().relative())), false};
   if (name == "json-pointer") return Format{regex("(?:/(?:[^~/]|~[01])*)*")};
-  if (name == "relative-json-pointer") return Format{regex("(?:0|[1-9]\\d{0,8})(?:#|(?:/(?:[^~/]|~[01])*)*)"), false};
+  if (name == "relative-json-pointer") return Format{regex("[0-9](?:#|(?:/(?:[^~/]|~[01])*)+)"), false};
   return std::nullopt;
 }
 

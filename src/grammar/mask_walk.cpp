@@ -82,7 +82,7 @@ void MaskWalk::collect_behind(TermId head, TermId rest, uint32_t node) {
     if (rest == TermPool::empty) return;
     const auto nodes = vocabulary_.nodes();
     for (const uint32_t end : inside->ends) {
-      if (nodes[end].end > end + 1) collect(rest, end);
+      if (nodes[end].end > end + 1 && goes_on(rest, end)) collect(rest, end);
     }
     return;
   }
@@ -115,6 +115,7 @@ void MaskWalk::collect_behind(TermId head, TermId rest, uint32_t node) {
 // Whether any byte of the tokens below the node may follow.
 bool MaskWalk::goes_on(TermId language, uint32_t node) {
   const auto nodes = vocabulary_.nodes();
+  if (node == 0 || automaton_.begins_with_capture(language)) return true;
   const Row& row = automaton_.row(language);
   for (uint32_t i = node + 1; i < nodes[node].end; i = nodes[i].end) {
     if (row.next(nodes[i].byte) != TermPool::nothing) return true;
@@ -149,8 +150,8 @@ int32_t MaskWalk::first_token(uint32_t node) const {
 std::shared_ptr<const Walk> MaskWalk::walk(TermId lexeme, uint32_t node) {
   const auto known = walks_.find(pair_of(lexeme, node));
   if (known != walks_.end()) return known->second;
-  const TermId clamped = automaton_.terms.clamped(lexeme, vocabulary_.longest());
-  const bool is_shared = automaton_.terms[clamped].kind == TermKind::unit;
+  const bool is_shared = automaton_.terms[lexeme].kind == TermKind::unit;
+  const TermId clamped = is_shared ? automaton_.terms.clamped(lexeme, vocabulary_.longest()) : lexeme;
   const Term term = automaton_.terms[clamped];
   const Vocabulary::Key key = {{term.hash[0], term.hash[1]}, node};
   if (is_shared) {
@@ -202,7 +203,8 @@ std::shared_ptr<const Walk> MaskWalk::walked(TermId lexeme, uint32_t node) {
 // The tokens below a node of a trie that stay inside the lexeme, and the nodes where it may end.
 void MaskWalk::follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk) {
   if (automaton_.nullable(lexeme)) walk.ends.push_back(node);
-  std::vector<const Row*> rows(1, &automaton_.row(lexeme));
+  std::vector<const Row*> rows(1, &automaton_.row(lexeme));  // by depth
+  const TermPool& terms = automaton_.terms;
   const uint16_t base = nodes[node].depth;
   const uint32_t end = nodes[node].end;
   int64_t visits = 0;
@@ -215,7 +217,7 @@ void MaskWalk::follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, ui
       continue;
     }
     for (int32_t token = nodes[i].token; token >= 0; token = vocabulary_.same(token)) walk.tokens.push_back(token);
-    if (automaton_.terms[state].nullable == 1) walk.ends.push_back(i);
+    if (terms[state].nullable == 1) walk.ends.push_back(i);
     if (nodes[i].end > i + 1) {
       rows.resize(depth);
       rows.push_back(&automaton_.row(state));

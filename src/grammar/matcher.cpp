@@ -65,10 +65,7 @@ void Matcher::fill_mask(std::span<uint32_t> bits) const {
   if (states_.back() == ended) return;
   const std::lock_guard lock(machine_->mutex);
   const std::vector<uint32_t>& mask = machine_->mask(states_.back());
-  if (bits.size() < mask.size()) {
-    throw_error(ErrorKind::internal, "a mask of {} words for {} tokens", bits.size(), grammar_->vocabulary().size());
-  }
-  std::copy(mask.begin(), mask.end(), bits.begin());
+  std::copy_n(mask.begin(), std::min(mask.size(), bits.size()), bits.begin());
 }
 
 bool Matcher::allows(int32_t id) const {

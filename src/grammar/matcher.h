@@ -40,7 +40,8 @@ class Matcher {
  public:
   explicit Matcher(std::shared_ptr<const TokenGrammar> grammar);
 
-  // Bit t % 32 of word t / 32: token t may come next; words behind the vocabulary are 0. The end tokens may come when
+  // Bit t % 32 of word t / 32: token t may come next; words behind the vocabulary are 0, tokens
+  // behind the words are left out. The end tokens may come when
   // the text is complete. At least one bit is set, unless an end token was accepted or no token of the vocabulary fits.
   void fill_mask(std::span<uint32_t> bits) const;
 

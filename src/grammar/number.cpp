@@ -96,24 +96,26 @@ Decimal Decimal::parse(std::string_view json) {
 std::string Decimal::text() const { return (negative ? "-" : "") + whole + (fraction.empty() ? "" : "." + fraction); }
 
 TermId any_number(TermPool& terms) {
-  return terms.without(regex(terms, "-?(0|[1-9][0-9]{0,17})(\\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?"),
-                       regex(terms, "-[0.]+([eE].*)?"));
+  return regex(terms, "(?:(?:0|-?[1-9][0-9]{0,17})(?:\\.[0-9]{1,17})?|-0\\.[0-9]{1,17})(?:[eE][+-]?[0-9]{1,2})?");
 }
 
-TermId any_integer(TermPool& terms) { return regex(terms, "0|-?[1-9][0-9]{0,17}"); }
+TermId any_integer(TermPool& terms, int64_t digits) {
+  const TermId digit = terms.bytes(ByteSet::range('0', '9'));
+  const TermId positive = terms.sequence(terms.bytes(ByteSet::range('1', '9')), terms.repeat(digit, 0, digits - 1));
+  return terms.choice(terms.byte('0'), terms.sequence(terms.optional(terms.byte('-')), positive));
+}
 
 TermId decimals(TermPool& terms, bool integers_only, int64_t digits, bool canonical) {
-  const TermId all = integers_only ? regex(terms, "0|-?[1-9][0-9]*") : regex(terms, "-?(0|[1-9][0-9]*)(\\.[0-9]+)?");
-  const TermId digit = terms.bytes(ByteSet::range('0', '9'));
-  TermId length = terms.sequence(terms.optional(terms.byte('-')), terms.repeat(digit, 1, digits));
-  if (!integers_only) {
-    const TermId digit_or_point = terms.choice(digit, terms.byte('.'));
-    length = terms.sequence(terms.optional(terms.byte('-')), terms.repeat(digit_or_point, 1, exact_digits + 1));
-  }
-  std::vector<TermId> parts = {all, length};
-  if (!integers_only) parts.push_back(terms.complement(regex(terms, "-[0.]+")));
-  if (canonical) parts.push_back(terms.complement(regex(terms, ".*\\..*0")));
-  return terms.both(std::move(parts));
+  if (integers_only) return any_integer(terms, digits);
+  const TermId length = terms.sequence(terms.optional(terms.byte('-')), terms.repeat(terms.bytes([] {
+    ByteSet set = ByteSet::range('0', '9');
+    set.add('.');
+    return set;
+  }()),
+                                                                                     1, exact_digits + 1));
+  const TermId all = canonical ? regex(terms, "(?:0|-?[1-9][0-9]*)(?:\\.[0-9]*[1-9])?|-0\\.[0-9]*[1-9]")
+                               : regex(terms, "(?:0|-?[1-9][0-9]*)(?:\\.[0-9]+)?|-0\\.0*[1-9][0-9]*");
+  return terms.both(all, length);
 }
 
 TermId integers(TermPool& terms) { return regex(terms, "-?[0-9]+(\\.0+)?"); }

@@ -26,9 +26,9 @@ struct Decimal {
   size_t digits() const { return whole.size() + fraction.size(); }
 };
 
-// Any number, exponents of up to two digits included; any integer, of up to 18 digits. Neither has a negative zero.
+// Any number, exponents of up to two digits included; any integer of so many digits at most.
 TermId any_number(TermPool& terms);
-TermId any_integer(TermPool& terms);
+TermId any_integer(TermPool& terms, int64_t digits);
 
 // Decimals as the top says. `digits` is the most an integer may have; numbers with a fraction have at most 15. With
 // `canonical` a fraction does not end in 0, so that every value has one text.

@@ -15,6 +15,7 @@ namespace {
 constexpr int max_depth = 6;       // to which an instance is tried to be shown impossible
 constexpr size_t max_one_of = 64;  // schemas of which no two may hold
 constexpr size_t exact_digits = 15;
+constexpr int64_t max_steps = 100'000;  // of expansions in a whole document
 
 uint8_t bit(JsonType type) { return static_cast<uint8_t>(1U << static_cast<int>(type)); }
 
@@ -50,6 +51,11 @@ std::vector<Case> CaseExpander::expand(const Conjunction& all, JsonType type) {
 }
 
 void CaseExpander::expand(Case one, Pending pending, std::vector<Case>& out) {
+  steps_ += 1 + static_cast<int64_t>(one.properties.size() / 16);
+  if (steps_ > max_steps) {
+    throw_hint(ErrorKind::resource, "combine fewer schemas by anyOf, oneOf, not and if",
+               "the schema's combinations take more than {} steps to go through", max_steps);
+  }
   for (size_t i = 0; i < pending.literals.size(); ++i) {
     if (!apply(pending.literals[i], one, pending)) return;
   }
@@ -394,6 +400,9 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
     }
     parts.push_back(decimals(terms, one.integers_only, one.digits, canonical));
   }
+  // Integers without a bound need no search.
+  const bool is_plain_integer = one.integers_only && one.numbers == std::vector<TermId>{integers(terms)} && !one.values;
+  if (is_plain_integer) return any_integer(terms, one.digits);
   const TermId language = terms.both(std::move(parts));
   return automaton_.alive(language) ? language : TermPool::nothing;
 }

@@ -90,5 +90,35 @@ TEST_F(Serving, SaysWhatGenerateSaysAndEndsWhenTold) {
   EXPECT_EQ(read(program_ / "log").find("Hello"), std::string::npos);
 }
 
+// Whatever a random model would say.
+TEST_F(Serving, AnswersInASchema) {
+  Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1"});
+  const int port = port_of(process);
+  const auto request = [](const Json& schema, int seed) {
+    Json body = {{"model", "tiny"}, {"max_tokens", 200}, {"seed", seed}};
+    body["messages"] = {{{"role", "user"}, {"content", "Numbers?"}}};
+    body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "numbers"}, {"schema", schema}}}};
+    return body.dump();
+  };
+  const Json schema = Json::parse(R"({"type": "object", "required": ["n", "b"], "additionalProperties": false,
+      "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 5}, "b": {"type": "boolean"}}})");
+  for (int seed = 0; seed < 4; ++seed) {
+    const server::Answer answer = ask(port, "POST", "/v1/chat/completions", request(schema, seed));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const Json choice = Json::parse(answer.body)["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "stop");
+    const Json value = Json::parse(choice["message"]["content"].get<std::string>(), nullptr, false);
+    ASSERT_TRUE(value.is_object()) << choice;
+    EXPECT_EQ(value.size(), 2);
+    EXPECT_GE(value["n"], 3);
+    EXPECT_LE(value["n"], 5);
+    EXPECT_TRUE(value["b"].is_boolean());
+  }
+  const server::Answer refused =
+      ask(port, "POST", "/v1/chat/completions", request({{"type", "string"}, {"x-odd", 1}}, 0));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("x-odd"), std::string::npos) << refused.body;
+}
+
 }  // namespace
 }  // namespace ingot::e2e

@@ -165,6 +165,43 @@ TEST(JsonSchema, Combinations) {
        {"{}", R"({"a": 1, "b": 2})", R"({"c": 1})"}});
 }
 
+TEST(JsonSchema, RefusesByNameAndPlace) {
+  const auto error = [](const char* schema, const JsonOptions& options = {}) {
+    try {
+      compile_json_schema(schema, options);
+    } catch (const Error& thrown) {
+      return std::string(name(thrown.kind())) + ": " + thrown.message();
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(error(R"({"properties": {"a/b": {"$dynamicRef": "#x"}}})"),
+            "unsupported: #/properties/a~1b/$dynamicRef is not supported");
+  EXPECT_EQ(error(R"({"items": {"colour": 1}})"), "unsupported: #/items/colour is not supported");
+  EXPECT_EQ(error(R"({"items": {"colour": 1}})", {.ignore_unknown = true}), "none");
+  EXPECT_EQ(error(R"({"type": "string", "format": "regex"})"), "unsupported: #/format: 'regex' is not supported");
+  EXPECT_EQ(error(R"({"$ref": "http://x/y"})"), "unsupported: #/$ref: the schema has no http://x/y");
+  EXPECT_EQ(error(R"({"type": "string", "pattern": "(a)\\1"})"),
+            "unsupported: #/pattern: the pattern '(a)\\1' has a back-reference, which is not supported");
+  EXPECT_EQ(error(R"({"not": {"uniqueItems": true}})"),
+            "unsupported: #/not/uniqueItems: its opposite is not supported");
+  EXPECT_EQ(error(R"({"type": "text"})"),
+            "usage: the schema's #/type must be null, boolean, integer, number, string, array or object, or several of "
+            "them");
+  EXPECT_EQ(error(R"({"minLength": -1})"), "usage: the schema's #/minLength must be a whole number from 0 on");
+  EXPECT_EQ(error(R"({"allOf": [{"type": "string"}, {"type": "null"}]})"), "usage: no value meets the schema");
+  EXPECT_EQ(error(R"({"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}})"),
+            "usage: no value meets the schema");
+  EXPECT_EQ(error(std::string(500, '[').c_str()), "usage: the schema is nested deeper than 200 levels");
+}
+
+TEST(JsonSchema, WhitespaceIsAnOption) {
+  const GrammarPtr compact = compile_json_schema("{}", {.whitespace = Whitespace::none});
+  EXPECT_TRUE(accepts(compact, R"({"a":[1,2]})"));
+  EXPECT_FALSE(accepts(compact, R"({"a": [1,2]})"));
+  EXPECT_FALSE(accepts(any_json(), "[1]"));
+  EXPECT_TRUE(accepts(any_json(), "{\n\t\"a\": [\n\t\t1,\n\t\t2\n\t]\n}"));
+}
+
 TEST(JsonSchema, ReferencesAndRecursion) {
   expect({R"({"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "object", "properties": {
               "v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},

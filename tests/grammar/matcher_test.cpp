@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string_view>
+#include <thread>
 
 #include "base/error.h"
 #include "tests/grammar/texts.h"
@@ -45,6 +47,66 @@ TEST(Matcher, MasksAreTheTokensThatMayCome) {
   for (uint32_t seed = 0; seed < 20; ++seed) follow_masks(grammar, seed);
   const GrammarPtr counted = compile_ebnf("root ::= ([a-c]{2,4} | \"ab\" [0-9]*)* \"}\"?");
   for (uint32_t seed = 0; seed < 20; ++seed) follow_masks(counted, seed);
+}
+
+TEST(Matcher, MasksOfJsonSchemas) {
+  for (
+      const char* schema : {
+          "true",
+          R"({"type": "object", "properties": {"ab": {"type": "string", "maxLength": 3}, "x": {"type": "integer"}},
+               "required": ["x"], "additionalProperties": {"type": "number", "minimum": 1, "maximum": 12.5}})",
+          R"({"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 3, "maxProperties": 4})",
+          R"({"type": "array", "items": {"enum": ["a", "ab", "abc", 1, 12, 123]}, "uniqueItems": true, "minItems": 5})",
+          R"({"type": "array", "items": {"type": "string", "maxLength": 2}, "uniqueItems": true, "maxItems": 4})",
+          R"({"type": "string", "pattern": "^(ab|c)+$", "minLength": 4})",
+          R"({"oneOf": [{"multipleOf": 3, "type": "integer"}, {"multipleOf": 2, "type": "integer"}]})",
+          R"({"type": "object", "patternProperties": {"b": {"type": "boolean"}}, "additionalProperties": false})",
+      }) {
+    const GrammarPtr grammar = compile_json_schema(schema);
+    for (uint32_t seed = 0; seed < 4; ++seed) follow_masks(grammar, seed);
+  }
+}
+
+// A vocabulary's walks are shared by grammars, and a grammar's states by outputs.
+TEST(Matcher, MasksOfManyThreadsAreTheSame) {
+  const auto run = [](const std::shared_ptr<const TokenGrammar>& tokens) {
+    Matcher matcher(tokens);
+    std::vector<std::vector<uint32_t>> masks;
+    for (const char c : std::string_view(R"({"ab": "xyz", "n": 12})")) {
+      masks.emplace_back(small_vocabulary()->num_words());
+      matcher.fill_mask(masks.back());
+      matcher.accept(c);
+    }
+    return masks;
+  };
+  const auto alone = run(with_tokens(any_json()));
+  const auto shared = with_tokens(any_json());
+  std::vector<std::vector<std::vector<uint32_t>>> results(4);
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < results.size(); ++i) {
+      threads.emplace_back([&, i] { results[i] = run(i < 2 ? shared : with_tokens(any_json())); });
+    }
+  }
+  for (const auto& result : results) EXPECT_EQ(result, alone);
+}
+
+TEST(Matcher, AGrammarOverItsLimitsFailsAlone) {
+  const auto tokens = with_tokens(compile_ebnf("root ::= ([ab]* \"a\" [ab]{60} | [ab]* \"b\" [ab]{61})* \"c\""));
+  Matcher matcher(tokens);
+  std::mt19937 random(1);
+  const auto exhaust = [&] {
+    for (int i = 0; i < 200'000; ++i) matcher.accept(random() % 2 == 0 ? 'a' : 'b');
+  };
+  try {
+    exhaust();
+    FAIL() << "no limit was reached";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+  }
+  Matcher next(tokens);  // starts anew
+  next.accept('a');
+  EXPECT_EQ(next.accepted(), 1);
 }
 
 TEST(Matcher, RollbackGoesBackToEarlierMasks) {
