@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # Runs every tools/reference/check_*.py against the built executable, in name order, and the story (tests/e2e/story), in a
 # virtual environment that holds the other programs (torch, transformers, peft, rouge-score, tensorboard, jsonschema, openai,
-# megatron-core). Each makes fresh states and
-# compares; those that draw at random take a fixed seed unless given another (their docstrings say how). Called by
-# `./run oracles`.
+# megatron-core). Each makes fresh states and compares; those that draw at random take a fixed seed unless given another
+# (their docstrings say how). Called by `./run oracles`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
 wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy rouge-score tensorboard jsonschema
-  rfc3339-validator rfc3986-validator fqdn jsonpointer isoduration uri-template webcolors)
+  rfc3339-validator rfc3986-validator fqdn jsonpointer isoduration uri-template webcolors openai)
 # Without what they want besides, unless it is named: of mosaicml-streaming that is the clients of every object store.
 alone=(megatron-core==0.16.1 mosaicml-streaming==0.13.0 brotli catalogue cramjam filelock pillow python-snappy requests xxhash zstd)
 
