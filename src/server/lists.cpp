@@ -75,8 +75,7 @@ std::string list_adapters(ApiContext& api) {
                       {"object", "adapter"},
                       {"created", entry.created},
                       {"base", api.model.id},
-                      {"rank", entry.rank > 0 ? Json(entry.rank) : Json()},
-                      {"resident", entry.resident}});
+                      {"rank", entry.rank > 0 ? Json(entry.rank) : Json()}});
     }
   }
   return line_of({{"object", "list"}, {"data", std::move(data)}});

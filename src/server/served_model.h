@@ -30,9 +30,8 @@ struct ServedModel {
 
 struct AdapterEntry {
   std::string name;
-  int64_t created = 0;    // Unix seconds
-  int64_t rank = 0;       // 0: not read yet
-  bool resident = false;  // in host memory
+  int64_t created = 0;  // Unix seconds
+  int64_t rank = 0;     // 0: not read yet
 };
 
 // The adapters that may be asked for by name. Thread-safe.
@@ -43,7 +42,7 @@ class AdapterList {
   virtual bool has(const std::string& name) const = 0;
   // May read files. Errors: not_found, and those of checkpoint::read_adapter.
   virtual std::shared_ptr<const infer::HostAdapter> get(const std::string& name) = 0;
-  // Makes the folder of that name below the root servable, and reads it. Errors: as `get`; usage for a bad name.
+  // Makes what has that name servable, and reads it. Errors: as `get`; usage for a bad name.
   virtual void add(const std::string& name) = 0;
   // Requests that have it keep it. Errors: not_found.
   virtual void remove(const std::string& name) = 0;

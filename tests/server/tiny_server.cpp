@@ -77,7 +77,7 @@ class ScriptMask : public infer::TokenMask {
 
 std::vector<AdapterEntry> FakeAdapters::entries() const {
   std::vector<AdapterEntry> entries;
-  for (const auto& [name, adapter] : *made_.lock()) entries.push_back({name, 7, adapter->rank, true});
+  for (const auto& [name, adapter] : *made_.lock()) entries.push_back({name, 7, adapter->rank});
   return entries;
 }
 
