@@ -60,6 +60,10 @@ class Serve : public Command {
     arguments.option("context", context_, "most tokens of prompt and answer; the model's without it");
     arguments.option("batch-tokens", batch_tokens_, "most tokens computed in a step");
     arguments.option("pages", pages_, "pages of 16 tokens of the KV cache; without it enough for every sequence");
+    arguments.flag("no-prefix-cache", no_prefix_cache_,
+                   "compute every prompt anew, also where it begins as another did");
+    arguments.option("guesses", guesses_,
+                     "most tokens a step that are guessed from earlier in the text and checked; 0: none");
     arguments.option("queue", queue_, "most requests that wait; more are refused with 429");
     arguments.option("connections", connections_, "most connections at a time");
     arguments.option("connections-per-address", per_address_, "of them, from one address");
@@ -157,6 +161,8 @@ class Serve : public Command {
     settings.pages = pages_;
     settings.adapter_rank = adapters_ ? adapter_rank_ : 0;
     settings.decoded = session.decoded;
+    settings.prefix_cache = !no_prefix_cache_;
+    settings.guesses = guesses_;
     return settings;
   }
 
@@ -211,6 +217,8 @@ class Serve : public Command {
   std::optional<int64_t> context_;
   int64_t batch_tokens_ = 512;
   int64_t pages_ = 0;
+  bool no_prefix_cache_ = false;
+  int64_t guesses_ = 0;
   int64_t queue_ = 16384;
   int64_t connections_ = 16384;
   int64_t per_address_ = 16384;
