@@ -188,7 +188,7 @@ Row Automaton::multiple_row(TermId id) {
     } else if (digit == 0) {
       to = id;
     }
-    row.of[static_cast<size_t>('0' + digit)] = static_cast<uint8_t>(row.to.size());
+    row.of[static_cast<uint8_t>('0' + digit)] = static_cast<uint8_t>(row.to.size());
     row.to.push_back(to);
   }
   if (term.right == 0) {
