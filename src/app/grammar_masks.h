@@ -12,10 +12,11 @@
 
 namespace ingot::app {
 
-// Thread-safe. Keeps what was compiled of the `most_kept` schemas used last.
+// Thread-safe. Keeps what was compiled of the schemas used last, as far as a budget goes.
 class GrammarMasks : public server::MaskFactory {
  public:
   static constexpr size_t most_kept = 256;
+  static constexpr size_t most_bytes = size_t{512} << 20;  // of all that is kept; outputs under way hold their own
 
   explicit GrammarMasks(std::shared_ptr<const grammar::Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {}
 

@@ -1,9 +1,18 @@
 #include "app/served_adapters.h"
 
+#include "base/clock.h"
+
 namespace ingot::app {
 
 std::vector<server::AdapterEntry> ServedAdapters::entries() const {
-  store_.scan();
+  {
+    const auto scanned = scanned_.lock();
+    const double now = steady_seconds();
+    if (*scanned < 0 || now - *scanned > 1) {
+      store_.scan();
+      *scanned = now;
+    }
+  }
   std::vector<server::AdapterEntry> entries;
   for (const infer::ListedAdapter& listed : store_.list()) {
     entries.push_back({listed.name, listed.modified, listed.rank, listed.resident});

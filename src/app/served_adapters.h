@@ -1,6 +1,7 @@
 // The engine's adapters as the server's routes see them.
 #pragma once
 
+#include "base/mutex.h"
 #include "infer/adapter_store.h"
 #include "server/served_model.h"
 
@@ -11,7 +12,7 @@ class ServedAdapters : public server::AdapterList {
  public:
   explicit ServedAdapters(infer::AdapterStore& store) : store_(store) {}
 
-  // Also those that came since the last time.
+  // Also those that came up to a second ago.
   std::vector<server::AdapterEntry> entries() const override;
   bool has(const std::string& name) const override { return store_.has(name); }
   std::shared_ptr<const infer::HostAdapter> get(const std::string& name) override { return store_.get(name); }
@@ -20,6 +21,7 @@ class ServedAdapters : public server::AdapterList {
 
  private:
   infer::AdapterStore& store_;
+  mutable Guarded<double> scanned_{-1.0};  // when, in steady seconds
 };
 
 }  // namespace ingot::app

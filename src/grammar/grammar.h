@@ -42,6 +42,7 @@ struct JsonOptions {
   size_t max_text = 4 << 20;     // bytes of a schema
   int64_t max_cases = 4096;      // alternatives that one combination of schemas may come to
   int64_t max_schemas = 20'000;  // combinations of schemas in the whole
+  double max_seconds = 30;       // looked at between combinations
 };
 
 // A schema of draft 2020-12, as text: its order of properties is the order in which they are written. Errors: usage for

@@ -33,6 +33,11 @@ class Machine {
     return masks.emplace(state, std::move(bits)).first->second;
   }
 
+  size_t bytes() const {
+    constexpr size_t of_a_term = 128, of_a_row = 512;
+    return automaton.terms.size() * of_a_term + static_cast<size_t>(automaton.num_rows()) * of_a_row +
+           masks.size() * vocabulary.num_words() * sizeof(uint32_t);
+  }
   bool is_large() const { return automaton.terms.size() > many_terms || automaton.num_rows() > many_rows; }
 
   std::mutex mutex;
@@ -55,6 +60,13 @@ std::shared_ptr<Machine> TokenGrammar::machine() const {
   }
   machine_ = std::make_shared<Machine>(*grammar_, *vocabulary_);
   return machine_;
+}
+
+size_t TokenGrammar::bytes() const {
+  const std::lock_guard lock(mutex_);
+  if (!machine_) return 0;
+  const std::lock_guard inner(machine_->mutex);
+  return machine_->bytes();
 }
 
 Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)

@@ -27,6 +27,9 @@ class TokenGrammar {
   std::shared_ptr<Machine> machine() const;
   int32_t start() const { return grammar_->start(); }
 
+  // Of host memory that states and masks take so far, about.
+  size_t bytes() const;
+
  private:
   GrammarPtr grammar_;
   std::shared_ptr<const Vocabulary> vocabulary_;

@@ -16,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t longest_name = 200;
 constexpr const char* files[] = {"adapter_config.json", "adapter_model.safetensors"};
 
 int64_t modified_at(const fs::path& folder) {
@@ -32,13 +31,9 @@ int64_t modified_at(const fs::path& folder) {
 }
 
 void check_name(const std::string& name) {
-  const bool plain = !name.empty() && name.size() <= longest_name && name.front() != '.' &&
-                     std::all_of(name.begin(), name.end(), [](char c) {
-                       return static_cast<unsigned char>(c) >= 0x20 && c != '/' && c != '\\' && c != 0x7f;
-                     });
-  if (plain) return;
-  throw_hint(ErrorKind::usage, "the name of a folder under the adapters' root, without a path",
-             "an adapter's name of {} bytes is not a plain name", name.size());
+  if (is_adapter_name(name)) return;
+  throw_hint(ErrorKind::usage, "letters, digits, '_', '-' and '.', at most 128, no dot first: it is a folder's name",
+             "what was given, of {} bytes, cannot be an adapter's name", name.size());
 }
 
 bool has_files(const fs::path& folder) {
@@ -100,9 +95,10 @@ fs::path AdapterStore::folder_of(const std::string& name) const {
 
 void AdapterStore::scan() {
   std::map<std::string, int64_t> found;  // when they were modified
-  for (const fs::directory_entry& each : fs::directory_iterator(settings_.root)) {
-    const std::string name = each.path().filename().string();
-    if (name.starts_with('.') || !each.is_directory()) continue;
+  std::error_code error;                 // of what goes while it is looked at
+  for (fs::directory_iterator each(settings_.root, error), end; !error && each != end; each.increment(error)) {
+    const std::string name = each->path().filename().string();
+    if (!is_adapter_name(name)) continue;
     const fs::path folder = folder_of(name);
     if (!folder.empty()) found.emplace(name, modified_at(folder));
   }
@@ -144,8 +140,8 @@ void AdapterStore::drop(Entries& all, Entry& entry) {
 }
 
 // Takes what was used longest ago out of memory; not what requests have, which would not free any.
-void AdapterStore::make_room(Entries& all) const {
-  while (all.bytes > settings_.budget) {
+void AdapterStore::make_room(Entries& all, size_t bytes) const {
+  while (all.bytes + bytes > settings_.budget) {
     Entry* oldest = nullptr;
     for (auto& [name, entry] : all.by_name) {
       if (!entry.adapter || entry.pinned || entry.adapter.use_count() > 1) continue;
@@ -222,16 +218,21 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     entry.loading = true;
   }
   std::shared_ptr<const HostAdapter> adapter;
+  bool crowded = false;
   const auto settle = [&] {
     auto held = entries_.lock();
     Entry& entry = held->by_name[name];
     entry.loading = false;
+    if (adapter) {
+      make_room(*held, adapter->bytes);
+      crowded = held->bytes + adapter->bytes > 2 * settings_.budget;
+      if (crowded) adapter.reset();
+    }
     if (adapter && !entry.removed) {
       entry.adapter = adapter;
       entry.version = version;
       held->bytes += adapter->bytes;
       ++held->loads;
-      make_room(*held);
     }
     entries_.notify_all();
   };
@@ -242,6 +243,10 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     throw;
   }
   settle();
+  if (crowded) {
+    throw_hint(ErrorKind::resource, "ask again when other requests have ended",
+               "requests under way use more adapters than fit in twice {} bytes", settings_.budget);
+  }
   return adapter;
 }
 
@@ -251,7 +256,7 @@ void AdapterStore::pin(const std::string& name, bool pinned) {
   auto held = entries_.lock();
   const auto found = held->by_name.find(name);
   if (found != held->by_name.end()) found->second.pinned = pinned;
-  make_room(*held);
+  make_room(*held, 0);
 }
 
 // Its files are gone.

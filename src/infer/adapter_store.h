@@ -52,10 +52,10 @@ class AdapterStore {
 
   // The adapter, from memory or its files; with files that changed since, as they are now. A folder that came after the
   // last scan is found, too. Several threads that ask for one at once wait for one of them to read it.
-  // Errors: usage for a name that is no plain folder's name; not_found for one that is not there, leads out of the
-  // root, or was removed; resource for one larger than the budget; unsupported for one of a larger rank than
-  // `most_rank`, and for one that replaces weights (DoRA, modules_to_save), which must be merged; those of
-  // checkpoint::read_adapter.
+  // Errors: usage for what is_adapter_name refuses; not_found for one that is not there, leads out of the root, or was
+  // removed; resource for one larger than the budget, and while requests use more than twice the budget; unsupported
+  // for one of a larger rank than `most_rank`, and for one that replaces weights (DoRA, modules_to_save), which must be
+  // merged; those of checkpoint::read_adapter.
   std::shared_ptr<const HostAdapter> get(const std::string& name);
 
   // A pinned adapter stays in memory once it is there. Errors: get's for the name.
@@ -88,7 +88,7 @@ class AdapterStore {
   std::shared_ptr<const HostAdapter> read(const std::string& name, const std::filesystem::path& folder) const;
   void forget(const std::string& name);
   static void drop(Entries& all, Entry& entry);
-  void make_room(Entries& all) const;
+  void make_room(Entries& all, size_t bytes) const;
 
   spec::ModelSpec model_;
   AdapterStoreSettings settings_;

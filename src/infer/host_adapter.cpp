@@ -26,6 +26,14 @@ HostAdapter::HostAdapter(std::string its_name, nn::Adapter its_weights, std::sha
   }
 }
 
+bool is_adapter_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  };
+  return !name.empty() && name.size() <= 128 && name.front() != '.' && std::all_of(name.begin(), name.end(), allowed);
+}
+
 std::shared_ptr<const HostAdapter> shared_adapter(const nn::Adapter* weights) {
   return weights ? std::make_shared<const HostAdapter>("", *weights, nullptr) : nullptr;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "nn/pass.h"
 
@@ -22,6 +23,9 @@ struct HostAdapter {
 
   HostAdapter(std::string name, nn::Adapter weights, std::shared_ptr<const void> owner);
 };
+
+// Whether it may name an adapter: 1 to 128 letters, digits, '_', '-' and '.', and no dot first. Such a name is no path.
+bool is_adapter_name(std::string_view name);
 
 // Weights that somebody else keeps for as long as requests use them. Null for null.
 std::shared_ptr<const HostAdapter> shared_adapter(const nn::Adapter* weights);

@@ -141,10 +141,11 @@ TEST_F(AdapterStoreTest, NamesThatArePathsAndAdaptersThatDoNotFitAreRefused) {
   write(root_ / "outside", 2, 1);
   root_ /= "store";
   AdapterStore s = store();
-  for (const char* name : {"", ".", "..", "../outside", "/etc", "a/b", "a\\b", ".hidden", "new\nline"}) {
+  for (const char* name :
+       {"", ".", "..", "../outside", "/etc", "a/b", "a\\b", ".hidden", "new\nline", "two words", "caf\xC3\xA9"}) {
     EXPECT_EQ(refused(s, name), ErrorKind::usage) << name;
   }
-  EXPECT_EQ(refused(s, std::string(201, 'x')), ErrorKind::usage);
+  EXPECT_EQ(refused(s, std::string(129, 'x')), ErrorKind::usage);
   EXPECT_EQ(refused(s, "nobody"), ErrorKind::not_found);
   EXPECT_EQ(refused(s, "wide"), ErrorKind::unsupported);
   write(root_ / "large", 8, 1);
@@ -180,6 +181,17 @@ TEST_F(AdapterStoreTest, KeepsWhatWasUsedLastWithinTheBudget) {
   EXPECT_EQ(s.counts().loads, 5);
   s.get("b");
   EXPECT_EQ(s.counts().loads, 5) << "what somebody has is not read again";
+}
+
+TEST_F(AdapterStoreTest, WhatRequestsUseIsBoundedToo) {
+  for (const char* name : {"a", "b", "c"}) write(root_ / name, 2, 1);
+  const size_t each = store().get("a")->bytes;
+  AdapterStore s = store(each);
+  const auto a = s.get("a");
+  auto b = s.get("b");
+  EXPECT_EQ(refused(s, "c"), ErrorKind::resource);
+  b.reset();
+  EXPECT_NE(s.get("c"), nullptr);
 }
 
 TEST_F(AdapterStoreTest, ThreadsShareWhatIsRead) {
