@@ -22,7 +22,7 @@ int32_t bits_of(uint64_t word) { return static_cast<int32_t>(static_cast<uint32_
 
 void describe(const Wanted& wanted, int64_t row, float* scales, int32_t* cuts) {
   const Sampling& s = *wanted.sampling;
-  scales[0] = s.temperature > 0 ? static_cast<float>(std::numbers::log2e / s.temperature) : 0.0F;
+  scales[0] = s.temperature > 0 ? power_scale(s.temperature) : 0.0F;
   scales[1] = s.min_p > 0 ? static_cast<float>(std::log2(s.min_p)) : -std::numeric_limits<float>::infinity();
   cuts[0] = static_cast<int32_t>(s.top_k);
   const double part = std::ceil(s.top_p * 0x1p32);

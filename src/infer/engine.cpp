@@ -169,7 +169,8 @@ std::vector<Output> Engine::State::ended_early() {
   return outputs;
 }
 
-// Those who are next get their adapters into slots; who has to wait for it does not hold up others.
+// Those who are next get their adapters into slots, in turn: the next slot that is free belongs to the first who waits
+// for one. Requests that need none go on meanwhile.
 void Engine::State::place_adapters() {
   AdapterSlots* adapters = forward.adapters();
   if (!adapters) return;
@@ -177,7 +178,8 @@ void Engine::State::place_adapters() {
     Sequence& sequence = sequences.at(state->id);
     if (!sequence.request.adapter || sequence.slot >= 0) continue;
     sequence.slot = adapters->acquire(sequence.request.adapter);
-    if (sequence.slot >= 0) loading.push_back(state->id);
+    if (sequence.slot < 0) break;
+    loading.push_back(state->id);
   }
   std::erase_if(loading, [&](int64_t id) {
     const auto found = sequences.find(id);

@@ -134,6 +134,11 @@ void PagePool::keep(PageTable& table, std::span<const int32_t> ids, int64_t cach
       kept_.emplace(name, std::move(kept));
       ++idle_;
       consider(name);
+    } else {
+      // Somebody had kept an equal page: the table goes on with that, and its own copy is free.
+      int32_t& page = table.pages[static_cast<size_t>(table.shared)];
+      free_.push_back(page);
+      page = kept_.at(name).page;
     }
     hold(name);
     let_go(table.chain);

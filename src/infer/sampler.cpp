@@ -70,9 +70,15 @@ void filter(std::vector<Candidate>& candidates, const Sampling& sampling) {
   }
 }
 
+}  // namespace
+
+float power_scale(double temperature) { return static_cast<float>(std::min(std::numbers::log2e / temperature, 1e30)); }
+
+namespace {
+
 int32_t draw(const std::vector<float>& logits, const Sampling& sampling, int64_t position) {
   const float highest = *std::max_element(logits.begin(), logits.end());
-  const auto scale = static_cast<float>(std::numbers::log2e / sampling.temperature);
+  const float scale = power_scale(sampling.temperature);
   std::vector<Candidate> candidates;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] == excluded) continue;

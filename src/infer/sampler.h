@@ -65,6 +65,9 @@ struct LogitEdit {
 // Penalties and bias as edits, in the order of ids, each id once.
 std::vector<LogitEdit> logit_edits(const Sampling& sampling, const Past& past);
 
+// What logits are multiplied by before they are powers of two, for a temperature above 0: finite, so that 0 stays 0.
+float power_scale(double temperature);
+
 // Chooses among logits [V], V at most 2^22. The draw is a pure function of (logits, sampling, past, position): Philox
 // keyed by (seed, position), so the same request gives the same text whatever else is in the batch. Order: repetition
 // penalty, presence and frequency, bias, mask, temperature, top_k, top_p, min_p. Weights are integers

@@ -44,6 +44,7 @@ TEST(Chooser, ChoosesAsTheReference) {
     for (size_t r = 0; r < rows; ++r) {
       Sampling& s = samplings[r];
       if (r % 4 != 0) s.temperature = 0.2 + random.uniform_double();
+      if (r % 11 == 9) s.temperature = r % 2 == 0 ? 1e-39 : 1e-310;
       if (r % 3 == 1) s.top_k = static_cast<int64_t>(1 + random.below(60));
       if (r % 5 < 2) s.top_p = random.uniform_double();
       if (r % 7 < 3) s.min_p = 0.3 * random.uniform_double();

@@ -481,6 +481,29 @@ TEST_P(EngineTest, AdaptersTakeTurnsInSlots) {
   }
 }
 
+// One slot, and requests for one adapter without end: who asked for another comes to its turn.
+TEST_P(EngineTest, ASlotIsNotKeptByAStreamOfRequests) {
+  const auto popular = small_.adapter(2, 1), rare = small_.adapter(3, 2);
+  const auto first = shared_adapter(&popular->adapter), second = shared_adapter(&rare->adapter);
+  EngineSettings s = settings(2, 64, 3);
+  s.adapter_slots = 1;
+  Engine engine(small_.device, small_.registry, small_.threads, *small_.model, s);
+  const auto ask = [&](const std::shared_ptr<const HostAdapter>& adapter) {
+    Request r = request(small_.prompt(1, 5), 4);
+    r.adapter = adapter;
+    return engine.submit(std::move(r));
+  };
+  ask(first);
+  ask(first);
+  const int64_t waits = ask(second);
+  bool ended = false;
+  for (int step = 0; step < 64 && !ended; ++step) {
+    ask(first);
+    for (const Output& output : engine.step()) ended |= output.request == waits && output.finish.has_value();
+  }
+  EXPECT_TRUE(ended);
+}
+
 // In bf16, where sums of another order are other numbers: the bits of log-probabilities alone, among 64 others, filled
 // in pieces, after being thrown out, behind a found prefix, and with guesses.
 TEST_P(EngineTest, LogitsHaveTheSameBitsInAnyCompany) {

@@ -71,6 +71,29 @@ TEST(PagePool, WhatWasUsedLongestAgoGivesWayFromItsEnd) {
   EXPECT_EQ(pool.free_pages(), 6);
 }
 
+// A prompt that fills its pages exactly computes its last page although that is kept: it must not hold both.
+TEST(PagePool, ASequenceHoldsNoCopiesOfWhatIsKept) {
+  PagePool pool(4, 4, true);
+  const std::vector<int32_t> ids = count_up(0, 16);
+  pass(pool, count_up(0, 8));
+  PageTable table;
+  EXPECT_EQ(pool.find(table, count_up(0, 8), {}), 4);
+  ASSERT_TRUE(pool.extend(table, 8));
+  pool.keep(table, count_up(0, 8), 8, {});
+  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_TRUE(pool.extend(table, 16)) << "the whole pool is this sequence's";
+  pool.keep(table, ids, 16, {});
+  pool.release(table);
+  EXPECT_EQ(pool.free_pages(), 4);
+  EXPECT_EQ(found(pool, count_up(0, 17)), 16);
+  // Found by nobody, as the pages of a text that is only embedded: still no copies.
+  PageTable unasked;
+  ASSERT_TRUE(pool.extend(unasked, 8));
+  pool.keep(unasked, count_up(0, 8), 8, {});
+  EXPECT_TRUE(pool.extend(unasked, 16));
+  pool.release(unasked);
+}
+
 // Sequences of few different words come, grow and go in any order: nobody's page is another's unless both have the same
 // beginning, and in the end all are free.
 TEST(PagePool, NobodysPageIsAnothers) {
