@@ -60,6 +60,19 @@ std::string head_text(const ReplyHead& head, std::optional<size_t> length, bool 
   return text + "\r\n";
 }
 
+using Parser = http::request_parser<http::string_body>;
+
+// Whether others must read a head as it is read here. Where a body ends may be said in one way only (RFC 9112, 6.1 and
+// 6.3), and so may the host (3.2): a proxy in front that chooses another would take one request for two.
+bool is_plain(const Parser& parser) {
+  const auto& fields = parser.get();
+  if (fields.count(http::field::host) > 1) return false;
+  const size_t codings = fields.count(http::field::transfer_encoding);
+  if (codings == 0) return true;
+  return codings == 1 && parser.chunked() && fields.version() >= 11 &&
+         lower(std::string(fields[http::field::transfer_encoding])) == "chunked";
+}
+
 // Streams differ in how they begin and in what their socket is.
 Socket& socket_of(Socket& stream) { return stream; }
 Socket& socket_of(asio::ssl::stream<Socket>& stream) { return stream.next_layer(); }
@@ -151,8 +164,6 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   }
 
  private:
-  using Parser = http::request_parser<http::string_body>;
-
   asio::awaitable<bool> begin() {
     if constexpr (!std::is_same_v<Stream, Socket>) {
       arm(limits_.header_s);
@@ -192,6 +203,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     if (static_cast<size_t>(std::distance(fields.begin(), fields.end())) > limits_.headers) {
       co_return co_await send_refusal(431);
     }
+    if (!is_plain(parser)) co_return co_await send_refusal(400);
     begin_exchange(parser);
     const bool has_body = parser.chunked() || parser.content_length().value_or(0) > 0;
     version_ = parser.get().version();
@@ -263,6 +275,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
           co_return false;
         }
         if (parser.is_done()) break;
+        // All of a body is taken; what is left is the beginning of a chunk's size or of a trailer.
+        if (input_.size() > limits_.header_bytes) {
+          exchange_->refuse(400);
+          co_return false;
+        }
       }
       if (!co_await more()) {
         if (expired_) exchange_->refuse(408);

@@ -165,6 +165,15 @@ TEST_F(HttpServerTest, WhatIsNoHttp) {
       "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
       "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
       "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding:\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
       "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS greeting\r\n\r\n",
   };
   for (const std::string_view bytes : cases) EXPECT_EQ(ask(bytes).status, 400) << bytes;
@@ -204,6 +213,13 @@ TEST_F(HttpServerTest, HugeBodies) {
   int64_t sent = 0;
   while (sent < (1 << 30) && huge.send(piece)) sent += static_cast<int64_t>(piece.size());
   EXPECT_LT(sent, 1 << 30);
+}
+
+TEST_F(HttpServerTest, ChunkSizesAndTrailersWithoutEnd) {
+  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  EXPECT_EQ(ask(head + "5;" + std::string(1 << 20, 'a')).status, 400);
+  EXPECT_EQ(ask(head + "0\r\nX: " + std::string(1 << 20, 'a')).status, 400);
+  EXPECT_EQ(ask(head + "1;a=b\r\nz\r\n0\r\nX: y\r\n\r\n").body, "z");
 }
 
 TEST_F(HttpServerTest, RefusedByTheHead) {
