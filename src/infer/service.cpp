@@ -200,15 +200,17 @@ void Service::State::run() {
 
 void Service::State::admit(Arrival arrival) {
   const int64_t prompt = static_cast<int64_t>(arrival.request.prompt.size());
+  int64_t name = 0;
   try {
-    const int64_t name = engine->submit(std::move(arrival.request));
-    running[name] = {arrival.ticket, arrival.index, false, arrival.caller};
-    names[arrival.ticket][arrival.index] = name;
-    inbox.lock()->counts.prompt_tokens += prompt;
-  } catch (const Error& error) {
+    name = engine->submit(std::move(arrival.request));
+  } catch (const std::exception& error) {
     tell(arrival.caller, arrival.index, failed(text_of(error)));
     end(arrival.ticket, arrival.index, false);
+    return;
   }
+  running[name] = {arrival.ticket, arrival.index, false, arrival.caller};
+  names[arrival.ticket][arrival.index] = name;
+  inbox.lock()->counts.prompt_tokens += prompt;
 }
 
 void Service::State::withdraw(const Withdrawal& which) {
@@ -254,13 +256,15 @@ void Service::State::fail_all(const std::string& why) {
     auto held = inbox.lock();
     if (held->failure.empty()) held->failure = why;
     arrivals.swap(held->arrivals);
-    held->tickets.clear();
-    held->waiting = 0;
   }
   for (const Arrival& arrival : arrivals) tell(arrival.caller, arrival.index, failed(why));
   for (const auto& [name, of] : running) tell(of.caller, of.index, failed(why));
   running.clear();
   names.clear();
+  // Only now: who cancels a ticket that is not there any more may take the listener for done.
+  auto held = inbox.lock();
+  held->tickets.clear();
+  held->waiting = 0;
 }
 
 }  // namespace ingot::infer

@@ -42,13 +42,14 @@ struct RouteFacts {
   const char* methods;  // as the header Allow has them
   bool open = false;    // without a key
   bool large = false;   // takes a large body
+  bool quick = false;   // reads no files and waits for nothing
 };
 
 constexpr std::array routes = {
-    RouteFacts{Route::page, "page", "/", "GET", true},
-    RouteFacts{Route::health, "health", "/health", "GET", true},
-    RouteFacts{Route::ready, "ready", "/ready", "GET", true},
-    RouteFacts{Route::metrics, "metrics", "/metrics", "GET"},
+    RouteFacts{Route::page, "page", "/", "GET", true, false, true},
+    RouteFacts{Route::health, "health", "/health", "GET", true, false, true},
+    RouteFacts{Route::ready, "ready", "/ready", "GET", true, false, true},
+    RouteFacts{Route::metrics, "metrics", "/metrics", "GET", false, false, true},
     RouteFacts{Route::models, "models", "/v1/models", "GET"},
     RouteFacts{Route::model, "models", "/v1/models/*", "GET, DELETE"},
     RouteFacts{Route::chat, "chat", "/v1/chat/completions", "POST", false, true},
@@ -145,6 +146,16 @@ ApiError refusal_of(int status) {
 
 int whole_seconds(double seconds) { return static_cast<int>(std::ceil(std::min(seconds, 1e6))); }
 
+// A log that cannot be written changes no answer; who made it tells of it.
+void write_log(const ApiSettings& settings, const nlohmann::ordered_json& line) {
+  if (!settings.access_log) return;
+  try {
+    settings.access_log(line_of(line));
+  } catch (const std::exception&) {
+    // The line is lost.
+  }
+}
+
 // One request: its checks, its answer, and what is counted and logged at its end.
 class ApiExchange : public Exchange {
  public:
@@ -162,6 +173,8 @@ class ApiExchange : public Exchange {
   }
 
   void refuse(int status) override { reply_ = reply_of(refusal_of(status)); }
+
+  bool quick() const override { return facts_->quick; }
 
   void receive(std::string body, std::function<void()> wake) override {
     answer([&] { begin(body, std::move(wake)); });
@@ -192,6 +205,17 @@ class ApiExchange : public Exchange {
   void closed(uint64_t bytes_sent, bool whole) override {
     work_.reset();
     if (admitted_) api_.keys.leave(key_);
+    try {
+      account(bytes_sent, whole);
+    } catch (const std::exception&) {
+      // Without memory it is neither counted nor logged.
+    }
+  }
+
+ private:
+  using Json = nlohmann::ordered_json;
+
+  void account(uint64_t bytes_sent, bool whole) {
     const double seconds = steady_seconds() - started_;
     const int status = whole ? status_ : 499;  // as others write it: the client has closed
     api_.metrics.request(facts_->name, status, seconds);
@@ -199,9 +223,6 @@ class ApiExchange : public Exchange {
     if (record_.first_token_s) api_.metrics.first_token(*record_.first_token_s);
     log(bytes_sent, status, seconds);
   }
-
- private:
-  using Json = nlohmann::ordered_json;
 
   // Whatever goes wrong in `work` becomes the answer.
   template <class Work>
@@ -368,7 +389,6 @@ class ApiExchange : public Exchange {
   std::string shown_path() const { return path_.substr(0, 200); }
 
   void log(uint64_t bytes_sent, int status, double seconds) const {
-    if (!api_.settings.access_log) return;
     // No prompt, no key, no query: a path only.
     Json line = {{"time", utc_timestamp()}, {"id", id_},
                  {"peer", head_.peer},      {"method", head_.method.substr(0, 16)},
@@ -380,7 +400,7 @@ class ApiExchange : public Exchange {
     if (record_.completion_tokens > 0) line["completion_tokens"] = record_.completion_tokens;
     if (record_.first_token_s) line["first_token_seconds"] = std::round(*record_.first_token_s * 1e6) / 1e6;
     if (!record_.failure.empty()) line["failure"] = record_.failure;
-    api_.settings.access_log(line_of(line));
+    write_log(api_.settings, line);
   }
 
   ApiContext& api_;
@@ -422,10 +442,7 @@ std::pair<ReplyHead, std::string> Api::refusal(int status, const std::string& pe
   WholeReply reply = reply_of(refusal_of(status));
   reply.head.headers.emplace_back("X-Request-Id", id);
   state_->context.metrics.request("none", status, 0);
-  if (state_->context.settings.access_log) {
-    state_->context.settings.access_log(
-        line_of({{"time", utc_timestamp()}, {"id", id}, {"peer", peer}, {"status", status}}));
-  }
+  write_log(state_->context.settings, {{"time", utc_timestamp()}, {"id", id}, {"peer", peer}, {"status", status}});
   return {std::move(reply.head), std::move(reply.body)};
 }
 

@@ -38,8 +38,8 @@ struct Part {
   bool broken = false;  // the answer cannot be ended well: the connection is dropped
 };
 
-// One request and its answer. The server calls in this order, one call at a time: body_limit, receive, poll as often as
-// wanted, closed. After `closed` nothing is called, and the exchange calls nothing.
+// One request and its answer. The server calls in this order, one call at a time: body_limit, quick, receive, poll as
+// often as wanted, closed. After `closed` nothing is called, and the exchange calls nothing.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -49,12 +49,15 @@ class Exchange {
   virtual std::optional<size_t> body_limit() const = 0;
   // The body could not be had: 400 (not HTTP), 408 (too slow) or 413 (too large). The answer says so.
   virtual void refuse(int status) = 0;
-  // The whole body; on a worker's thread, and may take its time. `wake` may be called from any thread, and must be when
-  // poll could give something new; not after `closed` has returned.
+  // `receive` reads no files and waits for nothing: it is called at once, on the connection's thread.
+  virtual bool quick() const { return false; }
+  // The whole body; on a worker's thread, where it may take its time, unless it is quick. `wake` may be called from any
+  // thread, and must be when poll could give something new; not after `closed` has returned.
   virtual void receive(std::string body, std::function<void()> wake) = 0;
   // What is there by now.
   virtual Part poll() = 0;
-  // The end: everything was sent, or (`whole` false) the client has gone, was too slow, or the server stops.
+  // The end: everything was sent, or (`whole` false) the client has gone, was too slow, or the server stops. May not
+  // throw.
   virtual void closed(uint64_t bytes_sent, bool whole) = 0;
 };
 
@@ -86,7 +89,7 @@ struct HttpSettings {
   std::string certificate;         // PEM files; both or none
   std::string key;
   int threads = 2;  // for connections
-  int workers = 4;  // for Exchange::receive, which may read files
+  int workers = 4;  // for Exchange::receive where it is not quick
   HttpLimits limits;
 };
 

@@ -60,6 +60,19 @@ std::string head_text(const ReplyHead& head, std::optional<size_t> length, bool 
   return text + "\r\n";
 }
 
+using Parser = http::request_parser<http::string_body>;
+
+// Whether others must read a head as it is read here. Where a body ends may be said in one way only (RFC 9112, 6.1 and
+// 6.3), and so may the host (3.2): a proxy in front that chooses another would take one request for two.
+bool is_plain(const Parser& parser) {
+  const auto& fields = parser.get();
+  if (fields.count(http::field::host) > 1) return false;
+  const size_t codings = fields.count(http::field::transfer_encoding);
+  if (codings == 0) return true;
+  return codings == 1 && parser.chunked() && fields.version() >= 11 &&
+         lower(std::string(fields[http::field::transfer_encoding])) == "chunked";
+}
+
 // Streams differ in how they begin and in what their socket is.
 Socket& socket_of(Socket& stream) { return stream; }
 Socket& socket_of(asio::ssl::stream<Socket>& stream) { return stream.next_layer(); }
@@ -75,7 +88,8 @@ struct Peer {
 struct Network {
   struct Known {
     std::set<std::shared_ptr<Peer>> peers;
-    std::map<std::string, int64_t> by_address;
+    std::map<std::string, int64_t> by_address;  // of the peers that have a place
+    int64_t places = 0;                         // taken; a peer that is told that there are too many has none
     bool stopping = false;
   };
 
@@ -98,10 +112,11 @@ struct Network {
   void listen();
   static asio::awaitable<void> accept(Network& network);
   void welcome(Socket socket);
-  // Whether it is one of those that are answered; the others are told that there are too many.
+  // Whether it has a place and is answered; the others are told that there are too many.
   bool enter(const std::shared_ptr<Peer>& peer, const std::string& address);
-  void leave(const std::shared_ptr<Peer>& peer, const std::string& address);
+  void leave(const std::shared_ptr<Peer>& peer, const std::string& address, bool placed);
   void start();
+  void run();  // a thread for connections
   void stop();
 };
 
@@ -130,11 +145,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     asio::post(strand_, [self = this->shared_from_this()] { self->close(); });
   }
 
-  // `self` keeps the connection while it runs. `crowded`: it is told so, and closed.
-  static asio::awaitable<void> run(Self self, bool crowded) {
+  // `self` keeps the connection while it runs. Without a place it is told so, and closed.
+  static asio::awaitable<void> run(Self self, bool placed) {
     try {
       if (co_await self->begin()) {
-        if (crowded) {
+        if (!placed) {
           co_await self->send_refusal(503);
         } else {
           while (co_await self->serve()) {
@@ -145,14 +160,16 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       // What a client can cause ends its connection and nothing else.
     }
     while (!self->received_) co_await self->changed();
-    self->end_exchange(false);
+    try {
+      self->end_exchange(false);
+    } catch (const std::exception&) {
+      // The exchange has ended all the same, and the place must be free again.
+    }
     self->close();
-    self->server_.leave(self, self->address_);
+    self->server_.leave(self, self->address_, placed);
   }
 
  private:
-  using Parser = http::request_parser<http::string_body>;
-
   asio::awaitable<bool> begin() {
     if constexpr (!std::is_same_v<Stream, Socket>) {
       arm(limits_.header_s);
@@ -192,6 +209,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     if (static_cast<size_t>(std::distance(fields.begin(), fields.end())) > limits_.headers) {
       co_return co_await send_refusal(431);
     }
+    if (!is_plain(parser)) co_return co_await send_refusal(400);
     begin_exchange(parser);
     const bool has_body = parser.chunked() || parser.content_length().value_or(0) > 0;
     version_ = parser.get().version();
@@ -235,10 +253,10 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   }
 
   void end_exchange(bool whole) {
-    if (!exchange_) return;
-    exchange_->closed(sent_, whole);
-    exchange_.reset();
+    const std::shared_ptr<Exchange> ended = std::exchange(exchange_, nullptr);
+    if (!ended) return;
     --server_.exchanges;
+    ended->closed(sent_, whole);
   }
 
   // False when it did not come: the exchange knows why, or the client has gone.
@@ -263,6 +281,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
           co_return false;
         }
         if (parser.is_done()) break;
+        // All of a body is taken; what is left is the beginning of a chunk's size or of a trailer.
+        if (input_.size() > limits_.header_bytes) {
+          exchange_->refuse(400);
+          co_return false;
+        }
       }
       if (!co_await more()) {
         if (expired_) exchange_->refuse(408);
@@ -270,12 +293,17 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       }
     }
     disarm();
+    auto wake = [weak = std::weak_ptr<Connection>(this->shared_from_this())] {
+      if (const Self woken = weak.lock()) asio::post(woken->strand_, [woken] { woken->notify(); });
+    };
+    if (exchange_->quick()) {
+      exchange_->receive(std::move(parser.get().body()), std::move(wake));
+      co_return true;
+    }
     received_ = false;
     asio::post(server_.workers, [self = this->shared_from_this(), exchange = exchange_,
-                                 body = std::move(parser.get().body())]() mutable {
-      exchange->receive(std::move(body), [weak = std::weak_ptr<Connection>(self)] {
-        if (const Self woken = weak.lock()) asio::post(woken->strand_, [woken] { woken->notify(); });
-      });
+                                 body = std::move(parser.get().body()), wake = std::move(wake)]() mutable {
+      exchange->receive(std::move(body), std::move(wake));
       asio::post(self->strand_, [self] {
         self->received_ = true;
         self->notify();
@@ -356,7 +384,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     stream_.async_read_some(asio::buffer(room_), [self = this->shared_from_this()](Code failed, size_t bytes) {
       self->reading_ = false;
       if (failed) self->gone_ = true;
-      self->input_.append(self->room_.data(), bytes);
+      try {
+        self->input_.append(self->room_.data(), bytes);
+      } catch (const std::bad_alloc&) {
+        self->close();  // with a gap, what follows would be something else
+      }
       self->notify();
     });
   }
@@ -377,6 +409,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   // From now on the connection has so long. One wait is pending at most; it looks at the time that holds when it ends.
   void arm(double seconds) {
     expired_ = false;
+    if (closed_) return;  // a timer would keep the server from ending
     deadline_ = Clock::now() + of_seconds(seconds);
     if (waiting_ && deadline_timer_.expiry() <= deadline_) return;
     wait_for_deadline();
@@ -475,13 +508,17 @@ void Network::listen() {
 
 asio::awaitable<void> Network::accept(Network& network) {
   while (network.acceptor.is_open()) {
-    Code failed;
-    Socket socket = co_await network.acceptor.async_accept(asio::make_strand(network.io.get_executor()),
-                                                           asio::redirect_error(asio::use_awaitable, failed));
-    if (!network.acceptor.is_open()) co_return;
-    if (!failed) {
-      network.welcome(std::move(socket));
-      continue;
+    try {
+      Code failed;
+      Socket socket = co_await network.acceptor.async_accept(asio::make_strand(network.io.get_executor()),
+                                                             asio::redirect_error(asio::use_awaitable, failed));
+      if (!network.acceptor.is_open()) co_return;
+      if (!failed) {
+        network.welcome(std::move(socket));
+        continue;
+      }
+    } catch (const std::exception&) {
+      // Not even a refusal can be made, for want of memory: this client is dropped.
     }
     // No descriptor is free, or the client has left already: others may come.
     network.pause.expires_after(std::chrono::milliseconds(20));
@@ -498,8 +535,14 @@ void Network::welcome(Socket socket) {
   const std::string address = endpoint.address().to_string();
   const Strand strand = socket.get_executor();
   const auto spawn = [&](auto connection) {
-    const bool answered = enter(connection, address);
-    asio::co_spawn(strand, connection->run(connection, !answered), asio::detached);
+    bool placed = false;
+    try {
+      placed = enter(connection, address);
+      asio::co_spawn(strand, connection->run(connection, placed), asio::detached);
+    } catch (const std::exception&) {
+      leave(connection, address, placed);
+      throw;
+    }
   };
   if (settings.certificate.empty()) {
     spawn(std::make_shared<Connection<Socket>>(*this, address, std::move(socket)));
@@ -512,14 +555,21 @@ bool Network::enter(const std::shared_ptr<Peer>& peer, const std::string& addres
   auto held = known.lock();
   held->peers.insert(peer);
   if (held->stopping) peer->stop();
-  const int64_t from_there = ++held->by_address[address];
-  return static_cast<int64_t>(held->peers.size()) <= settings.limits.connections &&
-         from_there <= settings.limits.connections_per_address;
+  const auto there = held->by_address.find(address);
+  const int64_t from_there = there == held->by_address.end() ? 0 : there->second;
+  if (held->places >= settings.limits.connections || from_there >= settings.limits.connections_per_address) {
+    return false;
+  }
+  ++held->by_address[address];
+  ++held->places;
+  return true;
 }
 
-void Network::leave(const std::shared_ptr<Peer>& peer, const std::string& address) {
+void Network::leave(const std::shared_ptr<Peer>& peer, const std::string& address, bool placed) {
   auto held = known.lock();
   held->peers.erase(peer);
+  if (!placed) return;
+  --held->places;
   if (--held->by_address[address] == 0) held->by_address.erase(address);
 }
 
@@ -528,7 +578,18 @@ void Network::start() {
   listen();
   asio::co_spawn(acceptor.get_executor(), accept(*this), asio::detached);
   const BlockedSignals blocked;
-  for (int i = 0; i < std::max(1, settings.threads); ++i) threads.emplace_back([this] { io.run(); });
+  for (int i = 0; i < std::max(1, settings.threads); ++i) threads.emplace_back([this] { run(); });
+}
+
+void Network::run() {
+  for (;;) {
+    try {
+      io.run();
+      return;
+    } catch (const std::exception&) {
+      // One connection's timer or read could not be begun, for want of memory: the others are to go on.
+    }
+  }
 }
 
 void Network::stop() {

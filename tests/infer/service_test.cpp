@@ -204,5 +204,40 @@ TEST_F(ServiceTest, TheEndTellsWhoStillWaits) {
   EXPECT_EQ(collector.ends(3).finishes, std::vector<Finish>(3, Finish::failed));
 }
 
+// While the first listener is told of the end, the second one's ticket is cancelled: then it must not be told.
+TEST_F(ServiceTest, AfterCancelNothingIsToldOfTheEndEither) {
+  struct Turns {
+    bool told = false;
+    bool may_go_on = false;
+  };
+  start(100, 1);
+  Guarded<Turns> turns;
+  std::atomic<bool> told_late = false;
+  service->submit({request(1, 240)}, [&](const Output& output) {
+    if (!output.finish) return true;
+    auto held = turns.lock();
+    held->told = true;
+    turns.notify_all();
+    held.wait([](const Turns& t) { return t.may_go_on; });
+    return true;
+  });
+  const int64_t second = service->submit({request(2, 240)}, [&](const Output&) {
+    told_late = true;
+    return true;
+  });
+  Service& ending = *service;
+  std::thread end([&] { service.reset(); });
+  {
+    auto held = turns.lock();
+    EXPECT_TRUE(held.wait_for(60, [](const Turns& t) { return t.told; }));
+  }
+  ending.cancel(second);
+  told_late = false;
+  turns.lock()->may_go_on = true;
+  turns.notify_all();
+  end.join();
+  EXPECT_FALSE(told_late);
+}
+
 }  // namespace
 }  // namespace ingot::infer

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <stdexcept>
+#include <thread>
 
 #include "base/error.h"
 #include "base/mutex.h"
 #include "tests/server/raw_client.h"
+#include "tests/server/tiny_server.h"
 
 namespace ingot::server {
 namespace {
@@ -16,12 +18,13 @@ struct Log {
   std::vector<RequestHead> heads;
   std::vector<bool> whole;  // of the answers that ended
   int refusals = 0;
+  int held = 0;  // answers to /held that have been begun
+  bool may_end = false;
 };
 
 // What tests look at and wait for.
 struct Seen {
   Guarded<Log> log;
-  std::atomic<bool> may_answer{true};
 
   void wait_for_ends(size_t count) {
     auto held = log.lock();
@@ -29,7 +32,8 @@ struct Seen {
   }
 };
 
-// /refused is refused by its head, /stream streams pieces without end, everything else gets its body back.
+// /refused is refused by its head, /stream streams pieces without end, /held waits until it may end, /quick is quick,
+// the end of /throws throws; everything else gets its body back.
 class Echo : public Exchange {
  public:
   Echo(Seen& seen, RequestHead head) : seen_(seen), target_(head.target) {
@@ -45,7 +49,14 @@ class Echo : public Exchange {
     status_ = status;
     ready_ = true;
   }
+  bool quick() const override { return target_ == "/quick"; }
   void receive(std::string body, std::function<void()> wake) override {
+    if (target_ == "/held") {
+      auto held = seen_.log.lock();
+      ++held->held;
+      seen_.log.notify_all();
+      held.wait([](const Log& l) { return l.may_end; });
+    }
     body_ = std::move(body);
     ready_ = true;
     wake();
@@ -69,6 +80,7 @@ class Echo : public Exchange {
   void closed(uint64_t, bool whole) override {
     seen_.log.lock()->whole.push_back(whole);
     seen_.log.notify_all();
+    if (target_ == "/throws") throw std::runtime_error("no space left");
   }
 
  private:
@@ -165,6 +177,15 @@ TEST_F(HttpServerTest, WhatIsNoHttp) {
       "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
       "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
       "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding:\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
       "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS greeting\r\n\r\n",
   };
   for (const std::string_view bytes : cases) EXPECT_EQ(ask(bytes).status, 400) << bytes;
@@ -206,6 +227,13 @@ TEST_F(HttpServerTest, HugeBodies) {
   EXPECT_LT(sent, 1 << 30);
 }
 
+TEST_F(HttpServerTest, ChunkSizesAndTrailersWithoutEnd) {
+  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  EXPECT_EQ(ask(head + "5;" + std::string(1 << 20, 'a')).status, 400);
+  EXPECT_EQ(ask(head + "0\r\nX: " + std::string(1 << 20, 'a')).status, 400);
+  EXPECT_EQ(ask(head + "1;a=b\r\nz\r\n0\r\nX: y\r\n\r\n").body, "z");
+}
+
 TEST_F(HttpServerTest, RefusedByTheHead) {
   RawClient client(port());
   client.send("GET /refused HTTP/1.1\r\n\r\n");
@@ -215,24 +243,84 @@ TEST_F(HttpServerTest, RefusedByTheHead) {
   EXPECT_TRUE(client.ends());
 }
 
-TEST_F(HttpServerTest, SlowClients) {
+// Each limit alone: the others are longer than a client waits.
+struct SlowClients : HttpServerTest {
+  SlowClients() {
+    settings.limits.header_s = 1000;
+    settings.limits.body_s = 1000;
+    settings.limits.idle_s = 1000;
+  }
+};
+
+TEST_F(SlowClients, Heads) {
   settings.limits.header_s = 0.05;
-  settings.limits.body_s = 0.05;
-  settings.limits.idle_s = 0.05;
   RawClient silent(port());
   EXPECT_TRUE(silent.ends());
-  RawClient slow_head(port());
-  slow_head.send("GET / HTTP/1.1\r\nX: ");
-  EXPECT_EQ(slow_head.answer().status, 408);
-  EXPECT_TRUE(slow_head.ends());
-  RawClient slow_body(port());
-  slow_body.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
-  EXPECT_EQ(slow_body.answer().status, 408);
-  EXPECT_TRUE(slow_body.ends());
+  RawClient slow(port());
+  slow.send("GET / HTTP/1.1\r\nX: ");
+  EXPECT_EQ(slow.answer().status, 408);
+  EXPECT_TRUE(slow.ends());
+}
+
+TEST_F(SlowClients, Bodies) {
+  settings.limits.body_s = 0.05;
+  RawClient slow(port());
+  slow.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  EXPECT_EQ(slow.answer().status, 408);
+  EXPECT_TRUE(slow.ends());
+}
+
+TEST_F(SlowClients, BetweenRequests) {
+  settings.limits.idle_s = 0.05;
   RawClient idle(port());
   idle.send("GET / HTTP/1.1\r\n\r\n");
   EXPECT_EQ(idle.answer().status, 200);
   EXPECT_TRUE(idle.ends());
+}
+
+TEST_F(HttpServerTest, QuickAnswersDoNotWaitForWorkers) {
+  settings.workers = 1;
+  RawClient held(port());
+  held.send("GET /held HTTP/1.1\r\n\r\n");
+  {
+    auto log = handler.seen.log.lock();
+    EXPECT_TRUE(log.wait_for(60, [](const Log& l) { return l.held == 1; }));
+  }
+  EXPECT_EQ(ask("GET /quick HTTP/1.1\r\n\r\n").status, 200);
+  handler.seen.log.lock()->may_end = true;
+  handler.seen.log.notify_all();
+  EXPECT_EQ(held.answer().status, 200);
+}
+
+TEST_F(HttpServerTest, EndsThatThrowGiveThePlaceBack) {
+  settings.limits.connections = 1;
+  for (int i = 0; i < 3; ++i) {
+    RawClient client(port());
+    client.send("GET /throws HTTP/1.1\r\nConnection: close\r\n\r\n");
+    EXPECT_EQ(client.answer().status, 200);
+    EXPECT_TRUE(client.ends());
+    client.close();
+    while (server->connections() > 0) std::this_thread::yield();
+    EXPECT_EQ(server->exchanges(), 0);
+  }
+}
+
+TEST_F(HttpServerTest, AnAccessLogThatFailsChangesNoAnswer) {
+  TinyServer tiny;
+  ApiSettings with_full_disk;
+  with_full_disk.access_log = [](std::string_view) { throw_error(ErrorKind::resource, "no space left"); };
+  Api api(std::move(with_full_disk), tiny.served, *tiny.service, nullptr, nullptr);
+  HttpServer http(settings, api);
+  RawClient client(http.port());
+  for (int i = 0; i < 2; ++i) {
+    client.send("GET /health HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(client.answer().status, 200);
+  }
+  client.send("no request\r\n\r\n");
+  EXPECT_EQ(client.answer().status, 400);
+  client.close();
+  while (http.connections() > 0) std::this_thread::yield();
+  EXPECT_EQ(http.exchanges(), 0);
 }
 
 TEST_F(HttpServerTest, ReadersThatDoNotRead) {
@@ -266,6 +354,20 @@ TEST_F(HttpServerTest, TooManyConnections) {
   EXPECT_TRUE(third.ends());
   first.send("GET / HTTP/1.1\r\n\r\n");
   EXPECT_EQ(first.answer().status, 200);
+}
+
+TEST_F(HttpServerTest, WhoIsRefusedTakesNoPlace) {
+  settings.limits.connections = 1;
+  settings.limits.connections_per_address = 1;
+  settings.limits.linger_s = 1000;
+  RawClient first(port());
+  first.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(first.answer().status, 200);
+  RawClient refused(port());
+  EXPECT_EQ(refused.answer().status, 503);
+  first.close();
+  while (server->connections() > 1) std::this_thread::yield();  // the refused one reads on
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
 }
 
 TEST_F(HttpServerTest, TooManyConnectionsOfOneAddress) {
