@@ -292,6 +292,7 @@ class ApiExchange : public Exchange {
                  {"x-ratelimit-reset-requests", fmt::format("{:.3f}s", admission.reset_s)}};
     }
     admitted_ = admission.verdict == Admission::Verdict::ok;
+    record_.key = key_;
     if (admitted_) return;
     const bool at_once = admission.verdict == Admission::Verdict::too_many_at_once;
     ApiError error = plain(429,
@@ -316,7 +317,8 @@ class ApiExchange : public Exchange {
                      head_.method == "GET" ? one_model(api_, id) : remove_adapter(api_, id, "model"));
       }
       case Route::adapters:
-        return reply("application/json", head_.method == "GET" ? list_adapters(api_) : add_adapter(api_, body));
+        return reply("application/json",
+                     head_.method == "GET" ? list_adapters(api_) : add_adapter(api_, body, record_));
       case Route::adapter: return reply("application/json", remove_adapter(api_, rest_of_path(), "adapter"));
       case Route::tokenize: return reply("application/json", tokenize(api_, body, record_));
       case Route::detokenize: return reply("application/json", detokenize(api_, body, record_));

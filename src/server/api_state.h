@@ -26,6 +26,7 @@ struct ApiContext {
 
 // What is counted and logged of a request.
 struct RequestRecord {
+  int key = -1;  // whose it is, by its place; -1 without keys
   std::string model;
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
@@ -58,7 +59,7 @@ std::string one_model(ApiContext& api, const std::string& id);
 std::string tokenize(ApiContext& api, std::string_view body, RequestRecord& record);
 std::string detokenize(ApiContext& api, std::string_view body, RequestRecord& record);
 std::string list_adapters(ApiContext& api);
-std::string add_adapter(ApiContext& api, std::string_view body);
+std::string add_adapter(ApiContext& api, std::string_view body, RequestRecord& record);
 std::string remove_adapter(ApiContext& api, const std::string& name, const char* object);
 
 // The page at "/", as it is sent.

@@ -20,10 +20,14 @@ Json bytes_of(const std::string& bytes) {
 class ChatReply : public Reply {
  public:
   ChatReply(const ChatRequest& request, ToolForm form, ReplyFacts facts)
-      : facts_(std::move(facts)), include_usage_(request.include_usage), logprobs_(request.logprobs) {
+      : facts_(std::move(facts)),
+        stream_(request.stream),
+        include_usage_(request.include_usage),
+        logprobs_(request.logprobs) {
     std::vector<std::string> names;
     for (const Tool& tool : request.tool_list) names.push_back(tool.name);
-    for (int64_t i = 0; i < request.n; ++i) choices_.emplace_back(ToolReader(form, names));
+    for (int64_t i = 0; i < request.n; ++i)
+      choices_.emplace_back(ToolReader(form, names, request.parallel_tool_calls ? SIZE_MAX : 1));
   }
 
   std::string begin() override {
@@ -34,22 +38,20 @@ class ChatReply : public Reply {
     return events;
   }
 
-  std::string push(const std::vector<Piece>& pieces) override {
+  std::string push(std::vector<Piece> pieces) override {
     std::string events;
-    for (const Piece& piece : pieces) {
+    for (Piece& piece : pieces) {
       Choice& choice = choices_[piece.choice];
       std::string text = choice.tools.push(piece.text);
       if (piece.finish) text += choice.tools.finish();
-      const Json logprobs = logprobs_ ? logprobs_of(piece.facts) : Json();
-      if (logprobs_) {
-        for (const Json& token : logprobs) choice.logprobs.push_back(token);
+      if (piece.finish) choice.reason = choice.tools.calls().empty() ? reason_of(*piece.finish) : "tool_calls";
+      if (!stream_) {
+        choice.content += text;
+        std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(choice.facts));
+        continue;
       }
-      choice.content += text;
-      if (!text.empty() || !logprobs.empty()) {
-        events += chunk(piece.choice, {{"content", text}},
-                        logprobs_ ? Json{{"content", logprobs}, {"refusal", nullptr}} : Json(), nullptr);
-      }
-      if (piece.finish) events += finish(piece.choice, *piece.finish);
+      if (!text.empty() || !piece.facts.empty()) events += told(piece.choice, text, piece.facts);
+      if (piece.finish) events += finish(piece.choice);
     }
     return events;
   }
@@ -66,7 +68,7 @@ class ChatReply : public Reply {
   }
 
   std::string body(const Generation&, const Usage& usage) override {
-    Json list = Json::array();
+    std::vector<std::string> list;
     for (size_t i = 0; i < choices_.size(); ++i) {
       const Choice& choice = choices_[i];
       const std::vector<ToolCall>& calls = choice.tools.calls();
@@ -81,24 +83,21 @@ class ChatReply : public Reply {
         }
       }
       message["annotations"] = Json::array();
-      list.push_back({{"index", i},
-                      {"message", message},
-                      {"logprobs", logprobs_ ? Json{{"content", choice.logprobs}, {"refusal", nullptr}} : Json()},
-                      {"finish_reason", choice.reason}});
+      list.push_back(fmt::format(R"({{"index":{},"message":{},"logprobs":{},"finish_reason":"{}"}})", i,
+                                 line_of(message), logprobs_text(choice.facts), choice.reason));
     }
     Json whole = frame("chat.completion");
     whole["service_tier"] = nullptr;
-    whole["choices"] = std::move(list);
-    whole["usage"] = usage_json(usage);
-    return line_of(whole);
+    return whole_of(whole, list, usage);
   }
 
  private:
   struct Choice {
     explicit Choice(ToolReader reader) : tools(std::move(reader)) {}
     ToolReader tools;
+    // Of a whole answer only.
     std::string content;
-    Json logprobs = Json::array();
+    std::vector<TokenFact> facts;
     std::string reason;
   };
 
@@ -120,11 +119,19 @@ class ChatReply : public Reply {
     return event(line_of(out));
   }
 
+  std::string told(size_t index, const std::string& text, const std::vector<TokenFact>& facts) const {
+    Json logprobs;
+    if (logprobs_) {
+      logprobs = {{"content", Json::array()}, {"refusal", nullptr}};
+      for (const TokenFact& fact : facts) logprobs["content"].push_back(logprob_of(fact));
+    }
+    return chunk(index, {{"content", text}}, std::move(logprobs), nullptr);
+  }
+
   // The calls and the reason.
-  std::string finish(size_t index, infer::Finish finish) {
-    Choice& choice = choices_[index];
+  std::string finish(size_t index) const {
+    const Choice& choice = choices_[index];
     const std::vector<ToolCall>& calls = choice.tools.calls();
-    choice.reason = calls.empty() ? reason_of(finish) : "tool_calls";
     std::string events;
     for (size_t i = 0; i < calls.size(); ++i) {
       const Json named = {{"index", i},
@@ -138,25 +145,33 @@ class ChatReply : public Reply {
     return events + chunk(index, Json::object(), nullptr, choice.reason);
   }
 
-  Json logprobs_of(const std::vector<TokenFact>& facts) const {
+  // All of a choice as JSON text: as a value it would take many times that.
+  std::string logprobs_text(const std::vector<TokenFact>& facts) const {
+    if (!logprobs_) return "null";
+    std::string text = "{\"content\":[";
+    for (const TokenFact& fact : facts) {
+      if (&fact != &facts.front()) text += ',';
+      text += line_of(logprob_of(fact));
+    }
+    return text + "],\"refusal\":null}";
+  }
+
+  Json logprob_of(const TokenFact& fact) const {
     const auto describe = [&](int32_t id, float logprob) {
       return Json{{"token", token_string(*facts_.tokenizer, id)},
                   {"logprob", logprob},
                   {"bytes", bytes_of(facts_.tokenizer->token_bytes(id))}};
     };
-    Json list = Json::array();
-    for (const TokenFact& fact : facts) {
-      Json token = describe(fact.choice.id, fact.choice.logprob);
-      token["top_logprobs"] = Json::array();
-      for (const infer::Likely& likely : fact.choice.top) {
-        token["top_logprobs"].push_back(describe(likely.id, likely.logprob));
-      }
-      list.push_back(std::move(token));
+    Json token = describe(fact.choice.id, fact.choice.logprob);
+    token["top_logprobs"] = Json::array();
+    for (const infer::Likely& likely : fact.choice.top) {
+      token["top_logprobs"].push_back(describe(likely.id, likely.logprob));
     }
-    return list;
+    return token;
   }
 
   ReplyFacts facts_;
+  bool stream_;
   bool include_usage_;
   bool logprobs_;
   std::vector<Choice> choices_;

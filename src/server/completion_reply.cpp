@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,7 @@ class CompletionReply : public Reply {
         prompts_(std::move(prompts)),
         n_(static_cast<size_t>(request.n)),
         best_of_(static_cast<size_t>(request.best_of)),
+        stream_(request.stream),
         include_usage_(request.include_usage),
         logprobs_(request.logprobs),
         choices_(request.prompts.size() * best_of_) {}
@@ -30,24 +32,21 @@ class CompletionReply : public Reply {
     return events;
   }
 
-  std::string push(const std::vector<Piece>& pieces) override {
+  std::string push(std::vector<Piece> pieces) override {
     std::string events;
-    for (const Piece& piece : pieces) {
-      Choice& choice = choices_[piece.choice];
-      Json logprobs = logprobs_ ? Json(columns()) : Json();
-      if (logprobs_) {
-        const size_t before = num_characters(echo(piece.choice));
-        for (const TokenFact& fact : piece.facts) {
-          add(logprobs, fact, before);
-          add(choice.logprobs, fact, before);
-        }
+    for (Piece& piece : pieces) {
+      if (!stream_) {
+        Choice& choice = choices_[piece.choice];
+        choice.text += piece.text;
+        if (piece.finish) choice.reason = reason_of(*piece.finish);
+        std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(choice.facts));
+        continue;
       }
-      choice.text += piece.text;
-      if (piece.finish) choice.reason = reason_of(*piece.finish);
       if (!piece.text.empty() || !piece.facts.empty()) {
-        events += chunk(piece.choice, piece.text, std::move(logprobs), nullptr);
+        const std::string logprobs = logprobs_text(piece.facts);
+        events += chunk(piece.choice, piece.text, Json::parse(logprobs), nullptr);
       }
-      if (piece.finish) events += chunk(piece.choice, "", nullptr, choice.reason);
+      if (piece.finish) events += chunk(piece.choice, "", nullptr, reason_of(*piece.finish));
     }
     return events;
   }
@@ -64,7 +63,7 @@ class CompletionReply : public Reply {
   }
 
   std::string body(const Generation& generation, const Usage& usage) override {
-    Json list = Json::array();
+    std::vector<std::string> list;
     for (size_t first = 0; first < choices_.size(); first += best_of_) {
       std::vector<size_t> order(best_of_);
       for (size_t i = 0; i < best_of_; ++i) order[i] = first + i;
@@ -75,29 +74,20 @@ class CompletionReply : public Reply {
       }
       for (size_t i = 0; i < n_; ++i) {
         const Choice& choice = choices_[order[i]];
-        list.push_back({{"text", echo(order[i]) + choice.text},
-                        {"index", list.size()},
-                        {"logprobs", logprobs_ ? choice.logprobs : Json()},
-                        {"finish_reason", choice.reason}});
+        list.push_back(fmt::format(R"({{"text":{},"index":{},"logprobs":{},"finish_reason":"{}"}})",
+                                   line_of(echo(order[i]) + choice.text), list.size(), logprobs_text(choice.facts),
+                                   choice.reason));
       }
     }
-    Json whole = frame();
-    whole["choices"] = std::move(list);
-    whole["usage"] = usage_json(usage);
-    return line_of(whole);
+    return whole_of(frame(), list, usage);
   }
 
  private:
-  static Json columns() {
-    return {{"tokens", Json::array()},
-            {"token_logprobs", Json::array()},
-            {"top_logprobs", Json::array()},
-            {"text_offset", Json::array()}};
-  }
+  // Of a whole answer only.
   struct Choice {
     std::string text;
     std::string reason;
-    Json logprobs = columns();
+    std::vector<TokenFact> facts;
   };
 
   const std::string& echo(size_t choice) const {
@@ -121,22 +111,30 @@ class CompletionReply : public Reply {
     return event(line_of(out));
   }
 
-  void add(Json& logprobs, const TokenFact& fact, size_t before) const {
-    const std::string token = token_string(*facts_.tokenizer, fact.choice.id);
-    logprobs["tokens"].push_back(token);
-    logprobs["token_logprobs"].push_back(fact.choice.logprob);
-    Json top = {{token, fact.choice.logprob}};
-    for (const infer::Likely& likely : fact.choice.top) {
-      top[token_string(*facts_.tokenizer, likely.id)] = likely.logprob;
+  // As JSON text: as values all of a choice would take many times that. Offsets count from the output's own beginning.
+  std::string logprobs_text(const std::vector<TokenFact>& facts) const {
+    if (!logprobs_) return "null";
+    std::vector<std::string> tokens, logprobs, tops, offsets;
+    for (const TokenFact& fact : facts) {
+      const std::string token = token_string(*facts_.tokenizer, fact.choice.id);
+      Json top = {{token, fact.choice.logprob}};
+      for (const infer::Likely& likely : fact.choice.top) {
+        top[token_string(*facts_.tokenizer, likely.id)] = likely.logprob;
+      }
+      tokens.push_back(line_of(token));
+      logprobs.push_back(line_of(fact.choice.logprob));
+      tops.push_back(line_of(top));
+      offsets.push_back(std::to_string(fact.begin));
     }
-    logprobs["top_logprobs"].push_back(std::move(top));
-    logprobs["text_offset"].push_back(before + fact.begin);
+    return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})",
+                       fmt::join(tokens, ","), fmt::join(logprobs, ","), fmt::join(tops, ","), fmt::join(offsets, ","));
   }
 
   ReplyFacts facts_;
   std::vector<std::string> prompts_;
   size_t n_;
   size_t best_of_;
+  bool stream_;
   bool include_usage_;
   bool logprobs_;
   std::vector<Choice> choices_;

@@ -88,11 +88,18 @@ std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, R
                     fmt::format("'dimensions' is {}; the model gives {} and was not made to be cut shorter.",
                                 *request.dimensions, api.model.hidden));
   }
-  const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model);
+  const int64_t numbers = static_cast<int64_t>(request.inputs.size()) * api.model.hidden;
+  if (numbers > most_told) {
+    throw bad_field(
+        "input", "invalid_value",
+        fmt::format("{} inputs of {} numbers each are {}; an answer has at most {}: ask in several requests.",
+                    request.inputs.size(), api.model.hidden, numbers, most_told));
+  }
+  const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
   std::vector<infer::Request> requests;
   for (const Prompt& input : request.inputs) {
     infer::Request one;
-    one.prompt = encode(api.model, input, "input");
+    one.prompt = encode(api.model, input, "input", 0);
     one.max_tokens = 1;
     one.embed = true;
     one.adapter = adapter;

@@ -24,7 +24,7 @@ class Generating : public Work {
       part.end = true;
       return part;
     }
-    const std::vector<Piece> pieces = generation_->take();
+    std::vector<Piece> pieces = generation_->take();
     record.completion_tokens = generation_->completion_tokens();
     if (generation_->overflowed()) {
       record.failure = "the client read too slowly";
@@ -35,7 +35,7 @@ class Generating : public Work {
     if (pieces.empty()) return part;
     std::string events;
     if (stream_ && !begun_) events = reply_->begin();
-    events += reply_->push(pieces);
+    events += reply_->push(std::move(pieces));
     const Usage usage{prompt_tokens_, generation_->completion_tokens(), generation_->cached_tokens()};
     ended_ = generation_->ended();
     if (stream_) {
@@ -79,35 +79,42 @@ class Generating : public Work {
   bool ended_ = false;
 };
 
-std::shared_ptr<infer::TokenMask> mask_of(ApiContext& api, const ChatRequest& request) {
-  const bool calls =
-      request.tool_choice.kind == ToolChoice::Kind::required || request.tool_choice.kind == ToolChoice::Kind::named;
+bool demands_call(const ChatRequest& request) {
+  return request.tool_choice.kind == ToolChoice::Kind::required || request.tool_choice.kind == ToolChoice::Kind::named;
+}
+
+// What the output must be: a call that is demanded is a schema too.
+ResponseFormat demanded_of(const ApiContext& api, const ChatRequest& request) {
   const bool json = request.format.kind != ResponseFormat::Kind::text;
-  if (!calls && !json) return nullptr;
-  const std::string param = calls ? "tool_choice" : "response_format";
+  const bool calls = demands_call(request);
   if (calls && json) {
     throw bad_field("response_format", "invalid_value",
                     "'response_format' cannot be had together with a 'tool_choice' that demands a call.");
   }
-  if (!api.masks) {
+  if ((calls || json) && !api.masks) {
+    const char* param = calls ? "tool_choice" : "response_format";
     throw bad_field(param, "unsupported_parameter",
                     fmt::format("'{}' needs masks, which this server has none of.", param));
   }
+  if (!calls) return request.format;
+  std::vector<std::pair<std::string, std::string>> tools;
+  for (const Tool& tool : request.tool_list) {
+    if (request.tool_choice.kind == ToolChoice::Kind::named && tool.name != request.tool_choice.name) continue;
+    tools.emplace_back(tool.name, tool.parameters);
+  }
+  return {ResponseFormat::Kind::json_schema, call_schema(tools)};
+}
+
+// One for each output. `param` is the field that it comes from.
+std::shared_ptr<infer::TokenMask> mask_of(ApiContext& api, const ResponseFormat& format, const char* param) {
+  if (format.kind == ResponseFormat::Kind::text) return nullptr;
   try {
-    if (!calls) {
-      return request.format.kind == ResponseFormat::Kind::json_object ? api.masks->any_json_object()
-                                                                      : api.masks->json_schema(request.format.schema);
-    }
-    std::vector<std::pair<std::string, std::string>> tools;
-    for (const Tool& tool : request.tool_list) {
-      if (request.tool_choice.kind == ToolChoice::Kind::named && tool.name != request.tool_choice.name) continue;
-      tools.emplace_back(tool.name, tool.parameters);
-    }
-    return api.masks->json_schema(call_schema(tools));
+    return format.kind == ResponseFormat::Kind::json_object ? api.masks->any_json_object()
+                                                            : api.masks->json_schema(format.schema);
   } catch (const Error& error) {
-    ApiError refused = api_error(error, calls ? "tools" : "response_format");
-    if (refused.status != 500) refused.status = 400;
-    throw refused;
+    // A schema that is too large stays so: to try again does not help.
+    const bool too_large = error.kind() == ErrorKind::resource;
+    throw api_error(too_large ? Error(ErrorKind::usage, error.message(), error.hint()) : error, param);
   }
 }
 
@@ -131,6 +138,18 @@ ReplyFacts facts_of(const ApiContext& api, const GenerationRequest& request, con
   return facts;
 }
 
+// The answer is held until it is sent: what is told of all tokens has a limit.
+void check_logprobs(const ServedModel& model, const GenerationRequest& request, int64_t outputs, const char* param) {
+  if (!request.logprobs || request.stream) return;
+  const int64_t tokens = std::min(request.max_tokens.value_or(model.context), model.context);
+  const int64_t told = outputs * tokens * (1 + request.top_logprobs);
+  if (told <= most_told) return;
+  throw bad_field(param, "invalid_value",
+                  fmt::format("{} outputs of up to {} tokens with {} log-probabilities each are {}; an answer has at "
+                              "most {}: ask for fewer, set a smaller 'max_tokens', or stream.",
+                              outputs, tokens, 1 + request.top_logprobs, told, most_told));
+}
+
 GenerationSettings settings_of(const ApiContext& api, const GenerationRequest& request, int64_t per_prompt) {
   return {request.stop, request.logprobs, static_cast<size_t>(per_prompt), api.settings.slow_outputs};
 }
@@ -141,30 +160,37 @@ std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, Request
   const ChatRequest request = parse_chat(body);
   record.model = request.model;
   check_model(api, request.model);
+  check_logprobs(api.model, request, request.n, "top_logprobs");
   const bool with_tools = request.tool_choice.kind != ToolChoice::Kind::none;
   const std::string text = render_chat(api.model, request.messages, with_tools ? request.tools : "");
   const Ids prompt = encode(api.model, text, false, "messages");
   record.prompt_tokens = static_cast<int64_t>(prompt.size());
-  const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model);
+  const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
+  const ResponseFormat demanded = demanded_of(api, request);
   const int64_t seed = seed_of(request);
   std::vector<infer::Request> requests;
   for (int64_t i = 0; i < request.n; ++i) {
-    requests.push_back(engine_request(api.model, request, seed, i));
+    requests.push_back(engine_request(api.model, request, record, seed, i));
     requests.back().prompt = prompt;
     requests.back().adapter = adapter;
-    requests.back().mask = mask_of(api, request);
+    requests.back().mask = mask_of(api, demanded, demands_call(request) ? "tools" : "response_format");
   }
+  const ToolForm form = form_of(api.model, request);
+  GenerationSettings settings = settings_of(api, request, request.n);
+  // Behind the first call there is nothing more to make.
+  if (!request.parallel_tool_calls && form == ToolForm::tagged) settings.stops.emplace_back(tool_close_tag);
   auto generation = std::make_unique<Generation>(api.service, *api.model.tokenizer, std::move(requests),
-                                                 settings_of(api, request, request.n), std::move(wake));
-  return std::make_unique<Generating>(
-      std::move(generation), chat_reply(request, form_of(api.model, request), facts_of(api, request, "chatcmpl-")),
-      request.stream, record.prompt_tokens);
+                                                 std::move(settings), std::move(wake));
+  return std::make_unique<Generating>(std::move(generation),
+                                      chat_reply(request, form, facts_of(api, request, "chatcmpl-")), request.stream,
+                                      record.prompt_tokens);
 }
 
 std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
   const CompletionRequest request = parse_completion(body);
   record.model = request.model;
-  const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model);
+  check_logprobs(api.model, request, static_cast<int64_t>(request.prompts.size()) * request.best_of, "logprobs");
+  const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
   const int64_t seed = seed_of(request);
   std::vector<infer::Request> requests;
   std::vector<std::string> echoed;
@@ -176,7 +202,7 @@ std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, R
       echoed.push_back(words ? *words : api.model.tokenizer->decode(ids));
     }
     for (int64_t i = 0; i < request.best_of; ++i) {
-      requests.push_back(engine_request(api.model, request, seed, i));
+      requests.push_back(engine_request(api.model, request, record, seed, i));
       requests.back().prompt = ids;
       requests.back().adapter = adapter;
     }

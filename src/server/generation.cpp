@@ -62,14 +62,11 @@ std::vector<Piece> Generation::take() {
     if (output.token) piece.text += choice.push(std::move(*output.token));
     piece.embedding = std::move(output.embedding);
     if (output.finish == infer::Finish::failed) failure_ = output.error.empty() ? "the engine failed" : output.error;
-    if (choice.stopped()) {
-      piece.finish = infer::Finish::stop;
-      if (!output.finish) service_.cancel(ticket_, output.request);
-    } else if (output.finish) {
-      piece.finish = output.finish;
-    }
-    if (piece.finish) {
+    if (choice.stopped() && !output.finish) service_.cancel(ticket_, output.request);
+    if (choice.stopped() || output.finish) {
       piece.text += choice.finish();
+      // The rest of the text can complete a stop string too.
+      piece.finish = choice.stopped() ? infer::Finish::stop : output.finish;
       finished_[index] = true;
       --open_;
     }

@@ -82,7 +82,7 @@ std::string list_adapters(ApiContext& api) {
   return line_of({{"object", "list"}, {"data", std::move(data)}});
 }
 
-std::string add_adapter(ApiContext& api, std::string_view body) {
+std::string add_adapter(ApiContext& api, std::string_view body, RequestRecord& record) {
   const AdapterRequest request = parse_adapter(body);
   AdapterList& adapters = adapters_of(api);
   if (request.name == api.model.id) {
@@ -91,10 +91,12 @@ std::string add_adapter(ApiContext& api, std::string_view body) {
   try {
     adapters.add(request.name);
   } catch (const Error& error) {
-    ApiError refused = api_error(error, "name");
-    // Where the server keeps its files is nobody's business: the words of what was looked for stay in the log.
+    record.failure = text_of(error);
+    ApiError refused = adapter_error(error, request.name, "name");
     if (error.kind() == ErrorKind::not_found) {
       refused.message = fmt::format("There is no adapter '{}' below the server's --adapters.", request.name);
+      refused.param = "name";
+      refused.code = "not_found";
     }
     throw refused;
   }

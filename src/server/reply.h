@@ -27,12 +27,12 @@ struct Usage {
   int64_t cached = 0;
 };
 
-// Collects pieces. With streaming, `push` gives events; without, `body` gives the whole at the end. One thread.
+// With streaming, `push` gives events and keeps nothing; without, it collects and `body` gives the whole. One thread.
 class Reply {
  public:
   virtual ~Reply() = default;
   virtual std::string begin() = 0;  // events before the first piece
-  virtual std::string push(const std::vector<Piece>& pieces) = 0;
+  virtual std::string push(std::vector<Piece> pieces) = 0;
   virtual std::string end(const Usage& usage) = 0;  // events behind the last piece, [DONE] too
   virtual std::string body(const Generation& generation, const Usage& usage) = 0;
 };

@@ -1,5 +1,8 @@
 #include "server/reply_json.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 namespace ingot::server {
@@ -9,6 +12,12 @@ using Json = nlohmann::ordered_json;
 std::string line_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
+
+std::string whole_of(const Json& frame, const std::vector<std::string>& choices, const Usage& usage) {
+  std::string text = line_of(frame);
+  text.pop_back();  // the closing brace
+  return fmt::format(R"({},"choices":[{}],"usage":{}}})", text, fmt::join(choices, ","), line_of(usage_json(usage)));
+}
 
 Json usage_json(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt},

@@ -11,6 +11,8 @@ namespace ingot::server {
 
 // On one line; bytes that are not UTF-8 become U+FFFD.
 std::string line_of(const nlohmann::ordered_json& value);
+// A whole answer of such a frame with choices that are JSON text already: long ones are never values.
+std::string whole_of(const nlohmann::ordered_json& frame, const std::vector<std::string>& choices, const Usage& usage);
 nlohmann::ordered_json usage_json(const Usage& usage);
 // "stop", "length"; a deadline counts as length.
 const char* reason_of(infer::Finish finish);

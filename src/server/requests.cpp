@@ -263,7 +263,7 @@ ChatRequest parse_chat(std::string_view body) {
   request.top_logprobs = top.value_or(0);
   request.format = format_of(fields);
   read_tools(fields, request);
-  fields.boolean("parallel_tool_calls");
+  request.parallel_tool_calls = fields.boolean("parallel_tool_calls").value_or(true);
   fields.ignore({"reasoning_effort", "verbosity"});
   if (const Json* modalities = fields.any("modalities"); modalities && *modalities != Json::array({"text"})) {
     throw bad_field("modalities", "unsupported_value", "'modalities' may only be [\"text\"].");

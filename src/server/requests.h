@@ -59,6 +59,7 @@ struct ChatRequest : GenerationRequest {
   std::string tools;     // JSON, as it came; "" without any
   std::vector<Tool> tool_list;
   ToolChoice tool_choice;
+  bool parallel_tool_calls = true;  // false: an output has one call at most
   ResponseFormat format;
 };
 

@@ -1,5 +1,7 @@
 #include "server/tool_calls.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -13,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view open_tag = "<tool_call>";
-constexpr std::string_view close_tag = "</tool_call>";
+constexpr std::string_view close_tag = tool_close_tag;
 
 }  // namespace
 
@@ -45,7 +47,10 @@ std::string ToolReader::push(std::string_view piece) {
 std::string ToolReader::finish() {
   if (held_.empty() || form_ == ToolForm::none) return {};
   const bool are_calls = form_ == ToolForm::tagged ? holding_ && read_tagged(held_) : read(held_);
-  if (are_calls) return {};
+  if (are_calls) {
+    if (calls_.size() > most_) calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(most_), calls_.end());
+    return {};
+  }
   calls_.clear();
   return std::move(held_);
 }
@@ -84,8 +89,11 @@ bool ToolReader::read(std::string_view json) {
 std::string call_schema(const std::vector<std::pair<std::string, std::string>>& tools) {
   Json any = Json::array();
   for (const auto& [name, parameters] : tools) {
+    // A schema of its own: references such as "#/$defs/X" begin at it, and not at what it is put into.
+    Json arguments = Json::parse(parameters);
+    if (arguments.is_object() && !arguments.contains("$id")) arguments["$id"] = fmt::format("urn:tool:{}", any.size());
     any.push_back({{"type", "object"},
-                   {"properties", {{"name", {{"const", name}}}, {"arguments", Json::parse(parameters)}}},
+                   {"properties", {{"name", {{"const", name}}}, {"arguments", std::move(arguments)}}},
                    {"required", {"name", "arguments"}},
                    {"additionalProperties", false}});
   }

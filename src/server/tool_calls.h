@@ -1,6 +1,7 @@
 // Calls of tools in what a model writes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,10 +21,15 @@ enum class ToolForm {
   whole,   // the output is nothing but such an object, or a list of them ("parameters" may stand for "arguments")
 };
 
+// Behind a call of ToolForm::tagged.
+inline constexpr const char* tool_close_tag = "</tool_call>";
+
 // Takes the text of one output as it comes, and tells text from calls.
 class ToolReader {
  public:
-  ToolReader(ToolForm form, std::vector<std::string> tools) : form_(form), tools_(std::move(tools)) {}
+  // Of more than `most` calls, those behind are dropped.
+  ToolReader(ToolForm form, std::vector<std::string> tools, size_t most = SIZE_MAX)
+      : form_(form), tools_(std::move(tools)), most_(most) {}
 
   // The part that is text for certain.
   std::string push(std::string_view piece);
@@ -37,6 +43,7 @@ class ToolReader {
 
   ToolForm form_;
   std::vector<std::string> tools_;
+  size_t most_;
   std::string held_;
   bool holding_ = false;  // a call has begun
   bool text_ = false;     // the whole output is text

@@ -73,6 +73,55 @@ const checks = {
     assert.ok(reply.choices[0].message.content || reply.choices[0].message.tool_calls);
   },
 
+  async jsonBySchema() {
+    const schema = {
+      type: "object",
+      properties: { kind: { enum: ["boat", "house"] }, size: { type: "boolean" } },
+      required: ["kind", "size"],
+      additionalProperties: false,
+    };
+    const format = { type: "json_schema", json_schema: { name: "thing", schema, strict: true } };
+    const asked = { model, messages, max_tokens: 200, temperature: 1, seed: 5, response_format: format };
+    const reply = (await client.chat.completions.create(asked)).choices[0];
+    assert.equal(reply.finish_reason, "stop");
+    const value = JSON.parse(reply.message.content);
+    assert.deepEqual(Object.keys(value).sort(), ["kind", "size"]);
+    assert.ok(["boat", "house"].includes(value.kind) && typeof value.size === "boolean");
+    let text = "";
+    for await (const chunk of await client.chat.completions.create({ ...asked, stream: true })) {
+      text += chunk.choices[0]?.delta?.content ?? "";
+    }
+    assert.equal(text, reply.message.content);
+  },
+
+  async toolsThatAreDemanded() {
+    const colour = {
+      type: "object",
+      properties: { colour: { enum: ["red", "blue"] } },
+      required: ["colour"],
+      additionalProperties: false,
+    };
+    const parameters = {
+      $defs: { Paint: colour },
+      type: "object",
+      properties: { paint: { $ref: "#/$defs/Paint" } },
+      required: ["paint"],
+      additionalProperties: false,
+    };
+    const tools = [{ type: "function", function: { name: "paint", parameters } }];
+    for (const tool_choice of ["required", { type: "function", function: { name: "paint" } }]) {
+      const asked = { model, messages, tools, tool_choice, max_tokens: 200, temperature: 1, seed: 2 };
+      const reply = (await client.chat.completions.create(asked)).choices[0];
+      assert.equal(reply.finish_reason, "tool_calls");
+      assert.equal(reply.message.tool_calls.length, 1);
+      const call = reply.message.tool_calls[0].function;
+      assert.equal(call.name, "paint");
+      assert.ok(["red", "blue"].includes(JSON.parse(call.arguments).paint.colour));
+      const final = await client.chat.completions.stream(asked).finalChatCompletion();
+      assert.equal(final.choices[0].message.tool_calls[0].function.arguments, call.arguments);
+    }
+  },
+
   async errors() {
     const ask = (more) => () => client.chat.completions.create({ model, messages, ...more });
     await refused(OpenAI.BadRequestError, ask({ temperature: 3 }), "temperature");
@@ -83,19 +132,26 @@ const checks = {
   },
 
   async cancellation() {
-    const running = async () => {
+    const metric = async (...names) => {
       const reply = await fetch(baseURL.replace(/\/v1$/, "/metrics"), { headers: { Authorization: `Bearer ${apiKey}` } });
-      const lines = (await reply.text()).split("\n").filter((line) => /^ingot_(running|queued)_requests /.test(line));
+      const lines = (await reply.text()).split("\n").filter((line) => names.includes(line.split(" ")[0]));
       return lines.reduce((sum, line) => sum + Number(line.split(" ")[1]), 0);
     };
-    const stream = await client.chat.completions.create({ model, messages, n: 64, max_tokens: 400, stream: true });
+    const asked = { model, messages, n: 64, max_tokens: 200, temperature: 1, seed: 1 };
+    const whole = (await client.chat.completions.create(asked)).usage.completion_tokens;
+    const before = await metric("ingot_engine_tokens_total");
+    const stream = await client.chat.completions.create({ ...asked, stream: true });
     for await (const chunk of stream) {
       assert.ok(chunk.id);
       stream.controller.abort();
       break;
     }
     for (let tries = 0; tries < 600; ++tries) {
-      if ((await running()) === 0) return;
+      if ((await metric("ingot_running_requests", "ingot_queued_requests")) === 0) {
+        const made = (await metric("ingot_engine_tokens_total")) - before;
+        assert.ok(made < whole, `${made} of ${whole}`);
+        return;
+      }
       await new Promise((done) => setTimeout(done, 50));
     }
     assert.fail("what was left goes on");

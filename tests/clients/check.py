@@ -84,6 +84,55 @@ def tools_by_choice_of_the_model():
     assert reply.choices[0].message.content or reply.choices[0].message.tool_calls
 
 
+def json_by_schema():
+    # Whatever the model would rather say; the fixed lengths end the answer before its limit.
+    schema = {"type": "object", "properties": {"kind": {"enum": ["boat", "house"]}, "size": {"type": "boolean"}},
+              "required": ["kind", "size"], "additionalProperties": False}
+    asked = dict(model=model, messages=question, max_tokens=200, temperature=1, seed=5,
+                 response_format={"type": "json_schema", "json_schema": {"name": "thing", "schema": schema, "strict": True}})
+    reply = client.chat.completions.create(**asked).choices[0]
+    assert reply.finish_reason == "stop", reply
+    value = json.loads(reply.message.content)
+    assert set(value) == {"kind", "size"} and value["kind"] in ("boat", "house") and isinstance(value["size"], bool), value
+    chunks = client.chat.completions.create(**asked, stream=True)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == reply.message.content
+    asked["response_format"]["json_schema"]["schema"] = {"type": "object", "$ref": "https://example.org/elsewhere"}
+    refused(openai.BadRequestError, lambda: client.chat.completions.create(**asked), "response_format")
+
+
+def tools_that_are_demanded():
+    # As pydantic writes a model within a model.
+    colour = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"],
+              "additionalProperties": False}
+    parameters = {"$defs": {"Paint": colour}, "type": "object", "properties": {"paint": {"$ref": "#/$defs/Paint"}},
+                  "required": ["paint"], "additionalProperties": False}
+    other = {"type": "object", "properties": {}, "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": other}},
+             {"type": "function", "function": {"name": "paint", "parameters": parameters}}]
+    asked = dict(model=model, messages=question, tools=tools, max_tokens=200, temperature=1, seed=2)
+
+    def check(name, arguments):
+        value = json.loads(arguments)
+        if name == "look":
+            assert value == {}, value
+        else:
+            assert name == "paint" and value["paint"]["colour"] in ("red", "blue") and len(value) == 1, (name, value)
+
+    named = {"type": "function", "function": {"name": "paint"}}
+    for choice in ("required", named):
+        reply = client.chat.completions.create(**asked, tool_choice=choice).choices[0]
+        assert reply.finish_reason == "tool_calls" and len(reply.message.tool_calls) == 1, reply
+        function = reply.message.tool_calls[0].function
+        assert choice == "required" or function.name == "paint"
+        check(function.name, function.arguments)
+        name = arguments = ""
+        for chunk in client.chat.completions.create(**asked, tool_choice=choice, stream=True):
+            for call in chunk.choices[0].delta.tool_calls or []:
+                name += call.function.name or ""
+                arguments += call.function.arguments or ""
+        assert (name, arguments) == (function.name, function.arguments)
+
+
 def errors():
     def ask(**more):
         return lambda: client.chat.completions.create(**({"model": model, "messages": question} | more))
@@ -101,25 +150,29 @@ def errors():
 
 
 def cancellation():
-    def running():
+    def metric(*names):
         root = base_url.removesuffix("/v1")
         request = urllib.request.Request(root + "/metrics", headers={"Authorization": f"Bearer {key}"})
         with urllib.request.urlopen(request) as reply:
             text = reply.read().decode()
-        return sum(int(float(line.split()[1])) for line in text.splitlines()
-                   if line.startswith(("ingot_running_requests ", "ingot_queued_requests ")))
+        return sum(int(float(line.split()[1])) for line in text.splitlines() if line.split()[0] in names)
 
-    stream = client.chat.completions.create(model=model, messages=question, n=64, max_tokens=400, stream=True,
-                                            temperature=1, seed=1)
+    asked = dict(model=model, messages=question, n=64, max_tokens=200, temperature=1, seed=1)
+    whole = client.chat.completions.create(**asked).usage.completion_tokens
+    before = metric("ingot_engine_tokens_total")
+    stream = client.chat.completions.create(**asked, stream=True)
     next(iter(stream))
     stream.close()
     for _ in range(600):
-        if running() == 0:
+        if metric("ingot_running_requests", "ingot_queued_requests") == 0:
+            made = metric("ingot_engine_tokens_total") - before
+            assert made < whole, (made, whole)
             return
         time.sleep(0.05)
     raise AssertionError("what was left goes on")
 
 
-for check in (models, chat, streams_by_helper, completions, embeddings, tools_by_choice_of_the_model, errors, cancellation):
+for check in (models, chat, streams_by_helper, completions, embeddings, tools_by_choice_of_the_model,
+              json_by_schema, tools_that_are_demanded, errors, cancellation):
     check()
     print(json.dumps({"client": "python " + openai.__version__, "check": check.__name__, "result": "agrees"}), flush=True)

@@ -52,13 +52,41 @@ TEST(Api, AdaptersComeAndGo) {
   expect_error(server.ask("DELETE", "/v1/adapters/poet"), 404, "model_not_found");
   const Json missing = server.post("/v1/adapters", {{"name", "missing"}}, 404);
   EXPECT_EQ(missing["error"]["message"].get<std::string>().find("secret"), std::string::npos);
-  EXPECT_EQ(server.post("/v1/adapters", {{"name", "broken"}}, 400)["error"]["param"], "name");
+  for (const char* name : {"broken", "huge", "strange"}) {
+    const Answer answer = server.ask("POST", "/v1/adapters", Json{{"name", name}}.dump());
+    expect_error(answer, 400, std::string(name) == "strange" ? "unsupported_value" : "invalid_value");
+    EXPECT_EQ(answer.body.find("secret"), std::string::npos) << answer.body;
+    EXPECT_NE(answer.body.find(name), std::string::npos) << answer.body;
+    EXPECT_EQ(Json::parse(answer.body)["error"]["type"], "invalid_request_error");
+    EXPECT_EQ(Json::parse(answer.body)["error"]["param"], "name");
+    EXPECT_FALSE(answer.headers.contains("retry-after"));
+  }
   for (const char* name : {"../../etc", "..", "/etc/passwd", "a/../b", "org/tiny", "x\\y", "caf\xc3\xa9"}) {
     EXPECT_EQ(server.post("/v1/adapters", {{"name", name}}, 400)["error"]["param"], "name") << name;
   }
   for (const char* name : {"..%2F..%2Fetc", "../../etc/passwd", "%2e%2e", "..%5c..", "%252e%252e"}) {
     EXPECT_EQ(server.ask("DELETE", std::string("/v1/adapters/") + name).status, 404) << name;
   }
+}
+
+TEST(Api, AdaptersThatCannotBeReadAnyMore) {
+  TinyServer server;
+  for (const auto& [name, status, code] :
+       {std::tuple("gone", 404, "model_not_found"), std::tuple("rotten", 400, "invalid_value")}) {
+    server.post("/v1/adapters", {{"name", name}});
+    for (const char* route : {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"}) {
+      Json body = {{"model", name}};
+      if (std::string(route) == "/v1/embeddings") body["input"] = "x";
+      if (std::string(route) == "/v1/completions") body["prompt"] = "x";
+      if (std::string(route) == "/v1/chat/completions") body["messages"] = {{{"role", "user"}, {"content", "x"}}};
+      const Answer answer = server.ask("POST", route, body.dump());
+      expect_error(answer, status, code);
+      EXPECT_EQ(answer.body.find("secret"), std::string::npos) << answer.body;
+      EXPECT_EQ(Json::parse(answer.body)["error"]["param"], "model");
+    }
+  }
+  // The log says why.
+  EXPECT_NE(server.log_lines(8).back().value("failure", "").find("is cut"), std::string::npos);
 }
 
 TEST(Api, Tokens) {
@@ -119,6 +147,17 @@ TEST(Api, Embeddings) {
       "context_length_exceeded");
 }
 
+TEST(Api, EmbeddingsOfAWholeContextAndNoMore) {
+  TinyServer server;
+  const auto body = [](size_t tokens) { return Json{{"model", "org/tiny"}, {"input", std::string(tokens, 'a')}}; };
+  EXPECT_EQ(server.post("/v1/embeddings", body(256))["usage"]["prompt_tokens"], 256);
+  EXPECT_EQ(server.post("/v1/embeddings", body(257), 400)["error"]["code"], "context_length_exceeded");
+  server.served.hidden = int64_t{1} << 21;  // three of them are more than an answer may hold
+  const Json refused = server.post("/v1/embeddings", {{"model", "org/tiny"}, {"input", {"a", "b", "c"}}}, 400)["error"];
+  EXPECT_EQ(refused["param"], "input");
+  EXPECT_NE(refused["message"].get<std::string>().find("several requests"), std::string::npos);
+}
+
 TEST(Api, WhatIsAskedWrongly) {
   TinyServer server;
   expect_error(server.ask("GET", "/nothing"), 404, "unknown_url");
@@ -177,6 +216,23 @@ TEST(Api, EveryRouteNeedsAKeyButTheProbes) {
   }
 }
 
+TEST(Api, KeysShareNoKeptPrompts) {
+  TinySettings settings;
+  settings.api.keys = parse_keys(std::string(secret) + " alice\nanother-key-of-mine bob\n", "keys");
+  settings.engine.prefix_cache = true;
+  TinyServer server(std::move(settings));
+  const std::string body = Json{{"model", "org/tiny"}, {"prompt", std::string(100, 'a')}, {"max_tokens", 1}}.dump();
+  const auto cached = [&](const char* key) {
+    const Answer answer = server.ask("POST", "/v1/completions", body, bearer(key));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return Json::parse(answer.body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached(secret), 0);
+  EXPECT_GT(cached(secret), 0);
+  EXPECT_EQ(cached("another-key-of-mine"), 0);
+  EXPECT_GT(cached("another-key-of-mine"), 0);
+}
+
 TEST(Api, RatesOfAKey) {
   TinySettings settings;
   settings.api.keys = parse_keys(std::string(secret) + " alice requests=2\n", "keys");
@@ -222,7 +278,7 @@ TEST(Api, ClientsThatLeaveEndTheirGeneration) {
   Json body = Json::parse(plain_chat);
   body["n"] = 128;
   body["stream"] = true;
-  body["max_tokens"] = 240;
+  body["max_tokens"] = 200;            // what the context has room for: nothing else ends it before
   body["logit_bias"] = {{"2", -100}};  // never ends by itself
   const std::string text = body.dump();
   {
@@ -234,11 +290,11 @@ TEST(Api, ClientsThatLeaveEndTheirGeneration) {
   }
   const Json line = server.log_lines(1).front();
   EXPECT_EQ(line["status"], 499);
-  EXPECT_LT(line.value("completion_tokens", 0), 128 * 240);
+  EXPECT_LT(line.value("completion_tokens", 0), 128 * 200);
   // The engine's places are free again: another request gets its answer, and nothing is left.
   server.post("/v1/chat/completions", Json::parse(plain_chat));
   while (!server.service->idle()) std::this_thread::yield();
-  EXPECT_LT(server.service->counts().output_tokens, 128 * 240);
+  EXPECT_LT(server.service->counts().output_tokens, 128 * 200);
 }
 
 TEST(Api, TheLogHasNoPrompt) {

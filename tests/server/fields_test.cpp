@@ -133,6 +133,8 @@ TEST(Requests, ChatInFull) {
       {"role": "assistant", "content": null, "tool_calls":
         [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
       {"role": "tool", "content": "1", "tool_call_id": "c1"}]})");
+  EXPECT_TRUE(request.parallel_tool_calls);
+  EXPECT_FALSE(parse_chat(chat_with(R"(, "parallel_tool_calls": false)")).parallel_tool_calls);
   EXPECT_EQ(request.temperature, 0);
   EXPECT_EQ(request.n, 2);
   EXPECT_EQ(request.stop, std::vector<std::string>{"end"});

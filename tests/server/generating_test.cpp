@@ -3,7 +3,6 @@
 
 #include <set>
 
-#include "base/strings.h"
 #include "tests/server/tiny_server.h"
 
 namespace ingot::server {
@@ -72,9 +71,19 @@ TEST(Chat, StreamHasTheSameText) {
     EXPECT_TRUE(events.back()["choices"].empty());
     EXPECT_EQ(events.back()["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
     EXPECT_EQ(events[events.size() - 2]["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"]);
-    // Every piece is whole characters: the bytes that make no character have become U+FFFD.
-    for (const Json& event : events) EXPECT_TRUE(is_utf8(event.dump()));
   }
+}
+
+TEST(Chat, StreamsCutNoCharacter) {
+  TinyServer server;
+  // Each of these letters is two tokens.
+  server.masks.text = "{\"name\":\"\xc3\xa9\xc3\xbc\xc3\xb6\"}";
+  ASSERT_EQ(server.tokenizer->encode("\xc3\xa9").size(), 2U);
+  const Json format = {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", {{"type", "object"}}}}}};
+  const std::vector<Json> events =
+      server.stream("/v1/chat/completions", chat("x", {{"response_format", format}, {"stream", true}}));
+  EXPECT_EQ(joined(events, 1, "chat.completion.chunk")[0], server.masks.text);
+  for (const Json& event : events) EXPECT_EQ(event.dump().find("\xef\xbf\xbd"), std::string::npos) << event;
 }
 
 TEST(Chat, SeedsAndSeveralChoices) {
@@ -120,6 +129,33 @@ TEST(Chat, StopStringsDoNotLeak) {
     ++tried;
   }
   EXPECT_GT(tried, 2);
+}
+
+TEST(Chat, StopStringsThatTheEndCompletes) {
+  TinyServer server;
+  // Half of a character is told at the end only, as U+FFFD.
+  const int half = *server.tokenizer->find("\xc3\x83");
+  Json body = chat("x", {{"max_tokens", 1}, {"logit_bias", {{std::to_string(half), 100}}}});
+  const Json without = server.post("/v1/chat/completions", body)["choices"][0];
+  EXPECT_EQ(without["message"]["content"], "\xef\xbf\xbd");
+  EXPECT_EQ(without["finish_reason"], "length");
+  body["stop"] = "\xef\xbf\xbd";
+  const Json with = server.post("/v1/chat/completions", body)["choices"][0];
+  EXPECT_EQ(with["message"]["content"], "");
+  EXPECT_EQ(with["finish_reason"], "stop");
+}
+
+TEST(Generating, LogprobsHaveALimit) {
+  TinyServer server;
+  server.served.context = int64_t{1} << 20;
+  const Json refused =
+      server.post("/v1/chat/completions", chat("x", {{"n", 2}, {"logprobs", true}, {"top_logprobs", 2}}), 400)["error"];
+  EXPECT_EQ(refused["param"], "top_logprobs");
+  EXPECT_NE(refused["message"].get<std::string>().find("max_tokens"), std::string::npos);
+  const Json completion = {{"model", "org/tiny"}, {"prompt", {"a", "b"}}, {"max_tokens", 1 << 20}, {"logprobs", 2}};
+  EXPECT_EQ(server.post("/v1/completions", completion, 400)["error"]["param"], "logprobs");
+  server.post("/v1/chat/completions",
+              chat("x", {{"n", 2}, {"logprobs", true}, {"top_logprobs", 2}, {"max_tokens", 2}}));
 }
 
 TEST(Chat, LogprobsAreTheModels) {
@@ -195,6 +231,22 @@ TEST(Chat, ForcedToolCalls) {
   EXPECT_EQ(Json::parse(server.masks.schemas.lock()->back())["anyOf"].size(), 2U);
 }
 
+TEST(Chat, OneToolCallWhereNoneMayStandBeside) {
+  TinyServer server;
+  server.served.tool_call_tags = true;
+  const std::string call = R"(<tool_call>{"name":"f","arguments":{}}</tool_call>)";
+  server.masks.text = call + call;  // any schema makes the model write this
+  Json body = chat("x", {{"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}},
+                         {"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}}}});
+  const Json both = server.post("/v1/chat/completions", body);
+  EXPECT_EQ(both["choices"][0]["message"]["tool_calls"].size(), 2U);
+  body["parallel_tool_calls"] = false;
+  const Json one = server.post("/v1/chat/completions", body);
+  ASSERT_EQ(one["choices"][0]["message"]["tool_calls"].size(), 1U);
+  EXPECT_EQ(one["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(one["usage"]["completion_tokens"], call.size());
+}
+
 TEST(Chat, ResponseFormats) {
   TinyServer server;
   const auto format = [](Json schema) {
@@ -210,6 +262,12 @@ TEST(Chat, ResponseFormats) {
       server.post("/v1/chat/completions", chat("x", {{"response_format", format({{"refuse", true}})}}), 400)["error"];
   EXPECT_EQ(refused["param"], "response_format");
   EXPECT_NE(refused["message"].get<std::string>().find("'refuse'"), std::string::npos);
+  const Answer large =
+      server.ask("POST", "/v1/chat/completions", chat("x", {{"response_format", format({{"huge", true}})}}).dump());
+  EXPECT_EQ(large.status, 400);
+  EXPECT_EQ(Json::parse(large.body)["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(Json::parse(large.body)["error"]["code"], "invalid_value");
+  EXPECT_FALSE(large.headers.contains("retry-after"));
 }
 
 TEST(Completions, PromptsInAllForms) {

@@ -83,11 +83,17 @@ std::vector<AdapterEntry> FakeAdapters::entries() const {
 
 bool FakeAdapters::has(const std::string& name) const { return made_.lock()->contains(name); }
 
-std::shared_ptr<const infer::HostAdapter> FakeAdapters::get(const std::string& name) { return made_.lock()->at(name); }
+std::shared_ptr<const infer::HostAdapter> FakeAdapters::get(const std::string& name) {
+  if (name == "gone") throw_error(ErrorKind::not_found, "/secret/folder/gone is not there");
+  if (name == "rotten") throw_error(ErrorKind::corrupt, "/secret/folder/rotten/adapter_model.safetensors is cut");
+  return made_.lock()->at(name);
+}
 
 void FakeAdapters::add(const std::string& name) {
   if (name == "missing") throw_error(ErrorKind::not_found, "/secret/folder/{} is not there", name);
-  if (name == "broken") throw_error(ErrorKind::corrupt, "adapter_model.safetensors is cut");
+  if (name == "broken") throw_error(ErrorKind::corrupt, "/secret/folder/broken/adapter_model.safetensors is cut");
+  if (name == "huge") throw_error(ErrorKind::resource, "/secret/folder/huge takes 9 GiB");
+  if (name == "strange") throw_error(ErrorKind::unsupported, "/secret/folder/strange/adapter_config.json: DoRA");
   std::shared_ptr<infer::RandomAdapter> random = model_.adapter(4, 3);
   (*made_.lock())[name] = std::make_shared<infer::HostAdapter>(name, random->adapter, random);
 }
@@ -98,6 +104,9 @@ std::shared_ptr<infer::TokenMask> FakeMasks::json_schema(std::string_view schema
   schemas.lock()->emplace_back(schema);
   if (schema.find("refuse") != std::string_view::npos) {
     throw_error(ErrorKind::unsupported, "the keyword 'refuse' at /properties is not supported");
+  }
+  if (schema.find("huge") != std::string_view::npos) {
+    throw_error(ErrorKind::resource, "the schema needs more than 9 terms");
   }
   return std::make_shared<ScriptMask>(tokenizer_.encode(text));
 }

@@ -20,7 +20,8 @@ namespace ingot::server {
 
 using Json = nlohmann::ordered_json;
 
-// Adapters that are made when they are added; "broken" cannot be read.
+// Adapters that are made when they are added. "missing", "broken", "huge" and "strange" cannot be; "gone" and "rotten"
+// can, and then cannot be read any more. Errors name files.
 class FakeAdapters : public AdapterList {
  public:
   explicit FakeAdapters(infer::SmallModel& model) : model_(model) {}
@@ -35,7 +36,8 @@ class FakeAdapters : public AdapterList {
   mutable Guarded<std::map<std::string, std::shared_ptr<const infer::HostAdapter>>> made_;
 };
 
-// Masks that allow one text and then the end; a schema with "refuse" in it is refused.
+// Masks that allow one text and then the end; a schema with "refuse" in it is refused, one with "huge" is
+// too large.
 class FakeMasks : public MaskFactory {
  public:
   explicit FakeMasks(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/grammar/texts.h"
+
 namespace ingot::server {
 namespace {
 
@@ -60,6 +62,35 @@ TEST(ToolReader, Whole) {
                            R"({"name": "f", "arguments": "x"})", R"({"name": "f"})", "{"}) {
     EXPECT_EQ(read(ToolForm::whole, text), (Read{text, {}})) << text;
   }
+}
+
+TEST(ToolReader, MostCalls) {
+  const std::string two = R"([{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}])";
+  ToolReader reader(ToolForm::whole, {"f", "g"}, 1);
+  EXPECT_EQ(reader.push(two) + reader.finish(), "");
+  ASSERT_EQ(reader.calls().size(), 1U);
+  EXPECT_EQ(reader.calls()[0].name, "f");
+}
+
+TEST(ToolReader, SchemasKeepTheirReferences) {
+  // As pydantic writes nested and recursive models; both tools call their definition the same.
+  const std::string nested =
+      R"({"$defs":{"X":{"type":"object","properties":{"a":{"const":1}},"required":["a"],"additionalProperties":false}},
+          "type":"object","properties":{"x":{"$ref":"#/$defs/X"}},"required":["x"],"additionalProperties":false})";
+  const std::string recursive =
+      R"({"$defs":{"X":{"type":"object","properties":{"b":{"$ref":"#/$defs/X"}},"additionalProperties":false}},
+          "type":"object","properties":{"x":{"$ref":"#/$defs/X"}},"required":["x"],"additionalProperties":false})";
+  const auto accepts = [](const std::string& schema, const std::string& text) {
+    return grammar::accepts(grammar::compile_json_schema(schema), text);
+  };
+  const std::string one = call_schema({{"f", nested}});
+  EXPECT_TRUE(accepts(one, R"({"name":"f","arguments":{"x":{"a":1}}})"));
+  EXPECT_FALSE(accepts(one, R"({"name":"f","arguments":{"x":{"a":2}}})"));
+  const std::string both = call_schema({{"f", nested}, {"g", recursive}});
+  EXPECT_TRUE(accepts(both, R"({"name":"f","arguments":{"x":{"a":1}}})"));
+  EXPECT_TRUE(accepts(both, R"({"name":"g","arguments":{"x":{"b":{"b":{}}}}})"));
+  EXPECT_FALSE(accepts(both, R"({"name":"f","arguments":{"x":{"b":{}}}})"));
+  EXPECT_FALSE(accepts(both, R"({"name":"g","arguments":{"x":{"a":1}}})"));
 }
 
 TEST(ToolReader, Schemas) {
