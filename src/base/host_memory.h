@@ -1,4 +1,4 @@
-// A block of host memory, on huge pages where it is as large as one: few page faults when it is first touched.
+// A block of host memory.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,17 @@
 
 namespace ingot {
 
-// Owns uninitialised bytes, aligned to 64, or to 2 MiB where there are so many. Movable.
+// Owns uninitialised bytes, aligned to 64. Movable.
 class HostMemory {
  public:
+  // Huge ones, where there are at least 2 MiB, make memory that is read again and again faster; the system may have to
+  // clear the way for them when they are first touched, which took four times as long as small ones on a machine whose
+  // memory was full of cached files.
+  enum class Pages { small, huge };
+
   HostMemory() = default;
   // ErrorKind::resource, naming `purpose`, when there is no memory.
-  HostMemory(size_t bytes, const char* purpose);
+  HostMemory(size_t bytes, Pages pages, const char* purpose);
   HostMemory(HostMemory&& other) noexcept : data_(std::move(other.data_)), bytes_(std::exchange(other.bytes_, 0)) {}
   HostMemory& operator=(HostMemory&& other) noexcept {
     data_ = std::move(other.data_);

@@ -240,7 +240,7 @@ void Snapshot::take(std::span<const NamedTensor> tensors, Device& device, Thread
   }
   if (total > memory_.bytes()) {
     memory_ = {};
-    memory_ = HostMemory(total, "a checkpoint");
+    memory_ = HostMemory(total, HostMemory::Pages::small, "a checkpoint");
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors_.push_back(tensors[i]);

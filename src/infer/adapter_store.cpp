@@ -172,7 +172,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::read(const std::string& name, c
     throw_error(ErrorKind::resource, "the adapter {} takes {} bytes of host memory; adapters may have {}", name, bytes,
                 settings_.budget);
   }
-  const auto memory = std::make_shared<const HostMemory>(bytes, "an adapter");
+  const auto memory = std::make_shared<const HostMemory>(bytes, HostMemory::Pages::small, "an adapter");
   std::byte* next = memory->data();
   const auto copied = [&](const Tensor& from, float factor) {
     const Tensor to{next, settings_.activation, from.shape, nullptr};

@@ -15,7 +15,9 @@ namespace {
 TEST(HostMemory, IsAlignedAndMoves) {
   EXPECT_EQ(HostMemory().bytes(), 0U);
   for (const size_t bytes : {size_t{1}, size_t{100}, (size_t{2} << 20) - 1, size_t{2} << 20, (size_t{5} << 20) + 3}) {
-    HostMemory memory(bytes, "a test");
+    const HostMemory small(bytes, HostMemory::Pages::small, "a test");
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(small.data()) % 64, 0U);
+    HostMemory memory(bytes, HostMemory::Pages::huge, "a test");
     EXPECT_EQ(memory.bytes(), bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % (bytes >= size_t{2} << 20 ? size_t{2} << 20 : 64), 0U);
     memory.data()[bytes - 1] = std::byte{7};
@@ -26,7 +28,7 @@ TEST(HostMemory, IsAlignedAndMoves) {
 
 TEST(HostMemory, SaysWhatThereIsNoMemoryFor) {
   try {
-    const HostMemory memory(std::numeric_limits<size_t>::max() / 2, "a test");
+    const HostMemory memory(std::numeric_limits<size_t>::max() / 2, HostMemory::Pages::huge, "a test");
     FAIL() << "there was memory";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);

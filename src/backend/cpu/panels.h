@@ -16,7 +16,7 @@ class Panels {
     const size_t bytes = static_cast<size_t>(elements) * sizeof(T);
     if (bytes > memory_.bytes()) {
       memory_ = {};
-      memory_ = HostMemory(bytes, "the panels of a matrix product");
+      memory_ = HostMemory(bytes, HostMemory::Pages::huge, "the panels of a matrix product");
     }
     return reinterpret_cast<T*>(memory_.data());
   }
