@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <thread>
@@ -93,7 +94,6 @@ class Serve : public Command {
                                                            *session.runtime.threads, *session.model, engine),
                            queue_);
     const server::ServedModel model = served(session, chat, engine.context);
-    std::unique_ptr<server::HttpServer> http;
     Guarded<const server::HttpServer*> counted{nullptr};
     api_settings.connections = [&counted] {
       const auto held = counted.lock();
@@ -112,16 +112,13 @@ class Serve : public Command {
       log.info("{} adapters below {}", store->counts().registered, *adapters_);
     }
     server::Api api(std::move(api_settings), model, service, adapters ? &*adapters : nullptr, &masks);
-    http = std::make_unique<server::HttpServer>(http_, api);
+    const auto http = std::make_unique<server::HttpServer>(http_, api);
     *counted.lock() = http.get();
     const std::string url =
         fmt::format("{}://{}:{}", http_.certificate.empty() ? "http" : "https",
                     http_.host.find(':') == std::string::npos ? http_.host : "[" + http_.host + "]", http->port());
     log.info("{} answers at {}{}", model.id, url, keys_ ? "" : " (this machine only: there is no --api-key-file)");
-    const int code = wait(stop, log, api, service, *http);
-    *counted.lock() = nullptr;
-    http.reset();
-    return code;
+    return wait(stop, log, api, service, *http);
   }
 
  private:
@@ -190,20 +187,31 @@ class Serve : public Command {
       return;
     }
     const auto file = std::make_shared<Guarded<AppendFile>>(*access_log_);
-    settings.access_log = [file](std::string_view line) { file->lock()->append(std::string(line) + "\n"); };
+    const auto told = std::make_shared<std::atomic<bool>>(false);
+    settings.access_log = [file, told, &log](std::string_view line) {
+      try {
+        file->lock()->append(std::string(line) + "\n");
+      } catch (const Error& error) {
+        if (!told->exchange(true)) log.warning("the access log misses lines: {}", text_of(error));
+      }
+    };
   }
 
-  // Until a signal, and then until what runs has ended.
+  // Until a signal, or until the engine fails, and then until what runs has ended. A dead engine ends the program, so
+  // that whoever watches it starts another.
   int wait(const StopSignal& stop, const Log& log, server::Api& api, const infer::Service& service,
            server::HttpServer& http) const {
     constexpr std::chrono::milliseconds between{20};
-    while (!stop.requested()) std::this_thread::sleep_for(between);
+    while (!stop.requested() && service.failure().empty()) std::this_thread::sleep_for(between);
+    const std::string failure = service.failure();
+    if (!failure.empty()) log.error("the engine has failed: {}", failure);
     log.info("ends: {} requests may run on for {} s; a second signal ends at once", http.exchanges(), drain_s_);
     api.drain();
     http.drain();
     const double until = steady_seconds() + drain_s_;
     while ((http.exchanges() > 0 || !service.idle()) && steady_seconds() < until) std::this_thread::sleep_for(between);
     if (http.exchanges() > 0) log.warning("{} requests were cut off", http.exchanges());
+    if (!failure.empty()) throw_error(ErrorKind::internal, "the engine has failed: {}", failure);
     return 130;
   }
 
