@@ -105,7 +105,7 @@ std::string add_adapter(ApiContext& api, std::string_view body, RequestRecord& r
 
 std::string remove_adapter(ApiContext& api, const std::string& name, const char* object) {
   AdapterList& adapters = adapters_of(api);
-  if (!is_adapter_name(name) || !adapters.has(name)) throw model_not_found(name.substr(0, 200));
+  if (!infer::is_adapter_name(name) || !adapters.has(name)) throw model_not_found(name.substr(0, 200));
   adapters.remove(name);
   return line_of({{"id", name}, {"object", object}, {"deleted", true}});
 }

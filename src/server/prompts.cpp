@@ -32,7 +32,7 @@ void check_ids(const ServedModel& model, const Ids& ids, const std::string& para
 
 void check_model(const ApiContext& api, const std::string& model) {
   if (model == api.model.id) return;
-  if (!api.adapters || !is_adapter_name(model) || !api.adapters->has(model))
+  if (!api.adapters || !infer::is_adapter_name(model) || !api.adapters->has(model))
     throw model_not_found(model.substr(0, 200));
 }
 

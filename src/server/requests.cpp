@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "infer/host_adapter.h"
 #include "server/fields.h"
 #include "server/messages.h"
 
@@ -360,21 +361,13 @@ AdapterRequest parse_adapter(std::string_view body) {
   AdapterRequest request;
   request.name = fields.needed_text("name");
   fields.finish();
-  if (!is_adapter_name(request.name)) {
+  if (!infer::is_adapter_name(request.name)) {
     throw bad_field(
         "name", "invalid_value",
         "An adapter's name has 1 to 128 letters, digits, '_', '-' and '.', and does not begin with a dot; it "
         "is a folder's below the server's --adapters.");
   }
   return request;
-}
-
-bool is_adapter_name(std::string_view name) {
-  if (name.empty() || name.size() > 128 || name.front() == '.') return false;
-  return std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-           c == '.';
-  });
 }
 
 }  // namespace ingot::server

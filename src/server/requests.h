@@ -103,7 +103,4 @@ TokenizeRequest parse_tokenize(std::string_view body);
 DetokenizeRequest parse_detokenize(std::string_view body);
 AdapterRequest parse_adapter(std::string_view body);
 
-// Whether a name may be an adapter's: letters, digits, '_', '-' and '.', at most 128, the first no dot.
-bool is_adapter_name(std::string_view name);
-
 }  // namespace ingot::server
