@@ -4,12 +4,12 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "grammar/depth.h"
 
 namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 3000;
 constexpr int64_t max_rows = 100'000;
 
 // The number at `index`, of a list that grows as terms do.
@@ -18,19 +18,6 @@ T& at(std::vector<T>& list, TermId index, T none) {
   if (static_cast<size_t>(index) >= list.size()) list.resize(static_cast<size_t>(index) + 256, none);
   return list[static_cast<size_t>(index)];
 }
-
-struct Deeper {
-  explicit Deeper(int& counter) : depth(counter) {
-    if (++depth > max_depth) {
-      --depth;
-      throw_error(ErrorKind::resource, "the grammar is nested deeper than {} levels", max_depth);
-    }
-  }
-  ~Deeper() { --depth; }
-  Deeper(const Deeper&) = delete;
-  Deeper& operator=(const Deeper&) = delete;
-  int& depth;
-};
 
 }  // namespace
 
@@ -53,7 +40,7 @@ bool Automaton::begins_with_capture(TermId id) const {
 // A capture's languages differ from byte to byte: its row would be long, and asked once.
 TermId Automaton::step(TermId id, uint8_t byte) {
   if (!begins_with_capture(id)) return row(id).next(byte);
-  const Deeper deeper(depth_);
+  const Deeper deeper(depth_, max_depth);
   const Term term = terms[id];
   if (term.kind == TermKind::sequence) {
     const TermId inside = terms.sequence(step(term.left, byte), term.right);
@@ -74,7 +61,7 @@ TermId Automaton::step(TermId id, uint8_t byte) {
 const Row& Automaton::row(TermId term) {
   const int32_t known = at(row_of_, term, -1);
   if (known >= 0) return rows_[static_cast<size_t>(known)];
-  const Deeper deeper(depth_);
+  const Deeper deeper(depth_, max_depth);
   Row row = made_row(term);
   if (num_rows() >= max_rows) throw_error(ErrorKind::resource, "the grammar needs more than {} states", max_rows);
   at(row_of_, term, -1) = static_cast<int32_t>(rows_.size());
@@ -239,12 +226,16 @@ TermId Automaton::next_distinct(int32_t number, int32_t seen) {
 bool Automaton::nullable(TermId id) {
   const Term term = terms[id];
   if (term.nullable >= 0) return term.nullable == 1;
-  const Deeper deeper(depth_);
+  const Deeper deeper(depth_, max_depth);
   bool result = false;
   if (term.kind == TermKind::capture) {
     result = nullable(term.left) && nullable(behind(terms.capture_of(id)));
   } else if (term.kind == TermKind::sequence) {
-    result = nullable(term.left) && nullable(term.right);
+    TermId part = id;
+    for (result = true; result && terms[part].kind == TermKind::sequence; part = terms[part].right) {
+      result = nullable(terms[part].left);
+    }
+    result = result && nullable(part);
   } else if (term.kind == TermKind::choice) {
     const auto view = terms.children(id);
     const std::vector<TermId> parts(view.begin(), view.end());
@@ -285,11 +276,14 @@ void Automaton::keep_alive(Row& row) {
 }
 
 bool Automaton::alive(TermId start) {
+  const Deeper deeper(depth_, max_depth);
+  for (; terms[start].kind == TermKind::sequence; start = terms[start].right) {
+    if (!alive(terms[start].left)) return false;
+  }
   if (start == TermPool::nothing) return false;
   if (!is_search_state(start)) {
     const Term term = terms[start];
     if (term.kind == TermKind::unit) return alive(term.left);
-    if (term.kind == TermKind::sequence) return alive(term.left) && alive(term.right);
     if (term.kind == TermKind::repeat) return term.min == 0 || alive(term.left);
     if (term.kind != TermKind::choice) return true;
     const auto view = terms.children(start);
@@ -297,7 +291,6 @@ bool Automaton::alive(TermId start) {
     return std::any_of(parts.begin(), parts.end(), [&](TermId part) { return alive(part); });
   }
   if (at(life_, start, Life::unknown) != Life::unknown) return at(life_, start, Life::unknown) == Life::alive;
-  const Deeper deeper(depth_);
   std::vector<std::pair<TermId, size_t>> found = {{start, 0}};  // states and where they were reached from, in order
   std::unordered_map<TermId, bool> known = {{start, true}};
   for (size_t i = 0; i < found.size(); ++i) {

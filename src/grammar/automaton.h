@@ -62,6 +62,7 @@ class Automaton {
 
  private:
   enum class Life : uint8_t { unknown, alive, dead };
+  static constexpr int max_depth = 3000;
 
   Row made_row(TermId term);
   template <class Change>
@@ -75,8 +76,8 @@ class Automaton {
   const Row& search_row(TermId term);
   bool is_search_state(TermId term) const;
   void keep_alive(Row& row);
-  bool productive(TermId term, const std::vector<bool>& rules) const;
-  bool evaluated_nullable(TermId term, const std::vector<bool>& rules) const;
+  bool productive(TermId term, const std::vector<bool>& rules);
+  bool evaluated_nullable(TermId term, const std::vector<bool>& rules);
   void refuse_left_recursion(const std::vector<std::string>& names);
   void first_rules(TermId term, std::vector<TermId>& out);
 

@@ -5,13 +5,15 @@
 
 #include "base/error.h"
 #include "grammar/automaton.h"
+#include "grammar/depth.h"
 
 namespace ingot::grammar {
 
-bool Automaton::productive(TermId id, const std::vector<bool>& rules) const {
+bool Automaton::productive(TermId id, const std::vector<bool>& rules) {
   const Term& term = terms[id];
   if (term.kind == TermKind::nothing) return false;
   if (term.regular) return true;
+  const Deeper deeper(depth_, max_depth);
   switch (term.kind) {
     case TermKind::rule: return rules[static_cast<size_t>(term.min)];
     case TermKind::sequence: {
@@ -29,12 +31,18 @@ bool Automaton::productive(TermId id, const std::vector<bool>& rules) const {
   }
 }
 
-bool Automaton::evaluated_nullable(TermId id, const std::vector<bool>& rules) const {
+bool Automaton::evaluated_nullable(TermId id, const std::vector<bool>& rules) {
   const Term& term = terms[id];
   if (term.nullable >= 0) return term.nullable == 1;
+  const Deeper deeper(depth_, max_depth);
   switch (term.kind) {
     case TermKind::rule: return rules[static_cast<size_t>(term.min)];
-    case TermKind::sequence: return evaluated_nullable(term.left, rules) && evaluated_nullable(term.right, rules);
+    case TermKind::sequence: {
+      for (; terms[id].kind == TermKind::sequence; id = terms[id].right) {
+        if (!evaluated_nullable(terms[id].left, rules)) return false;
+      }
+      return evaluated_nullable(id, rules);
+    }
     case TermKind::choice: {
       const auto parts = terms.children(id);
       return std::any_of(parts.begin(), parts.end(), [&](TermId part) { return evaluated_nullable(part, rules); });
@@ -46,14 +54,15 @@ bool Automaton::evaluated_nullable(TermId id, const std::vector<bool>& rules) co
 
 // Rules that a term may begin with.
 void Automaton::first_rules(TermId id, std::vector<TermId>& out) {
+  const Deeper deeper(depth_, max_depth);
+  for (; terms[id].kind == TermKind::sequence; id = terms[id].right) {
+    first_rules(terms[id].left, out);
+    if (!nullable(terms[id].left)) return;
+  }
   const Term term = terms[id];
   if (term.regular) return;
   switch (term.kind) {
     case TermKind::rule: out.push_back(id); return;
-    case TermKind::sequence:
-      first_rules(term.left, out);
-      if (nullable(term.left)) first_rules(term.right, out);
-      return;
     case TermKind::choice: {
       const auto view = terms.children(id);
       for (const TermId part : std::vector<TermId>(view.begin(), view.end())) first_rules(part, out);
@@ -97,9 +106,11 @@ TermId Automaton::finish(TermId start, const std::vector<std::string>& names) {
   std::vector<TermId>& bodies = terms.bodies();
   const auto fixed_point = [&](auto holds) {
     std::vector<bool> rules(bodies.size());
-    for (bool changed = true; changed;) {
+    // Rules depend on later and on earlier ones: in turns from both ends, a chain of rules takes few passes.
+    for (bool changed = true, is_backward = true; changed; is_backward = !is_backward) {
       changed = false;
-      for (size_t i = bodies.size(); i-- > 0;) {
+      for (size_t k = 0; k < bodies.size(); ++k) {
+        const size_t i = is_backward ? bodies.size() - 1 - k : k;
         if (rules[i] || !holds(bodies[i], rules)) continue;
         rules[i] = changed = true;
       }

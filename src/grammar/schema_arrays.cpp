@@ -8,6 +8,7 @@
 namespace ingot::grammar {
 
 namespace {
+constexpr int64_t block = 32;           // elements in a row that one rule lists
 constexpr int64_t max_counts = 20'000;  // states of counting what an array contains
 }
 
@@ -54,6 +55,11 @@ TermId SchemaCompiler::elements(const Case& one) {
     if (i == 0) return here;
     here = terms_.sequence(json_.comma, here);
     behind = i >= one.min_items ? terms_.optional(here) : here;
+    if (i % block == 0) {
+      const TermId rule = terms_.declare();
+      terms_.define(rule, behind);
+      behind = rule;
+    }
   }
   return TermPool::nothing;  // no element may come
 }

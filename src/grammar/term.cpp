@@ -4,10 +4,13 @@
 #include <random>
 
 #include "base/error.h"
+#include "grammar/depth.h"
 
 namespace ingot::grammar {
 
 namespace {
+
+constexpr int max_depth = 1000;  // of a term that is rebuilt
 
 // Hashes are keyed by the process, so that no schema can be written to make two terms meet.
 uint64_t process_key() {
@@ -308,6 +311,7 @@ TermId TermPool::capture(TermId left, Capture state) {
 
 // The term with its parts changed.
 TermId TermPool::rebuilt(TermId id, const std::function<TermId(TermId)>& change) {
+  const Deeper deeper(depth_, max_depth);
   const Term term = (*this)[id];
   switch (term.kind) {
     case TermKind::sequence: {

@@ -86,7 +86,6 @@ class TermPool {
   }
   const ByteSet& byte_set(TermId id) const { return sets_[static_cast<size_t>((*this)[id].min)]; }
   int64_t size() const { return static_cast<int64_t>(terms_.size()); }
-  int64_t max_terms() const { return max_terms_; }
 
   TermId bytes(const ByteSet& set);
   TermId byte(char c) { return bytes(ByteSet::of(static_cast<uint8_t>(c))); }
@@ -146,6 +145,7 @@ class TermPool {
   TermId rebuilt(TermId id, const std::function<TermId(TermId)>& change);
 
   int64_t max_terms_;
+  int depth_ = 0;  // of a term being rebuilt
   std::vector<Term> terms_;
   std::vector<TermId> children_;
   std::vector<ByteSet> sets_;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "base/error.h"
 #include "tests/grammar/texts.h"
 
@@ -213,6 +215,26 @@ TEST(JsonSchema, ReferencesAndRecursion) {
        {"null"},
        {"1"}});
   expect({R"({"$ref": "#/$defs/a%25b~1c", "$defs": {"a%b/c": {"const": 1}}})", {"1"}, {"2"}});
+}
+
+// What each element adds must not be a level of nesting.
+TEST(JsonSchema, LongPrefixesOfArrays) {
+  for (const int size : {100, 15'000}) {
+    std::string items = R"({"type": "null"})", nulls = "null";
+    for (int i = 1; i < size; ++i) items += R"(, {"type": "null"})";
+    for (int i = 1; i < 100; ++i) nulls += ",null";
+    const std::string prefix = R"({"type": "array", "prefixItems": [)" + items + "]";
+    const GrammarPtr closed = compile_json_schema(prefix + R"(, "items": false})");
+    const GrammarPtr open = compile_json_schema(prefix + R"(, "items": {"type": "integer"}})");
+    for (const GrammarPtr& grammar : {closed, open}) {
+      EXPECT_TRUE(accepts(grammar, "[null]"));
+      EXPECT_TRUE(accepts(grammar, "[" + nulls + "]"));
+      EXPECT_FALSE(accepts(grammar, "[null,1]"));
+    }
+    EXPECT_EQ(accepts(closed, "[" + nulls + ",null]"), size > 100);
+    EXPECT_EQ(accepts(open, "[" + nulls + ",1]"), size == 100);
+    EXPECT_FALSE(accepts(closed, "[" + nulls + ",1]"));
+  }
 }
 
 }  // namespace
