@@ -243,9 +243,9 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
       mask->accept(sequence.draft[static_cast<size_t>(i)]);
       ++accepted;
       if (!mask->finished()) error.clear();
-    } catch (const Error& thrown) {
+    } catch (const std::exception& thrown) {  // of this request's mask: no memory, too
       wanted.masked = false;
-      error = wanted.error = thrown.message();
+      error = wanted.error = thrown.what();
     }
   }
   if (accepted > 0) mask->rollback(accepted);
@@ -310,8 +310,8 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
       const bool right = i < sequence.draft.size() && id == sequence.draft[i];
       try {
         output = settle(sequence, std::move(chosen[i].choice));
-      } catch (const Error& error) {
-        chosen[i].error = error.message();
+      } catch (const std::exception& error) {
+        chosen[i].error = error.what();
       }
       counted.guessed_right += right;
       if (!right) chosen = chosen.first(i + 1);
