@@ -179,8 +179,8 @@ std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, Request
   GenerationSettings settings = settings_of(api, request, request.n);
   // Behind the first call there is nothing more to make.
   if (!request.parallel_tool_calls && form == ToolForm::tagged) settings.stops.emplace_back(tool_close_tag);
-  auto generation = std::make_unique<Generation>(api.service, *api.model.tokenizer, std::move(requests),
-                                                 std::move(settings), std::move(wake));
+  auto generation =
+      std::make_unique<Generation>(api.service, *api.model.tokenizer, std::move(requests), settings, std::move(wake));
   return std::make_unique<Generating>(std::move(generation),
                                       chat_reply(request, form, facts_of(api, request, "chatcmpl-")), request.stream,
                                       record.prompt_tokens);

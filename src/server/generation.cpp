@@ -14,7 +14,7 @@ struct Generation::Inbox {
 };
 
 Generation::Generation(infer::Service& service, const text::Tokenizer& tokenizer, std::vector<infer::Request> requests,
-                       GenerationSettings settings, std::function<void()> wake)
+                       const GenerationSettings& settings, std::function<void()> wake)
     : service_(service),
       inbox_(std::make_shared<Inbox>()),
       finished_(requests.size(), false),

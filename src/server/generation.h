@@ -33,7 +33,7 @@ class Generation {
  public:
   // Submits the requests, one a choice. `wake` is called from the engine's thread. Errors: infer::Service::submit's.
   Generation(infer::Service& service, const text::Tokenizer& tokenizer, std::vector<infer::Request> requests,
-             GenerationSettings settings, std::function<void()> wake);
+             const GenerationSettings& settings, std::function<void()> wake);
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
   ~Generation();  // cancels what is left; `wake` is not called afterwards
