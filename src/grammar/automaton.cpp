@@ -201,7 +201,8 @@ TermId Automaton::behind(const Capture& complete) {
   const int64_t count = static_cast<int64_t>(terms.seen(complete.seen).size()) + 1;
   TermId more = TermPool::nothing;
   if (elements.max == unlimited || count < elements.max) {
-    more = terms.sequence(elements.separator, next_distinct(complete.distinct, terms.add_seen(complete.seen, complete.text)));
+    more = terms.sequence(elements.separator,
+                          next_distinct(complete.distinct, terms.add_seen(complete.seen, complete.text)));
   }
   if (count >= elements.min) more = terms.optional(more);
   return terms.sequence(elements.alternatives[static_cast<size_t>(complete.alternative)].behind, more);

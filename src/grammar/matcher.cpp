@@ -52,7 +52,8 @@ class Machine {
 
   size_t bytes() const {
     constexpr size_t of_a_term = 128, of_a_row = 512;
-    return static_cast<size_t>(automaton.terms.used()) * of_a_term + static_cast<size_t>(automaton.num_rows()) * of_a_row +
+    return static_cast<size_t>(automaton.terms.used()) * of_a_term +
+           static_cast<size_t>(automaton.num_rows()) * of_a_row +
            masks.size() * vocabulary.num_words() * sizeof(uint32_t);
   }
   bool is_large() const { return automaton.terms.used() > many_terms || automaton.num_rows() > many_rows; }
@@ -156,8 +157,7 @@ void Matcher::accept(int32_t id) {
 
 bool Matcher::accept_bytes(std::string_view bytes) {
   if (is_ended()) return false;
-  const TermId next =
-      worked([&](Machine& machine, TermId state) { return machine.automaton.step(state, bytes); });
+  const TermId next = worked([&](Machine& machine, TermId state) { return machine.automaton.step(state, bytes); });
   if (next == TermPool::nothing) return false;
   text_ += bytes;
   places_.push_back({next, text_.size()});

@@ -10,7 +10,7 @@ namespace ingot::grammar {
 namespace {
 constexpr int64_t block = 32;           // elements in a row that one rule lists
 constexpr int64_t max_counts = 20'000;  // states of counting what an array contains
-}
+}  // namespace
 
 TermId SchemaCompiler::array(const Case& one) {
   const bool is_distinct = !one.unique.empty() && (one.max_items == unlimited || one.max_items > 1);

@@ -10,7 +10,7 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 1000;          // of a term that is rebuilt
+constexpr int max_depth = 1000;         // of a term that is rebuilt
 constexpr size_t text_of_a_term = 256;  // bytes of texts that count as one term more
 
 // Hashes are keyed by the process, so that no schema can be written to make two terms meet.
