@@ -198,12 +198,11 @@ Row Automaton::capture_row(TermId id) {
 
 TermId Automaton::behind(const Capture& complete) {
   const Distinct elements = terms.distinct(complete.distinct);
-  std::vector<std::string> seen = terms.seen(complete.seen);
-  seen.push_back(complete.text);
-  const int64_t count = static_cast<int64_t>(seen.size());
+  const int64_t count = static_cast<int64_t>(terms.seen(complete.seen).size()) + 1;
   TermId more = TermPool::nothing;
   if (elements.max == unlimited || count < elements.max) {
-    more = terms.sequence(elements.separator, next_distinct(complete.distinct, terms.add_seen(std::move(seen))));
+    more = terms.sequence(elements.separator,
+                          next_distinct(complete.distinct, terms.add_seen(complete.seen, complete.text)));
   }
   if (count >= elements.min) more = terms.optional(more);
   return terms.sequence(elements.alternatives[static_cast<size_t>(complete.alternative)].behind, more);

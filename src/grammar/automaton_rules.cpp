@@ -132,7 +132,15 @@ TermId Automaton::finish(TermId start, const std::vector<std::string>& names) {
       bodies[i] = body;
     }
     start = terms.without_rules(start, dead);
-    terms.change_distinct([&](TermId term) { return terms.without_rules(term, dead); });
+    terms.change_distinct([&](TermId term) {
+      const TermId left = terms.without_rules(term, dead);
+      // What was counted of the names of such members, and the states made of them, would have to be done again.
+      if (left == TermPool::nothing && term != TermPool::nothing) {
+        throw_hint(ErrorKind::unsupported, "leave out the property that no value can meet, or give it the schema false",
+                   "minProperties beside properties whose values refer to themselves without an end");
+      }
+      return left;
+    });
   }
   return start;
 }

@@ -45,7 +45,6 @@ void MaskWalk::fill(TermId language, std::span<uint32_t> bits) {
   visits_ = 0;
   depth_ = 0;
   seen_.clear();
-  if (walks_.size() > max_walks) walks_.clear();
   collect(language, 0);
   if (automaton_.nullable(language)) {
     for (const int32_t id : vocabulary_.end_ids()) set_bit(bits, id);
@@ -156,17 +155,25 @@ std::shared_ptr<const Walk> MaskWalk::walk(TermId lexeme, uint32_t node) {
   const Vocabulary::Key key = {{term.hash[0], term.hash[1]}, node};
   if (is_shared) {
     if (auto walk = vocabulary_.find(key)) {
-      walks_.emplace(pair_of(lexeme, node), walk);
+      keep(lexeme, node, walk);
       return walk;
     }
   }
   const int64_t before = visits_, rows_before = automaton_.num_rows();
   auto walk = walked(clamped, node);
   if (visits_ - before > many_visits || automaton_.num_rows() - rows_before > many_rows) {
-    walks_.emplace(pair_of(lexeme, node), walk);
+    keep(lexeme, node, walk);
     if (is_shared) vocabulary_.keep(key, walk);
   }
   return walk;
+}
+
+void MaskWalk::keep(TermId lexeme, uint32_t node, const std::shared_ptr<const Walk>& walk) {
+  if (walks_.size() >= max_walks || kept_bytes_ > Walk::max_kept_bytes) {
+    walks_.clear();
+    kept_bytes_ = 0;
+  }
+  if (walks_.emplace(pair_of(lexeme, node), walk).second) kept_bytes_ += walk->bytes();
 }
 
 // Whether plain characters, as many as there are, neither end the lexeme nor leave it.

@@ -30,6 +30,7 @@ class MaskWalk {
   void collect_behind(TermId head, TermId rest, uint32_t node);
   void collect_capture(TermId capture, TermId rest, uint32_t node);
   std::shared_ptr<const Walk> walk(TermId lexeme, uint32_t node);
+  void keep(TermId lexeme, uint32_t node, const std::shared_ptr<const Walk>& walk);
   std::shared_ptr<const Walk> walked(TermId lexeme, uint32_t node);
   void follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk);
   bool takes_plain(TermId lexeme);
@@ -45,6 +46,7 @@ class MaskWalk {
   int depth_ = 0;
   std::unordered_set<uint64_t> seen_;                                // language and node of this mask
   std::unordered_map<uint64_t, std::shared_ptr<const Walk>> walks_;  // by lexeme and node: those that took long
+  size_t kept_bytes_ = 0;                                            // of these, about
 };
 
 }  // namespace ingot::grammar

@@ -33,12 +33,30 @@ class Machine {
     return masks.emplace(state, std::move(bits)).first->second;
   }
 
+  std::string forced(TermId state, size_t most) {
+    std::string bytes;
+    while (bytes.size() < most && !automaton.nullable(state) && !automaton.begins_with_capture(state)) {
+      const Row& row = automaton.row(state);
+      int only = -1;
+      for (int b = 0; b < 256; ++b) {
+        if (row.next(static_cast<uint8_t>(b)) == TermPool::nothing) continue;
+        if (only >= 0) return bytes;
+        only = b;
+      }
+      if (only < 0) return bytes;
+      bytes += static_cast<char>(only);
+      state = row.next(static_cast<uint8_t>(only));
+    }
+    return bytes;
+  }
+
   size_t bytes() const {
     constexpr size_t of_a_term = 128, of_a_row = 512;
-    return automaton.terms.size() * of_a_term + static_cast<size_t>(automaton.num_rows()) * of_a_row +
+    return static_cast<size_t>(automaton.terms.used()) * of_a_term +
+           static_cast<size_t>(automaton.num_rows()) * of_a_row +
            masks.size() * vocabulary.num_words() * sizeof(uint32_t);
   }
-  bool is_large() const { return automaton.terms.size() > many_terms || automaton.num_rows() > many_rows; }
+  bool is_large() const { return automaton.terms.used() > many_terms || automaton.num_rows() > many_rows; }
 
   std::mutex mutex;
   Automaton automaton;
@@ -62,6 +80,10 @@ std::shared_ptr<Machine> TokenGrammar::machine() const {
   return machine_;
 }
 
+std::shared_ptr<Machine> TokenGrammar::own_machine() const {
+  return std::make_shared<Machine>(*grammar_, *vocabulary_);
+}
+
 size_t TokenGrammar::bytes() const {
   const std::lock_guard lock(mutex_);
   if (!machine_) return 0;
@@ -70,30 +92,63 @@ size_t TokenGrammar::bytes() const {
 }
 
 Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)
-    : grammar_(std::move(grammar)), machine_(grammar_->machine()), states_{grammar_->start()} {}
+    : grammar_(std::move(grammar)), machine_(grammar_->machine()), places_{{grammar_->start(), 0}} {}
+
+bool Matcher::is_ended() const { return places_.back().state == ended; }
+
+// The work done from the last state on. Where the grammar's machine is full, others may have filled it: the work is
+// then tried once more with a machine of its own.
+template <class Work>
+auto Matcher::worked(Work work) const {
+  try {
+    const std::lock_guard lock(machine_->mutex);
+    return work(*machine_, places_.back().state);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::resource || is_alone_) throw;
+  }
+  work_alone();
+  const std::lock_guard lock(machine_->mutex);
+  return work(*machine_, places_.back().state);
+}
+
+void Matcher::work_alone() const {
+  const std::shared_ptr<Machine> machine = grammar_->own_machine();
+  std::vector<Place> places = {{grammar_->start(), 0}};
+  for (size_t i = 1; i < places_.size(); ++i) {
+    const Place from = places.back();
+    const size_t length = places_[i].length;
+    const std::string_view bytes = std::string_view(text_).substr(from.length, length - from.length);
+    places.push_back({places_[i].state == ended ? ended : machine->automaton.step(from.state, bytes), length});
+  }
+  machine_ = machine;
+  places_ = std::move(places);
+  is_alone_ = true;
+}
 
 void Matcher::fill_mask(std::span<uint32_t> bits) const {
   std::fill(bits.begin(), bits.end(), 0);
-  if (states_.back() == ended) return;
-  const std::lock_guard lock(machine_->mutex);
-  const std::vector<uint32_t>& mask = machine_->mask(states_.back());
-  std::copy_n(mask.begin(), std::min(mask.size(), bits.size()), bits.begin());
+  if (is_ended()) return;
+  worked([&](Machine& machine, TermId state) {
+    const std::vector<uint32_t>& mask = machine.mask(state);
+    std::copy_n(mask.begin(), std::min(mask.size(), bits.size()), bits.begin());
+  });
 }
 
 bool Matcher::allows(int32_t id) const {
   const Vocabulary& vocabulary = grammar_->vocabulary();
-  if (states_.back() == ended || id < 0 || id >= vocabulary.size()) return false;
+  if (is_ended() || id < 0 || id >= vocabulary.size()) return false;
   if (vocabulary.is_end(id)) return may_end();
   if (vocabulary.bytes(id).empty()) return false;
-  const std::lock_guard lock(machine_->mutex);
-  return machine_->automaton.step(states_.back(), vocabulary.bytes(id)) != TermPool::nothing;
+  return worked([&](Machine& machine, TermId state) {
+    return machine.automaton.step(state, vocabulary.bytes(id)) != TermPool::nothing;
+  });
 }
 
 void Matcher::accept(int32_t id) {
   const Vocabulary& vocabulary = grammar_->vocabulary();
   const bool is_known = id >= 0 && id < vocabulary.size();
   if (is_known && vocabulary.is_end(id) && may_end()) {
-    states_.push_back(ended);
+    places_.push_back({ended, text_.size()});
   } else if (!is_known || vocabulary.is_end(id) || vocabulary.bytes(id).empty() ||
              !accept_bytes(vocabulary.bytes(id))) {
     throw_error(ErrorKind::usage, "the token {} may not come here by the grammar", id);
@@ -101,11 +156,11 @@ void Matcher::accept(int32_t id) {
 }
 
 bool Matcher::accept_bytes(std::string_view bytes) {
-  if (states_.back() == ended) return false;
-  const std::lock_guard lock(machine_->mutex);
-  const TermId next = machine_->automaton.step(states_.back(), bytes);
+  if (is_ended()) return false;
+  const TermId next = worked([&](Machine& machine, TermId state) { return machine.automaton.step(state, bytes); });
   if (next == TermPool::nothing) return false;
-  states_.push_back(next);
+  text_ += bytes;
+  places_.push_back({next, text_.size()});
   return true;
 }
 
@@ -113,36 +168,20 @@ void Matcher::rollback(int64_t tokens) {
   if (tokens < 0 || tokens > accepted()) {
     throw_error(ErrorKind::internal, "{} tokens taken back of {}", tokens, accepted());
   }
-  states_.resize(states_.size() - static_cast<size_t>(tokens));
+  places_.resize(places_.size() - static_cast<size_t>(tokens));
+  text_.resize(places_.back().length);
 }
 
 bool Matcher::may_end() const {
-  if (states_.back() == ended) return true;
-  const std::lock_guard lock(machine_->mutex);
-  return machine_->automaton.nullable(states_.back());
+  if (is_ended()) return true;
+  return worked([](Machine& machine, TermId state) { return machine.automaton.nullable(state); });
 }
 
-bool Matcher::finished() const { return states_.back() == ended || states_.back() == TermPool::empty; }
+bool Matcher::finished() const { return is_ended() || places_.back().state == TermPool::empty; }
 
 std::string Matcher::forced(size_t most) const {
-  std::string bytes;
-  if (states_.back() == ended) return bytes;
-  const std::lock_guard lock(machine_->mutex);
-  Automaton& automaton = machine_->automaton;
-  for (TermId state = states_.back(); bytes.size() < most && !automaton.nullable(state);) {
-    if (automaton.begins_with_capture(state)) return bytes;
-    const Row& row = automaton.row(state);
-    int only = -1;
-    for (int b = 0; b < 256; ++b) {
-      if (row.next(static_cast<uint8_t>(b)) == TermPool::nothing) continue;
-      if (only >= 0) return bytes;
-      only = b;
-    }
-    if (only < 0) return bytes;
-    bytes += static_cast<char>(only);
-    state = row.next(static_cast<uint8_t>(only));
-  }
-  return bytes;
+  if (is_ended()) return {};
+  return worked([&](Machine& machine, TermId state) { return machine.forced(state, most); });
 }
 
 }  // namespace ingot::grammar

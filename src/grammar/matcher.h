@@ -25,6 +25,8 @@ class TokenGrammar {
 
   // What a new output works on: the states found so far, or none when these take too much memory.
   std::shared_ptr<Machine> machine() const;
+  // One for an output alone.
+  std::shared_ptr<Machine> own_machine() const;
   int32_t start() const { return grammar_->start(); }
 
   // Of host memory that states and masks take so far, about.
@@ -38,7 +40,8 @@ class TokenGrammar {
 };
 
 // One output. One thread at a time; any number of matchers may share a TokenGrammar. Every function that works out
-// states throws ErrorKind::resource when the grammar's limits are passed; the matcher is then as before.
+// states throws ErrorKind::resource when the grammar's limits are passed by this output alone; the matcher is then as
+// before. Where the outputs that share the grammar passed them together, the matcher goes on with states of its own.
 class Matcher {
  public:
   explicit Matcher(std::shared_ptr<const TokenGrammar> grammar);
@@ -63,15 +66,27 @@ class Matcher {
 
   bool may_end() const;   // the text is complete
   bool finished() const;  // it is, and nothing may follow; or an end token was accepted
-  int64_t accepted() const { return static_cast<int64_t>(states_.size()) - 1; }
+  int64_t accepted() const { return static_cast<int64_t>(places_.size()) - 1; }
 
   // The bytes that must come next whatever is chosen, at most `most`.
   std::string forced(size_t most = 256) const;
 
  private:
+  struct Place {
+    int32_t state;  // of the machine; -1 behind an end token
+    size_t length;  // of the text so far
+  };
+
+  template <class Work>
+  auto worked(Work work) const;
+  void work_alone() const;
+  bool is_ended() const;
+
   std::shared_ptr<const TokenGrammar> grammar_;
-  std::shared_ptr<Machine> machine_;
-  std::vector<int32_t> states_;  // before and behind every token; -1 behind an end token
+  mutable std::shared_ptr<Machine> machine_;
+  mutable bool is_alone_ = false;      // the machine is not the grammar's
+  mutable std::vector<Place> places_;  // before and behind every token
+  std::string text_;                   // accepted so far, for other machines
 };
 
 }  // namespace ingot::grammar

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "grammar/characters.h"
+#include "grammar/depth.h"
 #include "grammar/format.h"
 #include "grammar/regex.h"
 #include "grammar/schema_pending.h"
@@ -13,6 +14,7 @@ namespace ingot::grammar {
 namespace {
 
 constexpr int max_depth = 6;       // to which an instance is tried to be shown impossible
+constexpr int max_nested = 256;    // choices of alternatives inside each other
 constexpr size_t max_one_of = 64;  // schemas of which no two may hold
 constexpr size_t exact_digits = 15;
 constexpr int64_t max_steps = 100'000;  // of expansions in a whole document
@@ -51,7 +53,8 @@ std::vector<Case> CaseExpander::expand(const Conjunction& all, JsonType type) {
 }
 
 void CaseExpander::expand(Case one, Pending pending, std::vector<Case>& out) {
-  steps_ += 1 + static_cast<int64_t>(one.properties.size() / 16);
+  const Deeper deeper(nested_, max_nested);
+  steps_ += 1 + static_cast<int64_t>((one.properties.size() + pending.size()) / 16);  // they are copied
   if (steps_ > max_steps) {
     throw_hint(ErrorKind::resource, "combine fewer schemas by anyOf, oneOf, not and if",
                "the schema's combinations take more than {} steps to go through", max_steps);
@@ -69,9 +72,9 @@ void CaseExpander::expand(Case one, Pending pending, std::vector<Case>& out) {
     out.push_back(std::move(one));
     return;
   }
-  const Alternatives choice = std::move(pending.choices.back());
+  const auto choice = std::move(pending.choices.back());
   pending.choices.pop_back();
-  for (const Alternative& alternative : choice) {
+  for (const Alternative& alternative : *choice) {
     Case next = one;
     if (!merge(alternative.conditions, next)) continue;
     Pending rest = pending;
@@ -89,7 +92,7 @@ bool CaseExpander::apply(int32_t literal, Case& one, Pending& pending) {
   if (!opposites(schema, ways)) return true;
   if (ways.empty()) return false;
   if (ways.size() > 1) {
-    pending.choices.push_back(std::move(ways));
+    pending.choose(std::move(ways));
     return true;
   }
   for (const int32_t more : ways[0].schemas) pending.add(more);
@@ -130,7 +133,7 @@ bool CaseExpander::apply_constants(const Schema& schema, Case& one, Pending& pen
   }
   if (!is_any) return false;
   if (type_ == JsonType::string) one.texts.push_back(text_literals(*schema.constants));
-  if (!structures.empty()) pending.choices.push_back(std::move(structures));
+  if (!structures.empty()) pending.choose(std::move(structures));
   if (type_ != JsonType::boolean) only.booleans = 3;
   if (type_ != JsonType::number) only.values.reset();
   return merge(only, one);
@@ -296,9 +299,13 @@ Case::Property& CaseExpander::property(Case& one, const std::string& name) {
 void CaseExpander::combine(const Schema& schema, Pending& pending) {
   for (const SchemaId part : schema.all_of) pending.add(holds(part));
   for (const std::vector<SchemaId>& schemas : schema.any_of) {
+    if (schemas.size() == 1) {
+      pending.add(holds(schemas[0]));
+      continue;
+    }
     Alternatives ways;
     for (const SchemaId one : schemas) ways.push_back({{}, {holds(one)}});
-    pending.choices.push_back(std::move(ways));
+    pending.choose(std::move(ways));
   }
   for (const std::vector<SchemaId>& schemas : schema.one_of) one_of(schemas, pending);
   if (schema.negated) pending.add(fails(*schema.negated));
@@ -306,14 +313,14 @@ void CaseExpander::combine(const Schema& schema, Pending& pending) {
     Alternatives ways = {{{}, {holds(*schema.condition)}}, {{}, {fails(*schema.condition)}}};
     if (schema.consequence) ways[0].schemas.push_back(holds(*schema.consequence));
     if (schema.alternative) ways[1].schemas.push_back(holds(*schema.alternative));
-    pending.choices.push_back(std::move(ways));
+    pending.choose(std::move(ways));
   }
   if (type_ != JsonType::object) return;
   for (const auto& [name, value] : schema.dependents) {
     Case absent, present;
     absent.properties.push_back({name, {holds(schemas_.never())}, false});
     present.properties.push_back({name, {}, true});
-    pending.choices.push_back({{std::move(absent), {}}, {std::move(present), {holds(value)}}});
+    pending.choose({{std::move(absent), {}}, {std::move(present), {holds(value)}}});
   }
 }
 
@@ -331,7 +338,7 @@ void CaseExpander::one_of(const std::vector<SchemaId>& schemas, Pending& pending
     }
     ways.push_back(std::move(way));
   }
-  pending.choices.push_back(std::move(ways));
+  pending.choose(std::move(ways));
 }
 
 bool CaseExpander::merge(const Case& from, Case& into) {

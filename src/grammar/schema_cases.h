@@ -133,6 +133,7 @@ class CaseExpander {
   std::map<Conjunction, bool> impossible_;  // found out so far
   JsonType type_ = JsonType::null;          // of the expansion under way
   int depth_ = 0;
+  int nested_ = 0;
   int64_t steps_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // What an expansion of schemas has still to look at: used by schema_cases.cpp and schema_opposites.cpp only.
 #pragma once
 
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -16,9 +17,11 @@ struct CaseExpander::Alternative {
 struct CaseExpander::Pending {
   std::vector<int32_t> literals;  // not looked at yet
   std::set<int32_t> seen;
-  std::vector<Alternatives> choices;  // one alternative of each must hold
+  std::vector<std::shared_ptr<const Alternatives>> choices;  // one alternative of each must hold
 
   void add(int32_t literal) { literals.push_back(literal); }
+  void choose(Alternatives ways) { choices.push_back(std::make_shared<const Alternatives>(std::move(ways))); }
+  size_t size() const { return literals.size() + seen.size() + choices.size(); }
 };
 
 }  // namespace ingot::grammar

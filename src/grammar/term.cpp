@@ -10,7 +10,8 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 1000;  // of a term that is rebuilt
+constexpr int max_depth = 1000;         // of a term that is rebuilt
+constexpr size_t text_of_a_term = 256;  // bytes of texts that count as one term more
 
 // Hashes are keyed by the process, so that no schema can be written to make two terms meet.
 uint64_t process_key() {
@@ -90,7 +91,7 @@ TermId TermPool::intern(Term term, std::span<const TermId> children) {
       if (other.hash[0] == term.hash[0] && other.hash[1] == term.hash[1]) return at->second;
       continue;
     }
-    if (size() >= max_terms_) {
+    if (used() >= max_terms_) {
       known_.erase(at);
       throw_hint(ErrorKind::resource, "write it with fewer alternatives, or with smaller bounds",
                  "the grammar needs more than {} states", max_terms_);
@@ -291,13 +292,26 @@ int32_t TermPool::add_distinct(Distinct elements) {
   return static_cast<int32_t>(distincts_.size()) - 1;
 }
 
-int32_t TermPool::add_seen(std::vector<std::string> texts) {
-  seen_.push_back(std::move(texts));
-  return static_cast<int32_t>(seen_.size()) - 1;
+int32_t TermPool::add_seen(int32_t before, const std::string& text) {
+  const auto [at, is_new] = number_of_seen_.try_emplace({before, text}, static_cast<int32_t>(seen_.size()));
+  if (is_new) {
+    seen_.emplace_back(before, text);
+    used_by_texts_ += 1 + static_cast<int64_t>(text.size() / text_of_a_term);
+  }
+  return at->second;
+}
+
+std::vector<std::string> TermPool::seen(int32_t number) const {
+  std::vector<std::string> texts;
+  for (; number > 0; number = seen_[static_cast<size_t>(number)].first) {
+    texts.push_back(seen_[static_cast<size_t>(number)].second);
+  }
+  return texts;
 }
 
 TermId TermPool::capture(TermId left, Capture state) {
   if (left == nothing) return nothing;
+  const auto text = static_cast<int64_t>(state.text.size() / text_of_a_term);
   captures_.push_back(std::move(state));
   const int64_t before = size();
   const TermId id = intern({.kind = TermKind::capture,
@@ -305,7 +319,11 @@ TermId TermPool::capture(TermId left, Capture state) {
                             .nullable = static_cast<int8_t>((*this)[left].nullable == 0 ? 0 : -1),
                             .left = left,
                             .min = static_cast<int64_t>(captures_.size()) - 1});
-  if (size() == before) captures_.pop_back();
+  if (size() == before) {
+    captures_.pop_back();
+  } else {
+    used_by_texts_ += text;
+  }
   return id;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -86,6 +87,7 @@ class TermPool {
   }
   const ByteSet& byte_set(TermId id) const { return sets_[static_cast<size_t>((*this)[id].min)]; }
   int64_t size() const { return static_cast<int64_t>(terms_.size()); }
+  int64_t used() const { return size() + used_by_texts_; }  // of the limit: terms, and texts in units of terms
 
   TermId bytes(const ByteSet& set);
   TermId byte(char c) { return bytes(ByteSet::of(static_cast<uint8_t>(c))); }
@@ -114,11 +116,12 @@ class TermPool {
   std::vector<TermId>& bodies() { return bodies_; }
   const std::vector<TermId>& bodies() const { return bodies_; }
 
-  // Elements that differ: a Distinct and the list of texts seen, by number; list 0 is empty.
+  // Elements that differ: a Distinct and the list of texts seen, by number; list 0 is empty. The same text behind the
+  // same list gives the same number.
   int32_t add_distinct(Distinct elements);
-  int32_t add_seen(std::vector<std::string> texts);
+  int32_t add_seen(int32_t before, const std::string& text);
   const Distinct& distinct(int32_t number) const { return distincts_[static_cast<size_t>(number)]; }
-  const std::vector<std::string>& seen(int32_t number) const { return seen_[static_cast<size_t>(number)]; }
+  std::vector<std::string> seen(int32_t number) const;
   TermId capture(TermId left, Capture state);
   const Capture& capture_of(TermId id) const { return captures_[static_cast<size_t>((*this)[id].min)]; }
 
@@ -152,7 +155,10 @@ class TermPool {
   std::vector<TermId> bodies_;
   std::vector<Distinct> distincts_;
   std::vector<Capture> captures_;
-  std::vector<std::vector<std::string>> seen_ = {{}};
+  using Seen = std::pair<int32_t, std::string>;  // the list before, and the text behind it
+  std::vector<Seen> seen_ = {{-1, {}}};
+  std::map<Seen, int32_t> number_of_seen_;
+  int64_t used_by_texts_ = 0;
   std::unordered_map<uint64_t, TermId> known_;  // by hash[0]
 };
 

@@ -113,8 +113,12 @@ std::shared_ptr<const Walk> Vocabulary::find(const Key& key) const {
 
 void Vocabulary::keep(const Key& key, std::shared_ptr<const Walk> walk) const {
   const std::lock_guard lock(mutex_);
-  if (walks_.size() >= max_walks) walks_.clear();
-  walks_.emplace(key, std::move(walk));
+  if (walks_.size() >= max_walks || kept_bytes_ > Walk::max_kept_bytes) {
+    walks_.clear();
+    kept_bytes_ = 0;
+  }
+  const size_t bytes = walk->bytes();
+  if (walks_.emplace(key, std::move(walk)).second) kept_bytes_ += bytes;
 }
 
 }  // namespace ingot::grammar

@@ -20,6 +20,9 @@ struct Walk {
   std::vector<int32_t> tokens;  // in no order; unused when there are bits
   std::vector<uint32_t> bits;   // by token, or empty
   std::vector<uint32_t> ends;   // nodes of the trie, ascending
+
+  static constexpr size_t max_kept_bytes = 32 << 20;  // of walks that one cache keeps
+  size_t bytes() const { return sizeof(Walk) + 4 * (tokens.capacity() + bits.capacity() + ends.capacity()); }
 };
 
 // Immutable but for a cache; shared by threads.
@@ -82,6 +85,7 @@ class Vocabulary {
   int64_t longest_ = 0;
   mutable std::mutex mutex_;
   mutable std::unordered_map<Key, std::shared_ptr<const Walk>, KeyHash> walks_;
+  mutable size_t kept_bytes_ = 0;  // of these
 };
 
 }  // namespace ingot::grammar

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -234,6 +235,40 @@ TEST(JsonSchema, LongPrefixesOfArrays) {
     EXPECT_EQ(accepts(closed, "[" + nulls + ",null]"), size > 100);
     EXPECT_EQ(accepts(open, "[" + nulls + ",1]"), size == 100);
     EXPECT_FALSE(accepts(closed, "[" + nulls + ",1]"));
+  }
+}
+
+// Every choice that waits is looked at by each before it.
+TEST(JsonSchema, ManyChoicesAtOnce) {
+  const auto all_of = [](int size, const std::string& part) {
+    std::string parts = part;
+    for (int i = 1; i < size; ++i) parts += ", " + part;
+    return R"({"allOf": [)" + parts + "]}";
+  };
+  expect({all_of(3000, R"({"anyOf": [{"type": "integer"}]})").c_str(), {"1"}, {"\"a\"", "null"}});
+  std::string chain = R"({"$ref": "#/$defs/d0", "$defs": {"d3000": {"type": "null"})";
+  for (int i = 0; i < 3000; ++i) {
+    chain += fmt::format(R"(, "d{}": {{"anyOf": [false, {{"$ref": "#/$defs/d{}"}}]}})", i, i + 1);
+  }
+  for (const std::string& schema : {all_of(3000, R"({"anyOf": [false, true]})"), chain + "}}"}) {
+    try {
+      compile_json_schema(schema);
+      FAIL() << "no limit was reached";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::resource) << error.message();
+    }
+  }
+}
+
+TEST(JsonSchema, CountedPropertiesWithoutAnyValue) {
+  const char* const schema = R"({"type": "object", "minProperties": 2, "additionalProperties": false,
+      "patternProperties": {"^a$": {"$ref": "#/$defs/x"}, "^b$": {"type": "null"}},
+      "$defs": {"x": {"type": "object", "required": ["x"], "properties": {"x": {"$ref": "#/$defs/x"}}}}})";
+  try {
+    compile_json_schema(schema);
+    FAIL() << "no value meets it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported) << error.message();
   }
 }
 

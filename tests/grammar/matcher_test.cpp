@@ -1,5 +1,6 @@
 #include "grammar/matcher.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -107,6 +108,39 @@ TEST(Matcher, AGrammarOverItsLimitsFailsAlone) {
   Matcher next(tokens);  // starts anew
   next.accept('a');
   EXPECT_EQ(next.accepted(), 1);
+}
+
+// Texts that must differ make states for each list of them: together, outputs pass a grammar's limits.
+TEST(Matcher, OutputsOfOneGrammarDoNotExhaustEachOther) {
+  const auto tokens = with_tokens(compile_json_schema(
+      R"({"type": "array", "uniqueItems": true, "minItems": 120, "items": {"type": "string", "maxLength": 6}})",
+      {.whitespace = Whitespace::none}));
+  std::vector<Matcher> matchers(48, Matcher(tokens));
+  const auto text_of = [](size_t i, int item) {
+    return fmt::format("{}\"{:02}{:03}\"", item == 0 ? "" : ",", i, item);
+  };
+  const auto all_accept = [&](const auto& text) {
+    for (size_t i = 0; i < matchers.size(); ++i) ASSERT_TRUE(matchers[i].accept_bytes(text(i))) << i;
+  };
+  std::vector<uint32_t> mask(small_vocabulary()->num_words());
+  all_accept([](size_t) { return "["; });
+  for (int item = 0; item < 120; ++item) {
+    all_accept([&](size_t i) { return text_of(i, item); });
+    if (item % 40 == 39) {
+      for (const Matcher& matcher : matchers) matcher.fill_mask(mask);
+    }
+    if (HasFatalFailure()) return;
+  }
+  for (size_t i = 0; i < matchers.size(); ++i) {
+    Matcher& matcher = matchers[i];
+    const std::string last = text_of(i, 119);
+    ASSERT_TRUE(matcher.allows(']'));
+    EXPECT_FALSE(matcher.accept_bytes(last));
+    matcher.rollback(1);  // the last item
+    EXPECT_FALSE(matcher.allows(']'));
+    EXPECT_TRUE(matcher.accept_bytes(",\"zz\"]"));
+    EXPECT_TRUE(matcher.finished());
+  }
 }
 
 TEST(Matcher, RollbackGoesBackToEarlierMasks) {
