@@ -50,7 +50,7 @@ TermId Automaton::step(TermId id, uint8_t byte) {
     const auto view = terms.children(id);
     std::vector<TermId> parts(view.begin(), view.end());
     for (TermId& part : parts) part = step(part, byte);
-    return terms.choice(std::move(parts));
+    return terms.choice(parts);
   }
   Capture state = terms.capture_of(id);
   const TermId next = terms[term.left].nullable == 1 ? step(behind(state), byte) : TermPool::nothing;
@@ -84,8 +84,7 @@ Row Automaton::made_row(TermId id) {
     case TermKind::sequence: return sequence_row(id);
     case TermKind::choice: {
       const auto parts = terms.children(id);
-      return combined({parts.begin(), parts.end()},
-                      [&](std::vector<TermId> to) { return terms.choice(std::move(to)); });
+      return combined({parts.begin(), parts.end()}, [&](std::vector<TermId> to) { return terms.choice(to); });
     }
     case TermKind::both:
     case TermKind::complement: {
@@ -212,14 +211,14 @@ TermId Automaton::next_distinct(int32_t number, int32_t seen) {
   const Distinct elements = terms.distinct(number);
   std::vector<TermId> texts;
   for (const std::string& text : terms.seen(seen)) texts.push_back(terms.literal(text));
-  const TermId taken = terms.choice(std::move(texts));
+  const TermId taken = terms.choice(texts);
   std::vector<TermId> parts;
   for (size_t i = 0; i < elements.alternatives.size(); ++i) {
     const TermId text = terms.without(elements.alternatives[i].text, taken);
     if (elements.alternatives[i].behind == TermPool::nothing || !alive(text)) continue;
     parts.push_back(terms.capture(text, {.distinct = number, .alternative = static_cast<int32_t>(i), .seen = seen}));
   }
-  return terms.choice(std::move(parts));
+  return terms.choice(parts);
 }
 
 bool Automaton::nullable(TermId id) {
@@ -259,7 +258,7 @@ const Row& Automaton::search_row(TermId id) {
   Row row;
   if (term.kind == TermKind::both) {
     const auto parts = terms.children(id);
-    row = combined({parts.begin(), parts.end()}, [&](std::vector<TermId> to) { return terms.both(std::move(to)); });
+    row = combined({parts.begin(), parts.end()}, [&](std::vector<TermId> to) { return terms.both(to); });
   } else {
     row = mapped(term.left, [&](TermId to) { return terms.complement(to); });
   }

@@ -54,7 +54,7 @@ TermId between(TermPool& terms, const Bytes& low, const Bytes& high, size_t at, 
     parts.push_back(terms.sequence(terms.bytes(ByteSet::range(static_cast<uint8_t>(first), static_cast<uint8_t>(last))),
                                    between(terms, least, most, at + 1, size)));
   }
-  return terms.choice(std::move(parts));
+  return terms.choice(parts);
 }
 
 TermId utf8_range(TermPool& terms, uint32_t first, uint32_t last) {
@@ -69,7 +69,7 @@ TermId utf8_range(TermPool& terms, uint32_t first, uint32_t last) {
     if (last <= end) break;
     first = end + 1;
   }
-  return terms.choice(std::move(parts));
+  return terms.choice(parts);
 }
 
 std::string escaped(uint32_t c) {
@@ -160,7 +160,7 @@ TermId encoded(TermPool& terms, const CharacterSet& set, Encoding encoding) {
   if (encoding == Encoding::json) {
     parts.push_back(escapes(terms, set & plain.complement()));
   }
-  return terms.choice(std::move(parts));
+  return terms.choice(parts);
 }
 
 std::string encoded_text(std::string_view text, Encoding encoding) {

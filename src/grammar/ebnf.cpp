@@ -115,7 +115,7 @@ class Parser {
       skip(true);
     }
     --nesting_;
-    return terms().choice(std::move(parts));
+    return terms().choice(parts);
   }
 
   TermId sequence(bool inside) {

@@ -47,8 +47,8 @@ TermId beyond(TermPool& terms, const Decimal& bound, bool equal) {
     fractions.push_back(
         terms.sequence({terms.byte('.'), terms.literal(bound.fraction), equal ? any_digits : not_zero}));
   }
-  parts.push_back(terms.sequence(terms.literal(bound.whole), terms.choice(std::move(fractions))));
-  return terms.choice(std::move(parts));
+  parts.push_back(terms.sequence(terms.literal(bound.whole), terms.choice(fractions)));
+  return terms.choice(parts);
 }
 
 // Decimals with sign above `bound`, or equal to it where `equal` is set.

@@ -41,7 +41,7 @@ class Compiler {
       case Kind::choice: {
         std::vector<TermId> parts;
         for (const RegexNode& part : node.parts) parts.push_back(compile(part, rest, at_start));
-        return terms_.choice(std::move(parts));
+        return terms_.choice(parts);
       }
       case Kind::start: return at_start ? rest.at_start : TermPool::nothing;
       case Kind::end: return terms_[here].nullable == 1 ? TermPool::empty : TermPool::nothing;
@@ -59,7 +59,7 @@ class Compiler {
     std::vector<TermId> parts;
     if (node.kind == Kind::set) return encoded(terms_, node.set, encoding_);
     for (const RegexNode& part : node.parts) parts.push_back(closed(part));
-    if (node.kind == Kind::choice) return terms_.choice(std::move(parts));
+    if (node.kind == Kind::choice) return terms_.choice(parts);
     if (node.kind == Kind::repeat) return terms_.repeat(parts[0], node.min, node.max);
     TermId term = TermPool::empty;
     for (size_t i = parts.size(); i-- > 0;) term = terms_.sequence(parts[i], term);

@@ -106,7 +106,7 @@ TermId SchemaCompiler::counted_elements(const Case& one) {
     to[0] = std::min(state[0] + 1, last);
     const bool is_full = one.max_items != unlimited && state[0] >= one.max_items;
     if (!is_full) choose(0, to, at < one.prefix.size() ? one.prefix[at] : one.rest);
-    return terms_.choice(std::move(parts));
+    return terms_.choice(parts);
   };
   const TermId first = next(State(one.contained.size() + 1));
   while (!open.empty()) {
@@ -154,7 +154,7 @@ TermId SchemaCompiler::scalar_texts(const Conjunction& all, const std::string& p
       }
     }
   }
-  return terms_.choice(std::move(parts));
+  return terms_.choice(parts);
 }
 
 }  // namespace ingot::grammar

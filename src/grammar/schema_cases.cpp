@@ -115,7 +115,7 @@ TermId CaseExpander::text_literals(const std::vector<Constant>& constants) {
   for (const Constant& constant : constants) {
     if (constant.type == JsonType::string) texts.push_back(encoded(automaton_.terms, constant.text, Encoding::json));
   }
-  return automaton_.terms.choice(std::move(texts));
+  return automaton_.terms.choice(texts);
 }
 
 bool CaseExpander::apply_constants(const Schema& schema, Case& one, Pending& pending) {
@@ -258,7 +258,7 @@ TermId CaseExpander::name_language(SchemaId names, bool negated) {
   for (const Case& one : expand({negated ? fails(names) : holds(names)}, JsonType::string)) {
     parts.push_back(string_language(one));
   }
-  return automaton_.terms.choice(std::move(parts));
+  return automaton_.terms.choice(parts);
 }
 
 // Names in the language get the schemas `inside`, the others `outside`; those that can have no value are dropped.
@@ -386,7 +386,7 @@ TermId CaseExpander::string_language(const Case& one) {
   const bool is_bounded =
       std::any_of(parts.begin(), parts.end(), [&](TermId part) { return terms[part].kind != TermKind::complement; });
   if (!is_bounded) parts.push_back(any_text_);
-  const TermId language = terms.both(std::move(parts));
+  const TermId language = terms.both(parts);
   return automaton_.alive(language) ? language : TermPool::nothing;
 }
 
@@ -396,7 +396,7 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
   if (one.values) {
     std::vector<TermId> texts;
     for (const Decimal& value : *one.values) texts.push_back(terms.literal(value.text()));
-    parts.push_back(terms.choice(std::move(texts)));
+    parts.push_back(terms.choice(texts));
   } else if (one.numbers.empty() && !canonical) {
     return any_number(terms);
   } else {
@@ -410,7 +410,7 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
   // Integers without a bound need no search.
   const bool is_plain_integer = one.integers_only && one.numbers == std::vector<TermId>{integers(terms)} && !one.values;
   if (is_plain_integer) return any_integer(terms, one.digits);
-  const TermId language = terms.both(std::move(parts));
+  const TermId language = terms.both(parts);
   return automaton_.alive(language) ? language : TermPool::nothing;
 }
 

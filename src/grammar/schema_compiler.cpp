@@ -54,7 +54,7 @@ TermId SchemaCompiler::body(const Conjunction& all) {
       }
     }
   }
-  return terms_.choice(std::move(parts));
+  return terms_.choice(parts);
 }
 
 TermId SchemaCompiler::scalar(const Case& one, JsonType type) {

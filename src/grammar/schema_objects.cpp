@@ -58,7 +58,7 @@ TermId SchemaCompiler::object_with_some(Case one) {
     parts.push_back(bracketed('{', first, '}'));
     if (!needs_member) parts.push_back(bracketed('{', terms_.sequence(others, json_.space), '}'));
   }
-  return terms_.choice(std::move(parts));
+  return terms_.choice(parts);
 }
 
 TermId SchemaCompiler::member(const Case::Property& property) {
@@ -70,8 +70,7 @@ TermId SchemaCompiler::other_names(const Case& one, const Case::Names& names) {
   if (names.language == TermPool::anything && one.properties.empty()) return json_.free_text;
   std::vector<TermId> known;
   for (const Case::Property& part : one.properties) known.push_back(encoded(terms_, part.name, Encoding::json));
-  const TermId language =
-      terms_.both({cases_.any_text(), names.language, terms_.complement(terms_.choice(std::move(known)))});
+  const TermId language = terms_.both({cases_.any_text(), names.language, terms_.complement(terms_.choice(known))});
   return automaton_.alive(language) ? json_.quoted(language) : TermPool::nothing;
 }
 
@@ -83,7 +82,7 @@ TermId SchemaCompiler::other_member(const Case& one, TermId within) {
     const TermId text = other_names(one, names);
     if (text != TermPool::nothing) parts.push_back(terms_.sequence({text, json_.colon, value(names.value)}));
   }
-  return terms_.choice(std::move(parts));
+  return terms_.choice(parts);
 }
 
 // One member or more.
@@ -109,7 +108,7 @@ TermId SchemaCompiler::members(const Case& one) {
       parts.push_back(terms_.sequence({comma, member(one.properties[k]), rest[k + 1]}));
       if (one.properties[k].required) break;
     }
-    return terms_.choice(std::move(parts));
+    return terms_.choice(parts);
   };
   for (size_t i = 0; i < size; ++i) terms_.define(rest[i], from(i, json_.comma, true));
   return from(0, TermPool::empty, false);
@@ -124,31 +123,40 @@ TermId SchemaCompiler::counted_members(const Case& one) {
     throw_error(ErrorKind::resource, "minProperties or maxProperties {} beside {} properties is too much", cap, size);
   }
   const bool is_limited = one.max_properties != unlimited;
-  std::map<std::pair<size_t, int64_t>, TermId> known;
-  // What may follow with `count` members so far, from property i on; in front of each a comma but for the first.
-  const std::function<TermId(size_t, int64_t)> from = [&](size_t i, int64_t count) -> TermId {
-    const auto [at, is_new] = known.try_emplace({i, count}, TermPool::nothing);
-    if (!is_new) return at->second;
-    const TermId comma = count == 0 ? TermPool::empty : json_.comma;
-    const bool is_full = is_limited && count >= one.max_properties;
-    TermId result = TermPool::nothing;
-    if (i == size) {
-      const int64_t min = std::max<int64_t>(count == 0 ? 1 : 0, one.min_properties - count);
-      const int64_t max = is_limited ? one.max_properties - count : unlimited;
-      const TermId more =
-          is_full ? TermPool::nothing : terms_.sequence(comma, distinct_others(one, std::max<int64_t>(1, min), max));
-      result = min <= 0 ? terms_.optional(more) : more;
-    } else {
-      const Case::Property& part = one.properties[i];
-      const int64_t next = is_limited ? count + 1 : std::min(count + 1, std::max<int64_t>(1, one.min_properties));
-      const TermId with = is_full ? TermPool::nothing : terms_.sequence({comma, member(part), from(i + 1, next)});
-      result = part.required ? with : terms_.choice(with, from(i + 1, count));
+  // More members than these are as good as these.
+  const int64_t most = is_limited ? one.max_properties : std::max<int64_t>(1, one.min_properties);
+  std::vector<int64_t> least(size + 1);  // members that there are in front of property i
+  for (size_t i = 0; i < size; ++i) least[i + 1] = least[i] + (one.properties[i].required ? 1 : 0);
+  if (!is_limited) std::ranges::transform(least, least.begin(), [&](int64_t count) { return std::min(count, most); });
+
+  // behind[count]: what may follow with so many members so far, from property i on; in front of each a comma but for
+  // the first.
+  std::vector<TermId> behind;
+  for (size_t i = size + 1; i-- > 0;) {
+    std::vector<TermId> here(static_cast<size_t>(most) + 1, TermPool::nothing);
+    for (int64_t count = least[i]; count <= std::min(most, static_cast<int64_t>(i)); ++count) {
+      const TermId comma = count == 0 ? TermPool::empty : json_.comma;
+      const bool is_full = is_limited && count >= most;
+      TermId result = TermPool::nothing;
+      if (i == size) {
+        const int64_t min = std::max<int64_t>(count == 0 ? 1 : 0, one.min_properties - count);
+        const int64_t max = is_limited ? one.max_properties - count : unlimited;
+        const TermId more =
+            is_full ? TermPool::nothing : terms_.sequence(comma, distinct_others(one, std::max<int64_t>(1, min), max));
+        result = min <= 0 ? terms_.optional(more) : more;
+      } else {
+        const Case::Property& part = one.properties[i];
+        const auto next = static_cast<size_t>(std::min(count + 1, most));
+        const TermId with = is_full ? TermPool::nothing : terms_.sequence({comma, member(part), behind[next]});
+        result = part.required ? with : terms_.choice(with, behind[static_cast<size_t>(count)]);
+      }
+      const TermId rule = terms_.declare();
+      terms_.define(rule, result);
+      here[static_cast<size_t>(count)] = rule;
     }
-    const TermId rule = terms_.declare();
-    terms_.define(rule, result);
-    return known[{i, count}] = rule;
-  };
-  return from(0, 0);
+    behind = std::move(here);
+  }
+  return behind[0];
 }
 
 // From min (at least 1) to max members that are not among the named ones; where two or more are needed, their names
@@ -168,7 +176,7 @@ TermId SchemaCompiler::distinct_others(const Case& one, int64_t min, int64_t max
     elements.alternatives.push_back({terms_[text].left, terms_.sequence(json_.colon, value(names.value))});
     all.push_back(terms_[text].left);
   }
-  const auto number = automaton_.count(terms_.choice(std::move(all)), min);
+  const auto number = automaton_.count(terms_.choice(all), min);
   if (number && *number < min) return TermPool::nothing;
   elements.separator = json_.comma;
   elements.min = min;

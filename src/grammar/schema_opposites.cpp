@@ -62,7 +62,7 @@ bool CaseExpander::opposite_of_constants(const std::vector<Constant>& constants,
   if (!is_any) return false;
   if (type_ == JsonType::null || booleans == 3) return true;
   way.conditions.booleans = static_cast<uint8_t>(3 & ~booleans);
-  if (type_ == JsonType::number) way.conditions.numbers = {terms.complement(terms.choice(std::move(numbers)))};
+  if (type_ == JsonType::number) way.conditions.numbers = {terms.complement(terms.choice(numbers))};
   if (type_ == JsonType::string) way.conditions.texts = {terms.complement(text_literals(constants))};
   out.push_back(std::move(way));
   return true;
@@ -198,7 +198,7 @@ void CaseExpander::opposite_of_names(const Schema& schema, Alternatives& out) {
   if (schema.additional && !is_trivial(schemas_[*schema.additional])) {
     if (!schemas_[*schema.additional].never) refuse(schema, "additionalProperties");
     out.emplace_back();
-    out.back().conditions.some = {terms.complement(terms.choice(std::move(known)))};
+    out.back().conditions.some = {terms.complement(terms.choice(known))};
   }
   if (!schema.names || is_trivial(schemas_[*schema.names])) return;
   const TermId language = name_language(*schema.names, true);

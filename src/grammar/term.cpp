@@ -159,7 +159,7 @@ void TermPool::add_choice(TermId part, std::vector<TermId>& parts, ByteSet& set)
   }
 }
 
-TermId TermPool::choice(std::vector<TermId> given) {
+TermId TermPool::choice(const std::vector<TermId>& given) {
   std::vector<TermId> parts;
   ByteSet set;
   for (const TermId part : given) add_choice(part, parts, set);
@@ -182,13 +182,13 @@ TermId TermPool::choice(std::vector<TermId> given) {
     } else {
       std::vector<TermId> lefts;
       for (size_t k = i; k < end; ++k) lefts.push_back((*this)[parts[k]].left);
-      const TermId left = choice(std::move(lefts));
+      const TermId left = choice(lefts);
       merged.push_back(kind == -1 ? unit(left) : sequence(left, static_cast<TermId>(kind)));
       is_merged = true;
     }
     i = end;
   }
-  if (is_merged) return choice(std::move(merged));
+  if (is_merged) return choice(merged);
   if (parts.empty()) return nothing;
   if (parts.size() == 1) return parts[0];
   if (std::find(parts.begin(), parts.end(), anything) != parts.end()) return anything;
@@ -202,7 +202,7 @@ TermId TermPool::choice(std::vector<TermId> given) {
   return intern(term, parts);
 }
 
-TermId TermPool::both(std::vector<TermId> given) {
+TermId TermPool::both(const std::vector<TermId>& given) {
   std::vector<TermId> parts;
   ByteSet set = ByteSet::range(0, 255);
   bool has_set = false;
@@ -342,7 +342,7 @@ TermId TermPool::rebuilt(TermId id, const std::function<TermId(TermId)>& change)
     case TermKind::choice: {
       std::vector<TermId> parts(children(id).begin(), children(id).end());
       for (TermId& part : parts) part = change(part);
-      return choice(std::move(parts));
+      return choice(parts);
     }
     case TermKind::repeat: return repeat(change(term.left), term.min, term.max);
     case TermKind::unit: return unit(change(term.left));

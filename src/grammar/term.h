@@ -94,9 +94,9 @@ class TermPool {
   TermId literal(std::string_view text);
   TermId sequence(TermId left, TermId right);
   TermId sequence(std::initializer_list<TermId> parts);
-  TermId choice(std::vector<TermId> parts);
+  TermId choice(const std::vector<TermId>& parts);
   TermId choice(TermId a, TermId b) { return choice(std::vector<TermId>{a, b}); }
-  TermId both(std::vector<TermId> parts);
+  TermId both(const std::vector<TermId>& parts);
   TermId both(TermId a, TermId b) { return both(std::vector<TermId>{a, b}); }
   TermId complement(TermId term);
   TermId without(TermId a, TermId b) { return both(a, complement(b)); }

@@ -74,6 +74,22 @@ TEST(JsonSchema, Arrays) {
        {"[]", "[1, 2]", "[5, 6, 7]"}});
 }
 
+TEST(JsonSchema, CountedPropertiesWithManyNames) {
+  std::string many = R"({"type": "object", "minProperties": 1, "additionalProperties": false, "properties": {)";
+  for (int i = 0; i < 24'000; ++i) many += fmt::format(R"({}"{}": {{}})", i == 0 ? "" : ",", i);
+  try {
+    EXPECT_NE(compile_json_schema(many + "}}"), nullptr);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource) << error.message();
+  }
+  expect({R"({"type": "object", "properties": {"p": {}, "q": {}, "r": {}}, "required": ["q"], "minProperties": 2})",
+          {R"({"p":1,"q":2})", R"({"q":1,"r":2})", R"({"q":1,"s":2})", R"({"p":1,"q":1,"r":2,"s":3})"},
+          {R"({"q":1})", R"({"p":1,"r":2})", R"({"p":1})"}});
+  expect({R"({"type": "object", "properties": {"p": {}, "q": {}}, "required": ["p", "q"], "maxProperties": 3})",
+          {R"({"p":1,"q":2})", R"({"p":1,"q":2,"x":3})"},
+          {R"({"p":1})", R"({"p":1,"q":2,"x":3,"y":4})"}});
+}
+
 TEST(JsonSchema, UniqueItemsAreDifferentValues) {
   expect({R"({"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": true, "minItems": 2})",
           {R"(["a", "b"])", R"([1, "b", "a"])"},
