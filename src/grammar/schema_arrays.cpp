@@ -86,7 +86,8 @@ TermId SchemaCompiler::counted_elements(const Case& one) {
   const auto next = [&](const State& state) {
     const auto at = static_cast<size_t>(state[0]);
     std::vector<TermId> parts;
-    const std::function<void(size_t, State, Conjunction)> choose = [&](size_t i, State to, Conjunction item) {
+    const std::function<void(size_t, State, const Conjunction&)> choose = [&](size_t i, State to,
+                                                                              const Conjunction& item) {
       if (i == one.contained.size()) {
         parts.push_back(terms_.sequence(value(item), rule(to)));
         return;
