@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "server/api_error.h"
 #include "server/api_state.h"
+#include "server/attempt.h"
 #include "server/ids.h"
 #include "server/reply_json.h"
 
@@ -148,12 +149,7 @@ int whole_seconds(double seconds) { return static_cast<int>(std::ceil(std::min(s
 
 // A log that cannot be written changes no answer; who made it tells of it.
 void write_log(const ApiSettings& settings, const nlohmann::ordered_json& line) {
-  if (!settings.access_log) return;
-  try {
-    settings.access_log(line_of(line));
-  } catch (const std::exception&) {
-    // The line is lost.
-  }
+  if (settings.access_log) attempt([&] { settings.access_log(line_of(line)); });
 }
 
 // One request: its checks, its answer, and what is counted and logged at its end.
@@ -205,11 +201,7 @@ class ApiExchange : public Exchange {
   void closed(uint64_t bytes_sent, bool whole) override {
     work_.reset();
     if (admitted_) api_.keys.leave(key_);
-    try {
-      account(bytes_sent, whole);
-    } catch (const std::exception&) {
-      // Without memory it is neither counted nor logged.
-    }
+    attempt([&] { account(bytes_sent, whole); });  // without memory it is neither counted nor logged
   }
 
  private:

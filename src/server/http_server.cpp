@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/signals.h"
+#include "server/attempt.h"
 
 namespace ingot::server {
 
@@ -157,14 +158,10 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
         }
       }
     } catch (const std::exception&) {
-      // What a client can cause ends its connection and nothing else.
+      self->input_.clear();  // what a client can cause ends its connection and nothing else
     }
     while (!self->received_) co_await self->changed();
-    try {
-      self->end_exchange(false);
-    } catch (const std::exception&) {
-      // The exchange has ended all the same, and the place must be free again.
-    }
+    attempt([&] { self->end_exchange(false); });  // it has ended all the same, and the place must be free again
     self->close();
     self->server_.leave(self, self->address_, placed);
   }
@@ -477,10 +474,10 @@ void Network::open_tls() {
   using Context = asio::ssl::context;
   Code failed;
   tls.set_options(Context::default_workarounds | Context::no_tlsv1 | Context::no_tlsv1_1 | Context::single_dh_use);
-  tls.use_certificate_chain_file(settings.certificate, failed);
-  if (failed) throw_error(ErrorKind::usage, "the certificate {}: {}", settings.certificate, failed.message());
-  tls.use_private_key_file(settings.key, Context::pem, failed);
-  if (failed) throw_error(ErrorKind::usage, "the key {}: {}", settings.key, failed.message());
+  if (tls.use_certificate_chain_file(settings.certificate, failed))
+    throw_error(ErrorKind::usage, "the certificate {}: {}", settings.certificate, failed.message());
+  if (tls.use_private_key_file(settings.key, Context::pem, failed))
+    throw_error(ErrorKind::usage, "the key {}: {}", settings.key, failed.message());
   if (SSL_CTX_check_private_key(tls.native_handle()) != 1) {
     throw_error(ErrorKind::usage, "the key {} is not that of the certificate {}", settings.key, settings.certificate);
   }
@@ -496,20 +493,21 @@ void Network::listen() {
     throw_error(ErrorKind::usage, "port {}; it must be from 0 to 65535", settings.port);
   }
   const Tcp::endpoint endpoint(address, static_cast<uint16_t>(settings.port));
-  acceptor.open(endpoint.protocol(), failed);
-  if (!failed) acceptor.set_option(asio::socket_base::reuse_address(true), failed);
-  if (!failed) acceptor.bind(endpoint, failed);
-  if (!failed) acceptor.listen(4096, failed);
-  if (failed) {
+  try {
+    acceptor.open(endpoint.protocol());
+    acceptor.set_option(asio::socket_base::reuse_address(true));
+    acceptor.bind(endpoint);
+    acceptor.listen(4096);
+  } catch (const boost::system::system_error& error) {
     throw_hint(ErrorKind::unavailable, "another --port may be free", "cannot listen on {} port {}: {}", settings.host,
-               settings.port, failed.message());
+               settings.port, error.code().message());
   }
 }
 
 asio::awaitable<void> Network::accept(Network& network) {
   while (network.acceptor.is_open()) {
+    Code failed;
     try {
-      Code failed;
       Socket socket = co_await network.acceptor.async_accept(asio::make_strand(network.io.get_executor()),
                                                              asio::redirect_error(asio::use_awaitable, failed));
       if (!network.acceptor.is_open()) co_return;
@@ -518,7 +516,7 @@ asio::awaitable<void> Network::accept(Network& network) {
         continue;
       }
     } catch (const std::exception&) {
-      // Not even a refusal can be made, for want of memory: this client is dropped.
+      failed = asio::error::no_memory;  // not even a refusal can be made: this client is dropped
     }
     // No descriptor is free, or the client has left already: others may come.
     network.pause.expires_after(std::chrono::milliseconds(20));
@@ -531,10 +529,10 @@ void Network::welcome(Socket socket) {
   Code failed;
   const Tcp::endpoint endpoint = socket.remote_endpoint(failed);
   if (failed) return;
-  socket.set_option(Tcp::no_delay(true), failed);
+  attempt([&] { socket.set_option(Tcp::no_delay(true)); });  // fails where the client has left
   const std::string address = endpoint.address().to_string();
   const Strand strand = socket.get_executor();
-  const auto spawn = [&](auto connection) {
+  const auto spawn = [&](const auto& connection) {
     bool placed = false;
     try {
       placed = enter(connection, address);
@@ -582,20 +580,14 @@ void Network::start() {
 }
 
 void Network::run() {
-  for (;;) {
-    try {
-      io.run();
-      return;
-    } catch (const std::exception&) {
-      // One connection's timer or read could not be begun, for want of memory: the others are to go on.
-    }
+  // Where one connection's timer or read could not be begun, for want of memory, the others are to go on.
+  while (!attempt([&] { io.run(); })) {
   }
 }
 
 void Network::stop() {
   asio::post(acceptor.get_executor(), [this] {
-    Code ignored;
-    acceptor.close(ignored);
+    attempt([&] { acceptor.close(); });
     pause.cancel();
   });
   {

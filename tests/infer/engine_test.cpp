@@ -378,7 +378,7 @@ TEST_P(EngineTest, PrefixesAreFoundAndChangeNothing) {
   Engine e = engine(s);
   const std::vector<int32_t> prompt = small_.prompt(31, 18);
   const auto ask = [&](std::vector<int32_t> ids, int64_t cached, uint64_t salt = 0,
-                       std::shared_ptr<const HostAdapter> with = nullptr) {
+                       const std::shared_ptr<const HostAdapter>& with = nullptr) {
     Request r = request(ids, 6);
     r.cache_salt = salt;
     r.adapter = with;
