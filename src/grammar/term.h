@@ -123,7 +123,7 @@ class TermPool {
   const Distinct& distinct(int32_t number) const { return distincts_[static_cast<size_t>(number)]; }
   std::vector<std::string> seen(int32_t number) const;
   TermId capture(TermId left, Capture state);
-  const Capture& capture_of(TermId id) const { return captures_[static_cast<size_t>((*this)[id].min)]; }
+  Capture capture_of(TermId id) const { return captures_[static_cast<size_t>((*this)[id].min)]; }
 
   // Changes what follows the texts of every Distinct.
   void change_distinct(const std::function<TermId(TermId)>& change) {
