@@ -84,7 +84,7 @@ Row Automaton::made_row(TermId id) {
     case TermKind::sequence: return sequence_row(id);
     case TermKind::choice: {
       const auto parts = terms.children(id);
-      return combined({parts.begin(), parts.end()}, [&](std::vector<TermId> to) { return terms.choice(to); });
+      return combined({parts.begin(), parts.end()}, [&](const std::vector<TermId>& to) { return terms.choice(to); });
     }
     case TermKind::both:
     case TermKind::complement: {
@@ -258,7 +258,7 @@ const Row& Automaton::search_row(TermId id) {
   Row row;
   if (term.kind == TermKind::both) {
     const auto parts = terms.children(id);
-    row = combined({parts.begin(), parts.end()}, [&](std::vector<TermId> to) { return terms.both(to); });
+    row = combined({parts.begin(), parts.end()}, [&](const std::vector<TermId>& to) { return terms.both(to); });
   } else {
     row = mapped(term.left, [&](TermId to) { return terms.complement(to); });
   }
