@@ -1,4 +1,4 @@
-// Whether this is the address sanitizer's build, in which some tests do less of what takes long.
+// Whether this is the address or the thread sanitizer's build, in which some tests do less of what takes long.
 #pragma once
 
 namespace ingot {
@@ -6,7 +6,7 @@ namespace ingot {
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool sanitized = true;
 #elif defined(__has_feature)
-inline constexpr bool sanitized = __has_feature(address_sanitizer);
+inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
 inline constexpr bool sanitized = false;
 #endif

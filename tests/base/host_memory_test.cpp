@@ -28,7 +28,7 @@ TEST(HostMemory, IsAlignedAndMoves) {
 }
 
 TEST(HostMemory, SaysWhatThereIsNoMemoryFor) {
-  if (sanitized) return;  // the address sanitizer ends a program that asks for too much
+  if (sanitized) return;  // sanitizers end a program that asks for too much
   try {
     const HostMemory memory(std::numeric_limits<size_t>::max() / 2, HostMemory::Pages::huge, "a test");
     FAIL() << "there was memory";
