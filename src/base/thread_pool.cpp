@@ -6,6 +6,8 @@
 #include <atomic>
 #include <exception>
 #include <fstream>
+#include <optional>
+#include <span>
 #include <system_error>
 #include <thread>
 
@@ -44,75 +46,151 @@ uint32_t wait_change(const std::atomic<uint32_t>& value, uint32_t old) {
   return value.load(std::memory_order_acquire);
 }
 
+// Part `index` of `parts` of the numbers 0 .. count - 1: each one number longer than the next ones, or as long.
+struct Part {
+  int64_t first = 0;
+  int64_t last = 0;  // one behind
+};
+Part part_of(int64_t count, int64_t parts, int64_t index) {
+  const int64_t each = count / parts;
+  const int64_t extra = count % parts;
+  const int64_t first = each * index + std::min(index, extra);
+  return {first, first + each + (index < extra ? 1 : 0)};
+}
+
+// Every thread has a block of neighbouring slices, cut into pieces that are taken as a whole: few enough to be counted
+// in 32 bits, many enough that a thread that is late leaves little undone.
+constexpr int64_t most_pieces = 64;
+
 struct Job {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t grain = 1;
   int64_t num_slices = 0;
-  int num_threads = 1;
+  int num_blocks = 1;
   const FunctionRef<void(int64_t, int64_t)>* body = nullptr;
+
+  Part block(int thread) const { return part_of(num_slices, num_blocks, thread); }
+  uint32_t num_pieces(int thread) const {
+    const Part slices = block(thread);
+    return static_cast<uint32_t>(std::min(slices.last - slices.first, most_pieces));
+  }
+
+  // `slice` is always the one that runs, for whoever catches what it throws.
+  void run(Part slices, int64_t& slice) const {
+    const InsideSlice inside;
+    for (slice = slices.first; slice < slices.last; ++slice) {
+      const int64_t lo = begin + slice * grain;
+      const int64_t hi = end - lo < grain ? end : lo + grain;
+      (*body)(lo, hi);
+    }
+  }
+  void run_piece(int thread, uint32_t piece, int64_t& slice) const {
+    const Part slices = block(thread);
+    const Part mine = part_of(slices.last - slices.first, num_pieces(thread), piece);
+    run({slices.first + mine.first, slices.first + mine.last}, slice);
+  }
 };
 
-void run_slices(const Job& job, int thread) {
-  // num_slices * thread overflows only past 2^63; split into quotient and remainder instead.
-  const int64_t each = job.num_slices / job.num_threads;
-  const int64_t extra = job.num_slices % job.num_threads;
-  const int64_t first = each * thread + std::min<int64_t>(thread, extra);
-  const int64_t last = first + each + (thread < extra ? 1 : 0);
-  const InsideSlice inside;
-  for (int64_t slice = first; slice < last; ++slice) {
-    const int64_t lo = job.begin + slice * job.grain;
-    const int64_t hi = job.end - lo < job.grain ? job.end : lo + job.grain;
-    (*job.body)(lo, hi);
+// The pieces of a block that nobody has begun: first .. last - 1. Its own thread takes them from the front, others from
+// the back.
+class Pieces {
+ public:
+  void set(uint32_t count) { bounds_.store(uint64_t{count} << 32, std::memory_order_release); }
+  std::optional<uint32_t> take_first() { return take(1, 0); }
+  std::optional<uint32_t> take_last() { return take(uint64_t{0} - (uint64_t{1} << 32), -1); }
+  // Takes them all, and returns how many.
+  uint32_t take_rest() {
+    const uint64_t bounds = bounds_.exchange(0, std::memory_order_acq_rel);
+    return last(bounds) - first(bounds);
   }
-}
 
-// One cache line (two on machines that prefetch pairs) a worker, so that waking one does not disturb the others.
-struct alignas(128) Worker {
-  std::atomic<uint32_t> ticket{0};  // changes when there is work (or the end) for this worker
-  std::exception_ptr failure;       // written by the worker, read by the caller once `remaining` is 0
-  std::thread thread;
+ private:
+  static uint32_t first(uint64_t bounds) { return static_cast<uint32_t>(bounds); }
+  static uint32_t last(uint64_t bounds) { return static_cast<uint32_t>(bounds >> 32); }
+
+  // Whoever takes a piece keeps its job from ending, so a late thread may take one of any job, but must look at the
+  // job only then.
+  std::optional<uint32_t> take(uint64_t step, int back) {
+    uint64_t bounds = bounds_.load(std::memory_order_acquire);
+    while (first(bounds) < last(bounds)) {
+      if (bounds_.compare_exchange_weak(bounds, bounds + step, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        return back == 0 ? first(bounds) : last(bounds) - 1;
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::atomic<uint64_t> bounds_{0};
+};
+
+// One cache line (two on machines that prefetch pairs) a thread, so that threads do not disturb each other.
+struct alignas(128) Thread {
+  Pieces pieces;
+  std::atomic<uint32_t> ticket{0};  // changes when there is work (or the end) for this thread
+  std::exception_ptr failure;       // of slice `failed`; the caller reads it once `unfinished` is 0
+  int64_t failed = 0;
+  std::thread thread;  // none for the caller's
 };
 
 }  // namespace
 
-// `job` and `stopping` are published by the release-increment of a ticket and read back after its acquire; `dispatch`
-// lets one caller at a time do that.
+// `job` is published by the pieces' release and read back after one was taken; `stopping` by the release-increment of
+// a ticket. `dispatch` lets one caller at a time do that.
 struct ThreadPool::State {
-  explicit State(int n) : workers(static_cast<size_t>(n - 1)) {}
+  explicit State(int n) : threads(static_cast<size_t>(n)) {}
 
   Mutex dispatch;
   Job job;
   bool stopping = false;
-  std::vector<Worker> workers;  // worker i is thread i + 1
-  alignas(128) std::atomic<uint32_t> remaining{0};
+  std::vector<Thread> threads;                       // the caller is the first
+  alignas(128) std::atomic<uint32_t> unfinished{0};  // pieces
 
-  void work(size_t index) {
-    Worker& self = workers[index];
+  // Runs what nobody has begun: the own block, then what others have left.
+  void take_part(size_t self) {
+    uint32_t done = 0;
+    Thread& me = threads[self];
+    int64_t slice = 0;
+    try {
+      while (const std::optional<uint32_t> piece = me.pieces.take_first()) {
+        ++done;
+        job.run_piece(static_cast<int>(self), *piece, slice);
+      }
+      for (size_t i = 1; i < threads.size(); ++i) {
+        const size_t other = (self + i) % threads.size();
+        while (const std::optional<uint32_t> piece = threads[other].pieces.take_last()) {
+          ++done;
+          job.run_piece(static_cast<int>(other), *piece, slice);
+        }
+      }
+    } catch (...) {
+      me.failure = std::current_exception();
+      me.failed = slice;
+      done += me.pieces.take_rest();
+    }
+    if (done > 0 && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done) unfinished.notify_one();
+  }
+
+  void work(size_t self) {
     uint32_t seen = 0;
     for (;;) {
-      seen = wait_change(self.ticket, seen);
+      seen = wait_change(threads[self].ticket, seen);
       if (stopping) return;
-      try {
-        run_slices(job, static_cast<int>(index) + 1);
-      } catch (...) {
-        self.failure = std::current_exception();
-      }
-      if (remaining.fetch_sub(1, std::memory_order_acq_rel) == 1) remaining.notify_one();
+      take_part(self);
     }
   }
 
-  void wake(Worker& worker) {
-    worker.ticket.fetch_add(1, std::memory_order_release);
-    worker.ticket.notify_one();
+  static void wake(Thread& thread) {
+    thread.ticket.fetch_add(1, std::memory_order_release);
+    thread.ticket.notify_one();
   }
 
   void stop() {
     stopping = true;
-    for (Worker& worker : workers) {
-      if (!worker.thread.joinable()) continue;
-      wake(worker);
-      worker.thread.join();
+    for (Thread& thread : threads) {
+      if (!thread.thread.joinable()) continue;
+      wake(thread);
+      thread.thread.join();
     }
   }
 };
@@ -122,8 +200,8 @@ ThreadPool::ThreadPool(int threads) {
   state_ = std::make_unique<State>(threads);
   const BlockedSignals blocked;
   try {
-    for (size_t i = 0; i < state_->workers.size(); ++i) {
-      state_->workers[i].thread = std::thread([state = state_.get(), i] { state->work(i); });
+    for (size_t i = 1; i < state_->threads.size(); ++i) {
+      state_->threads[i].thread = std::thread([state = state_.get(), i] { state->work(i); });
     }
   } catch (const std::system_error& error) {
     state_->stop();
@@ -134,41 +212,43 @@ ThreadPool::ThreadPool(int threads) {
 
 ThreadPool::~ThreadPool() { state_->stop(); }
 
-int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+int ThreadPool::threads() const { return static_cast<int>(state_->threads.size()); }
 
 void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
   if (grain < 1) throw_error(ErrorKind::internal, "parallel_for: the grain is {}, it must be at least 1", grain);
   if (end <= begin) return;
   Job job{begin, end, grain, (end - begin - 1) / grain + 1, 1, &body};
   const int64_t most = inside_slice ? 1 : threads();
-  job.num_threads = static_cast<int>(std::min(job.num_slices, most));
-  if (job.num_threads == 1) {
-    run_slices(job, 0);
+  job.num_blocks = static_cast<int>(std::min(job.num_slices, most));
+  if (job.num_blocks == 1) {
+    int64_t slice = 0;
+    job.run({0, job.num_slices}, slice);
     return;
   }
 
   State& state = *state_;
   const MutexLock lock(state.dispatch);
   state.job = job;
-  const size_t num_workers = static_cast<size_t>(job.num_threads - 1);
-  state.remaining.store(static_cast<uint32_t>(num_workers), std::memory_order_relaxed);
-  for (size_t i = 0; i < num_workers; ++i) state.wake(state.workers[i]);
+  uint32_t pieces = 0;
+  for (int i = 0; i < job.num_blocks; ++i) pieces += job.num_pieces(i);
+  state.unfinished.store(pieces, std::memory_order_relaxed);
+  const auto threads = std::span(state.threads).first(static_cast<size_t>(job.num_blocks));
+  for (size_t i = 0; i < threads.size(); ++i) threads[i].pieces.set(job.num_pieces(static_cast<int>(i)));
+  for (Thread& thread : threads.subspan(1)) State::wake(thread);
 
-  std::exception_ptr failure;
-  try {
-    run_slices(job, 0);
-  } catch (...) {
-    failure = std::current_exception();
+  state.take_part(0);
+  for (uint32_t left = state.unfinished.load(std::memory_order_acquire); left != 0;) {
+    left = wait_change(state.unfinished, left);
   }
-  for (uint32_t left = state.remaining.load(std::memory_order_acquire); left != 0;) {
-    left = wait_change(state.remaining, left);
+  // Every slice below the first failing one was run: it was in front of it on its thread, or on another.
+  Thread* first = nullptr;
+  for (Thread& thread : state.threads) {
+    if (thread.failure && (first == nullptr || thread.failed < first->failed)) first = &thread;
   }
-  // Threads hold ascending blocks of slices, so the first failing thread holds the first failing slice.
-  for (size_t i = 0; i < num_workers; ++i) {
-    std::exception_ptr other = std::exchange(state.workers[i].failure, nullptr);
-    if (!failure) failure = std::move(other);
-  }
-  if (failure) std::rethrow_exception(failure);
+  if (first == nullptr) return;
+  const std::exception_ptr failure = first->failure;
+  for (Thread& thread : state.threads) thread.failure = nullptr;
+  std::rethrow_exception(failure);
 }
 
 void ThreadPool::run(int slots, FunctionRef<void(int)> body) {

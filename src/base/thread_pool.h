@@ -1,7 +1,9 @@
 // The one owner of CPU threads.
 //
-// Work is cut by the caller's grain alone and handed out statically, so neither what a slice computes nor where it is
-// cut depends on the number of threads: results are bit-identical for any pool size.
+// Work is cut by the caller's grain alone, so neither what a slice computes nor where it is cut depends on the number
+// of threads: results are bit-identical for any pool size. Every thread begins with its own share of neighbouring
+// slices, the same one each time, for the caches' sake; who is done takes what others have not begun, so that a thread
+// that the system does not let run, beside other programs, is not waited for.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +25,14 @@ class ThreadPool {
   int threads() const;
 
   // Calls body(lo, hi) once for each slice [begin + k * grain, min(end, begin + (k + 1) * grain)), k = 0, 1, ...,
-  // and returns when all are done. Neighbouring slices run in order on one thread. grain >= 1; an empty range does
-  // nothing. Writes made by the slices are visible to the caller on return. When slices throw, the exception of the
-  // lowest-numbered one is re-thrown; slices behind a throwing one on the same thread are not run.
-  // Called from inside a slice (of any pool) it runs everything inline. Several threads may call; they take turns.
+  // and returns when all are done. grain >= 1; an empty range does nothing. Writes made by the slices are visible to
+  // the caller on return. When slices throw, the exception of the lowest-numbered one is re-thrown; slices behind it
+  // may not have been run. Called from inside a slice (of any pool) it runs everything inline. Several threads may
+  // call; they take turns.
   void parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
-  // Calls body(slot) once for each slot in [0, slots). With slots <= threads() every slot has a thread of its own
-  // (slot 0 the caller's), unless the call is nested: then slots run in order on the calling thread. So slots may
-  // index scratch memory but must never wait for one another.
+  // Calls body(slot) once for each slot in [0, slots), on any threads: on one of its own where that is free, one behind
+  // the other where not. So slots may index scratch memory but must never wait for one that has not begun.
   void run(int slots, FunctionRef<void(int)> body);
 
  private:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -50,16 +51,34 @@ TEST(ThreadPool, EveryIndexOnceOverManyJobs) {
   for (const int count : hits) ASSERT_EQ(count, 500);
 }
 
-TEST(ThreadPool, SlotsHaveThreadsOfTheirOwn) {
+TEST(ThreadPool, EverySlotOnce) {
   ThreadPool pool(3);
   EXPECT_EQ(pool.threads(), 3);
-  std::vector<std::thread::id> ids(3);
-  pool.run(3, [&](int slot) { ids[static_cast<size_t>(slot)] = std::this_thread::get_id(); });
-  EXPECT_EQ(ids[0], std::this_thread::get_id());
-  EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 3U);
-  std::vector<int> hits(10);
-  pool.run(10, [&](int slot) { ++hits[static_cast<size_t>(slot)]; });
-  EXPECT_EQ(hits, std::vector<int>(10, 1));
+  for (const size_t slots : {size_t{1}, size_t{3}, size_t{10}}) {
+    std::vector<int> hits(slots);
+    pool.run(static_cast<int>(slots), [&](int slot) { ++hits[static_cast<size_t>(slot)]; });
+    EXPECT_EQ(hits, std::vector<int>(slots, 1));
+  }
+}
+
+// One slice lasts until all others are done: whoever runs it, the others take what its thread has not begun.
+TEST(ThreadPool, WhatALateThreadHasNotBegunIsTaken) {
+  constexpr int64_t slices = 96;
+  for (const int64_t late : {int64_t{0}, slices / 2, slices - 1}) {
+    ThreadPool pool(2);
+    std::atomic<int64_t> done = 0;
+    bool in_time = false;
+    pool.parallel_for(0, slices, 1, [&](int64_t slice, int64_t) {
+      if (slice == late) {
+        const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (done != slices - 1 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+        in_time = done == slices - 1;
+      } else {
+        ++done;
+      }
+    });
+    EXPECT_TRUE(in_time) << late;
+  }
 }
 
 TEST(ThreadPool, RethrowsTheFirstSlice) {
