@@ -129,7 +129,7 @@ void check(const data::DocumentReader& reader, const data::Document& document) {
   if (!counts_in_part(document) && (is_text || document.format == data::Format::tokens)) return;
   throw_hint(ErrorKind::unsupported, "use such data in a recipe as it is",
              "{}: of a document of format {} only a part counts in the loss, and shards have no place for which",
-             reader.place(document), data::name(document.format));
+             reader.place(document.line), data::name(document.format));
 }
 
 int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* tokenizer, ThreadPool& threads,
@@ -152,7 +152,7 @@ int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* toke
           try {
             tokenized[i] = data::tokenize(documents[i], *tokenizer, nullptr).ids;
           } catch (const Error& error) {
-            refused[i].emplace(error.kind(), reader.place(documents[i]) + ": " + error.message(), error.hint());
+            refused[i].emplace(error.kind(), reader.place(documents[i].line) + ": " + error.message(), error.hint());
           }
         }
       });

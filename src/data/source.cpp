@@ -81,17 +81,40 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
 }
 
 bool DocumentReader::next(Document& document) {
-  const bool found = plain_      ? next_text(document)
-                     : rows_     ? next_row(document)
-                     : mds_      ? next_sample(document)
-                     : megatron_ ? next_megatron(document)
-                                 : next_record(document);
-  if (found) ++num_documents_;
-  if (!found && num_documents_ == 0) throw_empty();
+  for (Record record; take(record);) {
+    const int64_t number = record.number;
+    try {
+      document = parse(std::move(record));
+      ++num_documents_;
+      return true;
+    } catch (const Error& error) {
+      refuse(error, number);
+    }
+  }
+  if (num_documents_ == 0) throw_empty();
+  return false;
+}
+
+bool DocumentReader::take(Record& record) {
+  const bool found = plain_      ? take_text(record)
+                     : rows_     ? take_row(record)
+                     : mds_      ? take_sample(record)
+                     : megatron_ ? take_megatron(record)
+                                 : take_line(record);
+  if (found) ++num_taken_;
   return found;
 }
 
-bool DocumentReader::next_text(Document& document) {
+Document DocumentReader::parse(Record record) const {
+  if (const Error* error = std::get_if<Error>(&record.content)) throw Error(*error);
+  if (Document* document = std::get_if<Document>(&record.content)) return std::move(*document);
+  Format format = format_;
+  Document document = parse_record(std::get<std::string>(record.content), format);
+  document.line = record.number;
+  return document;
+}
+
+bool DocumentReader::take_text(Record& record) {
   std::string text = lines_->rest();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return false;
   if (!text::is_valid_utf8(text)) {
@@ -99,80 +122,87 @@ bool DocumentReader::next_text(Document& document) {
                "{}: the text is not UTF-8", path_.string());
   }
   format_ = Format::text;
-  document = Document{};
+  Document document;
   document.text = std::move(text);
+  record = {std::move(document), 0};
   return true;
 }
 
-bool DocumentReader::next_record(Document& document) {
-  while (lines_->next(line_)) {
-    if (!lines_->too_long() && line_.find_first_not_of(" \t\r") == std::string::npos) continue;
+bool DocumentReader::take_line(Record& record) {
+  std::string line;
+  do {
+    if (!lines_->next(line)) return false;
+  } while (!lines_->too_long() && line.find_first_not_of(" \t\r") == std::string::npos);
+  record.number = lines_->line_number();
+  if (lines_->too_long()) {
+    record.content = Error(ErrorKind::corrupt, fmt::format("is longer than {} MiB", LineReader::max_line_bytes >> 20));
+  } else if (format_ != Format::automatic) {
+    record.content = std::move(line);
+  } else {
     try {
-      if (lines_->too_long()) {
-        throw_error(ErrorKind::corrupt, "is longer than {} MiB", LineReader::max_line_bytes >> 20);
-      }
-      document = parse_record(line_, format_);
-      document.line = lines_->line_number();
-      return true;
+      Document document = parse_record(line, format_);
+      document.line = record.number;
+      record.content = std::move(document);
     } catch (const Error& error) {
-      refuse(error, "line", lines_->line_number());
+      record.content = error;
     }
   }
-  return false;
+  return true;
 }
 
-bool DocumentReader::next_row(Document& document) {
+bool DocumentReader::take_row(Record& record) {
   format_ = Format::tokens;
-  for (;;) {
-    try {
-      return rows_->next(document);
-    } catch (const Error& error) {
-      refuse(error, "row", rows_->row());
-    }
+  try {
+    Document document;
+    if (!rows_->next(document)) return false;
+    record.content = std::move(document);
+  } catch (const Error& error) {
+    record.content = error;
   }
+  record.number = rows_->row();
+  return true;
 }
 
-bool DocumentReader::next_megatron(Document& document) {
+bool DocumentReader::take_megatron(Record& record) {
   format_ = Format::tokens;
-  const int64_t index = num_documents_;
-  if (index == megatron_->num_documents()) return false;
-  document = Document{};
+  if (num_taken_ == megatron_->num_documents()) return false;
+  Document document;
   document.format = Format::tokens;
-  document.line = index + 1;
-  for (int64_t s = megatron_->first_sequence(index); s < megatron_->first_sequence(index + 1); ++s) {
+  document.line = num_taken_ + 1;
+  for (int64_t s = megatron_->first_sequence(num_taken_); s < megatron_->first_sequence(num_taken_ + 1); ++s) {
     const size_t begin = document.ids.size();
     document.ids.resize(begin + static_cast<size_t>(megatron_->length(s)));
     megatron_->read(s, 0, std::span(document.ids).subspan(begin));
   }
   document.counted.assign(document.ids.size(), 1);
   document.splittable = true;
+  record = {std::move(document), num_taken_ + 1};
   return true;
 }
 
-bool DocumentReader::next_sample(Document& document) {
+bool DocumentReader::take_sample(Record& record) {
   format_ = mds_->format();
-  while (mds_->advance()) {
-    try {
-      document = mds_->read();
-      return true;
-    } catch (const Error& error) {
-      refuse(error, "sample", mds_->row());
-    }
+  if (!mds_->advance()) return false;
+  try {
+    record.content = mds_->read();
+  } catch (const Error& error) {
+    record.content = error;
   }
-  return false;
+  record.number = mds_->row();
+  return true;
 }
 
-std::string DocumentReader::place(const Document& document) const {
-  const char* part = mds_ ? "sample" : rows_ ? "row" : megatron_ ? "document" : "line";
-  return document.line > 0 ? fmt::format("{} {} {}", path_.string(), part, document.line) : path_.string();
+const char* DocumentReader::part() const { return mds_ ? "sample" : rows_ ? "row" : megatron_ ? "document" : "line"; }
+
+std::string DocumentReader::place(int64_t number) const {
+  return number > 0 ? fmt::format("{} {} {}", path_.string(), part(), number) : path_.string();
 }
 
-// What is wrong with a line or a row stops the reading, or is kept in mind.
-void DocumentReader::refuse(const Error& error, const char* part, int64_t number) {
+void DocumentReader::refuse(const Error& error, int64_t number) {
   if (error.kind() != ErrorKind::corrupt) throw Error(error);
-  const std::string where = fmt::format("{} {} {}: {}", path_.string(), part, number, error.message());
+  const std::string where = place(number) + ": " + error.message();
   if (on_error_ == OnError::stop) {
-    const std::string hint = fmt::format("mend the {0}, or leave bad {0}s out with on_error: skip", part);
+    const std::string hint = fmt::format("mend the {0}, or leave bad {0}s out with on_error: skip", part());
     throw Error(ErrorKind::corrupt, where, error.hint().empty() ? hint : error.hint());
   }
   if (num_skipped_++ == 0) first_skipped_ = where;
@@ -181,12 +211,8 @@ void DocumentReader::refuse(const Error& error, const char* part, int64_t number
 void DocumentReader::throw_empty() const {
   const std::string hint = "give a file with at least one document";
   if (num_skipped_ == 0) throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: it is empty", path_.string());
-  throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: all {} {} are bad, the first: {}", path_.string(),
-             num_skipped_,
-             rows_  ? "rows"
-             : mds_ ? "samples"
-                    : "lines",
-             first_skipped_);
+  throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: all {} {}s are bad, the first: {}", path_.string(),
+             num_skipped_, part(), first_skipped_);
 }
 
 }  // namespace ingot::data

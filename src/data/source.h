@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "base/error.h"
 #include "data/byte_stream.h"
@@ -32,6 +33,13 @@ enum class OnError { stop, skip };
 // stop or skip. Errors: usage, listing the words.
 OnError parse_on_error(std::string_view word);
 
+// What lies in a file for one document: a line of JSON lines, not yet looked at; the document itself; or why there is
+// none.
+struct Record {
+  std::variant<std::string, Document, Error> content;
+  int64_t number = 0;  // of the line, row, sample or document, from 1; 0 for a whole file of plain text
+};
+
 // The documents of one file, in its order. By name (without .gz or .zst): .jsonl, .ndjson and .json are JSON lines,
 // .txt and .md are one document of plain text, and .npy is rows of tokens (token_rows.h). A folder with an index.json
 // is one of MDS shards (mds_rows.h), and a .idx beside a .bin a Megatron data set, of documents of tokens. Under any
@@ -46,25 +54,32 @@ class DocumentReader {
   // for a file without any document, for a plain text that is not UTF-8, and for a damaged shard.
   bool next(Document& document);
 
+  // The same in steps, so that JSON is read on several threads: `take` on one at a time, `parse` on any, and `refuse`,
+  // with what `parse` threw, in order. `take` is false at the end, of a file without any document, too, for which
+  // `throw_empty` is there; until a first document has told the format (automatic), it parses the lines itself.
+  bool take(Record& record);
+  Document parse(Record record) const;
+  void refuse(const Error& error, int64_t number);
+  [[noreturn]] void throw_empty() const;
+
   const std::filesystem::path& path() const { return path_; }  // as messages show it
-  std::string place(const Document& document) const;           // "data.jsonl line 7", of one that was given
+  std::string place(int64_t number) const;                     // "data.jsonl line 7", of a record or document.line
   bool plain() const { return plain_; }                        // one document of plain text
   bool tokens() const {                                        // rows of tokens
     return rows_.has_value() || megatron_.has_value() || (mds_ && mds_->format() == Format::tokens);
   }
   Format format() const { return format_; }                            // automatic until the first document was given
-  int64_t num_documents() const { return num_documents_; }             // given so far
+  int64_t num_documents() const { return num_documents_; }             // given by `next` so far
   int64_t num_skipped() const { return num_skipped_; }                 // bad lines left out (on_error skip)
   const std::string& first_skipped() const { return first_skipped_; }  // why the first of them was; empty without
 
  private:
-  bool next_record(Document& document);
-  bool next_text(Document& document);
-  bool next_row(Document& document);
-  bool next_sample(Document& document);
-  bool next_megatron(Document& document);
-  void refuse(const Error& error, const char* part, int64_t number);
-  [[noreturn]] void throw_empty() const;
+  bool take_line(Record& record);
+  bool take_text(Record& record);
+  bool take_row(Record& record);
+  bool take_sample(Record& record);
+  bool take_megatron(Record& record);
+  const char* part() const;
 
   std::filesystem::path path_;
   std::optional<LineReader> lines_;  // one of these four
@@ -74,7 +89,7 @@ class DocumentReader {
   Format format_;
   OnError on_error_;
   bool plain_ = false;
-  std::string line_;
+  int64_t num_taken_ = 0;
   int64_t num_documents_ = 0;
   int64_t num_skipped_ = 0;
   std::string first_skipped_;

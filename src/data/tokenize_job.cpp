@@ -6,16 +6,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <variant>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_cache.h"
+#include "base/in_order.h"
 #include "base/uri.h"
 #include "data/tokenized.h"
 #include "formats/megatron.h"
@@ -27,8 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t documents_at_once = 1024;
-constexpr size_t bytes_at_once = size_t{1} << 22;
+constexpr int64_t records_at_once = 1024;
+constexpr size_t bytes_at_once = size_t{1} << 20;
 constexpr double note_every = 20;  // seconds
 
 // Its bytes survive a power cut from here on.
@@ -180,6 +181,58 @@ void check_format(const DocumentReader& reader) {
              reader.path().string(), name(reader.format()));
 }
 
+// What comes of a record: tokens, or why there are none.
+struct Outcome {
+  std::vector<int32_t> ids;
+  std::optional<Error> error;
+  bool parsed = false;  // a document, if perhaps one that the tokenizer refuses
+  int64_t number = 0;   // the record's
+};
+
+// Neighbouring records of one file: few enough that the first are soon written, many enough for every thread.
+struct Batch {
+  std::shared_ptr<DocumentReader> reader;
+  std::vector<Record> records;  // none: the end of the file
+  std::vector<Outcome> outcomes;
+};
+
+size_t bytes_of(const Record& record) {
+  if (const auto* line = std::get_if<std::string>(&record.content)) return line->size();
+  const auto* document = std::get_if<Document>(&record.content);
+  return document == nullptr ? 0 : document->text.size() + document->ids.size() * sizeof(int32_t);
+}
+
+// The batches of all files in order, behind what an earlier process read.
+class Batches {
+ public:
+  Batches(const TokenizeJob& job, const Note& begin) : job_(job), file_(begin.file), skip_(begin.documents) {}
+
+  bool take(Batch& batch) {
+    if (!reader_) {
+      if (file_ == job_.inputs.size()) return false;
+      reader_ = std::make_shared<DocumentReader>(job_.inputs[file_++], job_.format, job_.on_error);
+      for (Document document; skip_ > 0 && reader_->next(document);) --skip_;
+      skip_ = 0;
+    }
+    batch.reader = reader_;
+    size_t bytes = 0;
+    for (Record record;
+         std::ssize(batch.records) < records_at_once && bytes < bytes_at_once && reader_->take(record);) {
+      bytes += bytes_of(record);
+      batch.records.push_back(std::move(record));
+    }
+    if (batch.records.empty()) reader_.reset();
+    if (!batch.records.empty() && batch.reader->format() != Format::automatic) check_format(*batch.reader);
+    return true;
+  }
+
+ private:
+  const TokenizeJob& job_;
+  size_t file_;
+  int64_t skip_;  // documents of that file
+  std::shared_ptr<DocumentReader> reader_;
+};
+
 class Job {
  public:
   Job(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool, Notes& notes)
@@ -194,26 +247,24 @@ class Job {
 
   TokenizeTotals run(FunctionRef<bool(const TokenizeTotals&)> go_on) {
     double noted_at = steady_seconds();
-    for (; note_.file < job_.inputs.size(); ++note_.file, ++totals_.num_files, note_.documents = 0) {
-      DocumentReader reader(job_.inputs[note_.file], job_.format, job_.on_error);
-      skip(reader, note_.documents);
-      const int64_t skipped_before = totals_.num_skipped;
-      refused_ = 0;
-      std::vector<Document> documents = read(reader);
-      while (!documents.empty()) {
-        check_format(reader);
-        std::future<std::vector<Document>> next = std::async(std::launch::async, [&] { return read(reader); });
-        write(reader, documents);
-        documents = next.get();
-        totals_.num_skipped = skipped_before + reader.num_skipped() + refused_;
-        if (totals_.first_skipped.empty()) totals_.first_skipped = reader.first_skipped();
-        const bool wanted = go_on(totals_);
-        if (wanted && steady_seconds() - noted_at < note_every) continue;
-        notes_.write(note_, writer_);
-        noted_at = steady_seconds();
-        if (!wanted) return totals_;
-      }
-    }
+    bool wanted = true;
+    Batches batches(job_, note_);
+    run_in_order<Batch>(
+        pool_, [&](Batch& batch) { return batches.take(batch); }, [&](Batch& batch) { tokenize_batch(batch); },
+        [&](Batch& batch) {
+          if (batch.records.empty()) {
+            end_file(*batch.reader);
+            return true;
+          }
+          write(batch);
+          wanted = go_on(totals_);
+          if (!wanted || steady_seconds() - noted_at >= note_every) {
+            notes_.write(note_, writer_);
+            noted_at = steady_seconds();
+          }
+          return wanted;
+        });
+    if (!wanted) return totals_;
     notes_.write(note_, writer_);  // so that finish_killed can do the rest
     writer_.finish();
     notes_.remove();
@@ -222,55 +273,56 @@ class Job {
   }
 
  private:
-  // The next documents: few enough that the first are soon there to be tokenized, many enough for every thread.
-  static std::vector<Document> read(DocumentReader& reader) {
-    std::vector<Document> documents;
-    size_t bytes = 0;
-    for (Document document;
-         std::ssize(documents) < documents_at_once && bytes < bytes_at_once && reader.next(document);) {
-      bytes += document.text.size() + document.ids.size() * sizeof(int32_t);
-      documents.push_back(std::move(document));
-    }
-    return documents;
-  }
-
-  // Documents that were written before.
-  static void skip(DocumentReader& reader, int64_t number) {
-    for (Document document; number > 0 && reader.next(document);) --number;
-  }
-
-  // The same error, with the place of the document in front.
-  static Error placed(const Error& error, const DocumentReader& reader, const Document& document) {
-    return {error.kind(), reader.place(document) + ": " + error.message(), error.hint()};
-  }
-
-  void write(const DocumentReader& reader, const std::vector<Document>& documents) {
-    std::vector<std::variant<std::vector<int32_t>, Error>> ids(documents.size());
-    pool_.parallel_for(0, std::ssize(documents), 1, [&](int64_t begin, int64_t end) {
-      for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        try {
-          ids[i] = ids_of(documents[i], job_, tokenizer_);
-        } catch (const Error& error) {
-          ids[i] = placed(error, reader, documents[i]);
-        }
+  void tokenize_batch(Batch& batch) const {
+    batch.outcomes.resize(batch.records.size());
+    for (size_t i = 0; i < batch.records.size(); ++i) {
+      Outcome& outcome = batch.outcomes[i];
+      outcome.number = batch.records[i].number;
+      try {
+        const Document document = batch.reader->parse(std::move(batch.records[i]));
+        outcome.parsed = true;
+        outcome.ids = ids_of(document, job_, tokenizer_);
+      } catch (const Error& error) {
+        outcome.error = error;
       }
-    });
-    for (size_t i = 0; i < documents.size(); ++i) {
-      ++note_.documents;
-      if (const Error* error = std::get_if<Error>(&ids[i])) {
-        refuse(*error);
+    }
+  }
+
+  void write(const Batch& batch) {
+    DocumentReader& reader = *batch.reader;
+    for (const Outcome& outcome : batch.outcomes) {
+      if (outcome.error && !outcome.parsed) {
+        reader.refuse(*outcome.error, outcome.number);
         continue;
       }
-      const auto& tokens = std::get<std::vector<int32_t>>(ids[i]);
+      ++note_.documents;
+      // The same error, with the place of the document in front.
+      const auto placed = [&](const Error& error) {
+        return Error(error.kind(), reader.place(outcome.number) + ": " + error.message(), error.hint());
+      };
+      if (outcome.error) {
+        refuse(placed(*outcome.error));
+        continue;
+      }
       try {
-        writer_.add_sequence(tokens);
+        writer_.add_sequence(outcome.ids);
       } catch (const Error& error) {
-        throw Error(placed(error, reader, documents[i]));
+        throw Error(placed(error));
       }
       writer_.end_document();
       ++totals_.num_documents;
-      totals_.num_tokens += std::ssize(tokens);
+      totals_.num_tokens += std::ssize(outcome.ids);
     }
+    totals_.num_skipped = skipped_before_ + reader.num_skipped() + refused_;
+    if (totals_.first_skipped.empty()) totals_.first_skipped = reader.first_skipped();
+  }
+
+  void end_file(const DocumentReader& reader) {
+    if (note_.documents == 0) reader.throw_empty();
+    skipped_before_ += reader.num_skipped();
+    ++note_.file;
+    ++totals_.num_files;
+    note_.documents = 0;
   }
 
   // A document that is bad as the tokenizer sees it: tokens outside the vocabulary.
@@ -287,7 +339,8 @@ class Job {
   Note note_;
   formats::MegatronWriter writer_;
   TokenizeTotals totals_;
-  int64_t refused_ = 0;  // documents of this file
+  int64_t skipped_before_ = 0;  // bad lines of the files that were read to their end
+  int64_t refused_ = 0;         // documents that the tokenizer refused
 };
 
 // What a process had still to do that was killed when it had written everything.

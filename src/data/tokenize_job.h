@@ -33,8 +33,9 @@ struct TokenizeTotals {
 };
 
 // A document is one sequence: its tokens, BOS in front where the tokenizer puts it there, and EOS. The type is what
-// Megatron takes for a vocabulary of this size. Texts are tokenized on the pool's threads while the next are read; the
-// result does not depend on their number. `go_on` is asked now and then, and told how far the job is; when it says no,
+// Megatron takes for a vocabulary of this size. Records are parsed and tokenized on the pool's threads, which also read
+// and write in turns; the result does not depend on their number. `go_on` is asked now and then, on any of them but
+// never on two at once, and told how far the job is; when it says no,
 // what is done is noted and kept: PREFIX.bin.partial, PREFIX.lengths.partial and PREFIX.progress, which the same job
 // takes up again. It is the same when its settings and inputs are: a file of the same size, a remote one of the same
 // size and version (ETag) where its server tells them. Errors: usage when the data set exists, or another job's notes

@@ -1,0 +1,89 @@
+#include "base/in_order.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace ingot {
+namespace {
+
+struct Item {
+  int number = 0;
+  int64_t worked = 0;
+};
+
+// What was put of `count` items; `fail` throws where it wants to, and says how far the stream comes.
+std::vector<int64_t> put_of(int threads, int count, FunctionRef<void(const std::string&, int)> fail) {
+  ThreadPool pool(threads);
+  std::atomic<int> taking = 0, putting = 0, begun = 0;
+  std::vector<int64_t> put;
+  int taken = 0;
+  try {
+    run_in_order<Item>(
+        pool,
+        [&](Item& item) {
+          EXPECT_EQ(++taking, 1);
+          item.number = taken++;
+          fail("take", item.number);
+          EXPECT_LE(item.number - std::ssize(put), 4 * threads);
+          --taking;
+          return item.number < count;
+        },
+        [&](Item& item) {
+          ++begun;
+          fail("work", item.number);
+          for (int i = 0; i < (item.number % 7) * 1000; ++i) item.worked += i % 3;
+          item.worked = int64_t{item.number} * item.number;
+        },
+        [&](Item& item) {
+          EXPECT_EQ(++putting, 1);
+          fail("put", item.number);
+          EXPECT_EQ(item.number, std::ssize(put));
+          put.push_back(item.worked);
+          --putting;
+          return true;
+        });
+  } catch (const std::runtime_error& error) {
+    put.push_back(-std::stoi(error.what()));
+  }
+  EXPECT_LE(begun, count);
+  return put;
+}
+
+TEST(InOrder, EveryItemOnceInOrder) {
+  std::vector<int64_t> expected(500);
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<int64_t>(i * i);
+  for (const int threads : {1, 2, 5}) {
+    EXPECT_EQ(put_of(threads, 500, [](const std::string&, int) {}), expected) << threads;
+    EXPECT_TRUE(put_of(threads, 0, [](const std::string&, int) {}).empty());
+  }
+}
+
+// Whatever is thrown, and on whichever thread: everything before it is put, and nothing behind it.
+TEST(InOrder, AnErrorComesInItsTurn) {
+  for (const int threads : {1, 2, 5}) {
+    for (const std::string where : {"take", "work", "put"}) {
+      const std::vector<int64_t> put = put_of(threads, 100, [&](const std::string& stage, int number) {
+        if (stage == where && (number == 40 || number == 41)) throw std::runtime_error(std::to_string(number));
+      });
+      ASSERT_EQ(put.size(), 41U) << where;
+      EXPECT_EQ(put.back(), -40);
+    }
+  }
+}
+
+TEST(InOrder, PutSaysWhenToStop) {
+  ThreadPool pool(3);
+  int taken = 0, put = 0;
+  run_in_order<int>(
+      pool, [&](int& item) { return (item = taken++) >= 0; }, [](int&) {}, [&](int& item) { return ++put, item < 20; });
+  EXPECT_EQ(put, 21);
+  EXPECT_LE(taken, 21 + 4 * 3);
+}
+
+}  // namespace
+}  // namespace ingot
