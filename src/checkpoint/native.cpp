@@ -228,34 +228,43 @@ int64_t remove_leftovers(const fs::path& folder) {
   return static_cast<int64_t>(doomed.size());
 }
 
+namespace {
+
+size_t aligned_bytes(const Tensor& tensor) { return (tensor.bytes() + 63) / 64 * 64; }
+
+void run_slices(ThreadPool* threads, int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  threads != nullptr ? threads->parallel_for(0, count, grain, body) : body(0, count);
+}
+
+}  // namespace
+
+void Snapshot::reserve(std::span<const NamedTensor> tensors, ThreadPool* threads) {
+  size_t total = 0;
+  for (const NamedTensor& named : tensors) total += aligned_bytes(named.tensor);
+  if (total <= memory_.bytes()) return;
+  memory_ = {};
+  memory_ = HostMemory(total, HostMemory::Pages::small, "a checkpoint");
+  constexpr int64_t page = 4096;  // the smallest there is
+  run_slices(threads, static_cast<int64_t>(total), 1024 * page, [&](int64_t lo, int64_t hi) {
+    for (int64_t at = lo; at < hi; at += page) memory_.data()[at] = std::byte{0};
+  });
+}
+
 void Snapshot::take(std::span<const NamedTensor> tensors, Device& device, ThreadPool* threads) {
+  reserve(tensors, threads);
   tensors_.clear();
   std::vector<DeviceRange> ranges;
-  std::vector<size_t> offsets;
-  size_t total = 0;
+  std::byte* next = memory_.data();
   for (const NamedTensor& named : tensors) {
     ranges.push_back({named.tensor.data, named.tensor.bytes()});
-    offsets.push_back(total);
-    total += (named.tensor.bytes() + 63) / 64 * 64;
-  }
-  if (total > memory_.bytes()) {
-    memory_ = {};
-    memory_ = HostMemory(total, HostMemory::Pages::small, "a checkpoint");
-  }
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    tensors_.push_back(tensors[i]);
-    tensors_.back().tensor.data = memory_.data() + offsets[i];
+    tensors_.push_back(named);
+    tensors_.back().tensor.data = std::exchange(next, next + aligned_bytes(named.tensor));
   }
   std::vector<size_t> copied(tensors.size());
   download(device, ranges, staging_bytes, [&](size_t place, std::span<const std::byte> bytes) {
-    std::byte* to = memory_.data() + offsets[place] + copied[place];
-    constexpr int64_t grain = 1 << 22;
-    const auto copy = [&](int64_t lo, int64_t hi) { std::copy(bytes.begin() + lo, bytes.begin() + hi, to + lo); };
-    if (threads != nullptr) {
-      threads->parallel_for(0, std::ssize(bytes), grain, copy);
-    } else {
-      copy(0, std::ssize(bytes));
-    }
+    std::byte* to = static_cast<std::byte*>(tensors_[place].tensor.data) + copied[place];
+    run_slices(threads, std::ssize(bytes), 1 << 22,
+               [&](int64_t lo, int64_t hi) { std::copy(bytes.begin() + lo, bytes.begin() + hi, to + lo); });
     copied[place] += bytes.size();
   });
 }

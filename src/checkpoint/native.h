@@ -44,8 +44,11 @@ struct NamedTensor {
 // What tensors were at one moment, in host memory of its own.
 class Snapshot {
  public:
+  // Takes the host memory that take() of the same tensors needs and touches it, by `threads` (null: alone): the system
+  // gives memory when it is first written, which lasts longer than the copy. ErrorKind::resource when there is none.
+  void reserve(std::span<const NamedTensor> tensors, ThreadPool* threads = nullptr);
   // Returns when all is copied, behind what the device's compute stream was given, by `threads` (null: alone).
-  // Memory of the take() before is used again. ErrorKind::resource when there is none.
+  // Memory that is there is used again. ErrorKind::resource when there is none.
   void take(std::span<const NamedTensor> tensors, Device& device, ThreadPool* threads = nullptr);
   std::span<const NamedTensor> tensors() const { return tensors_; }  // in host memory
 

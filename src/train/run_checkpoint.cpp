@@ -214,6 +214,10 @@ std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder
   return differ;
 }
 
+void BackgroundCheckpoint::reserve(const Trained& trained, const ops::Context& context) {
+  snapshot_.reserve(written_by(trained), context.threads);
+}
+
 void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunProgress& progress,
                                  const std::string& identity, const Trained& trained, const ops::Context& context,
                                  int64_t keep) {

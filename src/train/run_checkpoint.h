@@ -62,6 +62,9 @@ class BackgroundCheckpoint {
   // Waits for what this rank is writing; rank 0 removes what was begun and will not be published.
   ~BackgroundCheckpoint();
 
+  // Takes the memory of the copy before the first begin(), which then pauses its caller no longer than later ones.
+  // ErrorKind::resource when there is none.
+  void reserve(const Trained& trained, const ops::Context& context);
   // Together. Returns when the state is copied to host memory, by the context's threads; the copy's memory is kept for
   // the next. Errors: internal before what was begun before is over; resource when there is no memory.
   void begin(const std::filesystem::path& folder, const RunProgress& progress, const std::string& identity,

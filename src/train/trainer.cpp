@@ -300,6 +300,10 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   End end = End::done;
   int64_t written = done_ > 0 ? done_ : -1;
   if (done_ < settings_.steps) {
+    const int64_t every = settings_.checkpoint_every;
+    if (settings_.background_checkpoints && every > 0 && done_ / every * every + every < settings_.steps) {
+      checkpoint_.reserve(trained_, step_.context());
+    }
     data::Loader loader(train_, order_, done_);
     // A device that works by itself has its next step before anybody looks at the last one's loss; but where ranks
     // exchange gradients, the host waits for each step's.

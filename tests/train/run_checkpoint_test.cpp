@@ -51,6 +51,8 @@ TEST(RunCheckpoint, InTheBackgroundIsWhatItWasWhenItWasBegun) {
   BackgroundCheckpoint background;
   EXPECT_FALSE(background.begun());
   EXPECT_FALSE(background.advance());
+  background.reserve(*run.trained, run.step->context());
+  EXPECT_FALSE(background.begun());
   background.begin(files.path() / "there", {1, 48}, identity, *run.trained, run.step->context(), 2);
   EXPECT_TRUE(background.begun());
   refusal(ErrorKind::internal,
