@@ -11,12 +11,15 @@
 #include <system_error>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/signals.h"
 
 namespace ingot {
 namespace {
+
+constexpr double spin_seconds = 100e-6;
 
 // Set while the thread runs slices: a nested call must not wait for workers that may be waiting for it.
 thread_local bool inside_slice = false;
@@ -34,14 +37,17 @@ void pause_briefly() {
 #endif
 }
 
-// Waits until `value` is no longer `old`: about 2 microseconds of spinning, then sleeping in the kernel.
+// Waits until `value` is no longer `old`: first awake, as the next work of a model comes within microseconds and to be
+// woken lasts longer, then asleep.
 uint32_t wait_change(const std::atomic<uint32_t>& value, uint32_t old) {
-  constexpr int spins = 64;
-  for (int i = 0; i < spins; ++i) {
-    const uint32_t now = value.load(std::memory_order_acquire);
-    if (now != old) return now;
-    pause_briefly();
-  }
+  const double asleep_from = steady_seconds() + spin_seconds;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      const uint32_t now = value.load(std::memory_order_acquire);
+      if (now != old) return now;
+      pause_briefly();
+    }
+  } while (steady_seconds() < asleep_from);
   value.wait(old, std::memory_order_acquire);
   return value.load(std::memory_order_acquire);
 }
@@ -135,14 +141,14 @@ struct alignas(128) Thread {
 
 }  // namespace
 
-// `job` is published by the pieces' release and read back after one was taken; `stopping` by the release-increment of
-// a ticket. `dispatch` lets one caller at a time do that.
+// `job` is published by the pieces' release and read back after one was taken; `dispatch` lets one caller at a time do
+// that.
 struct ThreadPool::State {
   explicit State(int n) : threads(static_cast<size_t>(n)) {}
 
   Mutex dispatch;
   Job job;
-  bool stopping = false;
+  std::atomic<bool> stopping{false};
   std::vector<Thread> threads;                       // the caller is the first
   alignas(128) std::atomic<uint32_t> unfinished{0};  // pieces
 
