@@ -74,17 +74,18 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   const auto linear = fp8 && pass.fp8 ? ops::linear_fp8 : ops::linear;
   // Outside serving the rows of an expert may be one or two in one micro-batch and more in another.
-  const bool any_rows = pass.any_rows || pass.cache == nullptr;
+  ops::LinearAttributes attributes{.any_rows = pass.any_rows || pass.cache == nullptr, .mostly_few = pass.any_rows};
   if (sums_over_ranks && pass.tp.size() > 1) {
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor sum = accumulate ? pass.ops.scratch.take(y.dtype, y.shape) : y;
-    linear(pass.ops, sum, x, weight, {.any_rows = any_rows});
+    linear(pass.ops, sum, x, weight, attributes);
     if (bias && pass.tp.rank() == 0) ops::add_bias(pass.ops, sum, bias);
     sum_over(pass.ops.device, pass.tp, sum);
     if (accumulate) ops::add(pass.ops, y, y, sum);
     return;
   }
-  linear(pass.ops, y, x, weight, {.accumulate = accumulate, .any_rows = any_rows});
+  attributes.accumulate = accumulate;
+  linear(pass.ops, y, x, weight, attributes);
   if (bias) ops::add_bias(pass.ops, y, bias);
   if (pass.lora && pass.lora->ranks[parameter] > 0) {
     ops::lora(pass.ops, y, x, pass.lora->entries, pass.lora->slots,

@@ -31,6 +31,8 @@ struct LinearAttributes {
   // on CPUs up to 2, on GPUs up to 16. Within these a row's bits do not depend on the number either, so that a sequence
   // that is decoded alone agrees with itself in a batch.
   bool any_rows = false;
+  // With any_rows: most calls that must agree have few rows, so that what is best for these is taken for all.
+  bool mostly_few = false;
 };
 
 // y [T, out] = x [T, in] W^T, W [out, in] of any storage. x and y are alike, f32, bf16 or f16 (y may be f32 with any

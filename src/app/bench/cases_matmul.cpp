@@ -88,20 +88,22 @@ std::string linear_name(DType result, DType given, Storage storage, LinearSizes 
                      s.in, accumulate ? " accumulate" : "");
 }
 
-// Both linear ops: `backward` multiplies by W instead of its transpose.
-OpCase linear_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, bool accumulate) {
+// Both linear ops: `backward` multiplies by W instead of its transpose. `mostly_few`: as in serving.
+OpCase linear_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, bool accumulate,
+                   bool mostly_few = false) {
   OpCase c{.op = backward ? "linear_backward_input" : "linear",
-           .name = linear_name(result, given, storage, s, accumulate)};
+           .name = linear_name(result, given, storage, s, accumulate) + (mostly_few ? " mostly few" : "")};
   const int64_t width = backward ? s.in : s.out;
   const int64_t k = backward ? s.out : s.in;
   c.operands = {{backward ? "dx" : "y", result, {s.tokens, width}, accumulate ? Role::inout : Role::output},
                 {backward ? "dy" : "x", given, {s.tokens, k}},
                 {"weight", DType::u8, {s.out, s.in}, Role::input, normal(), storage}};
-  c.run = [backward, accumulate](ops::Context& context, const Arguments& a) {
+  const ops::LinearAttributes attributes{.accumulate = accumulate, .any_rows = mostly_few, .mostly_few = mostly_few};
+  c.run = [=](ops::Context& context, const Arguments& a) {
     if (backward) {
-      ops::linear_backward_input(context, a[0], a[1], a.weights[2], {.accumulate = accumulate});
+      ops::linear_backward_input(context, a[0], a[1], a.weights[2], attributes);
     } else {
-      ops::linear(context, a[0], a[1], a.weights[2], {.accumulate = accumulate});
+      ops::linear(context, a[0], a[1], a.weights[2], attributes);
     }
   };
   c.reference = [=](Values& v, std::vector<double>& scale) {
@@ -231,6 +233,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
         const int64_t in = block_elements(storage) == 256 ? 768 : block_elements(storage) == 32 ? 608 : 296;
         cases.push_back(linear_case(false, result, given, storage, {7, 133, in}, false));
         cases.push_back(linear_case(false, result, given, storage, {16, 17, in}, true));
+        cases.push_back(linear_case(false, result, given, storage, {13, 61, in}, storage == Storage::bf16, true));
       }
       cases.push_back(linear_case(false, result, given, Storage::q4_k, {72, 133, 512}, false));
     }
@@ -244,6 +247,11 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
       cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, storage, {tokens, 49152, 512}, false)));
     }
     cases.push_back(timing(linear_case(backward, DType::f32, DType::f32, Storage::f32, {tokens, 49152, 512}, false)));
+  }
+  if (backward) return;
+  for (const int64_t tokens : {1, 8, 32, 512}) {
+    cases.push_back(
+        timing(linear_case(false, DType::bf16, DType::bf16, Storage::bf16, {tokens, 49152, 576}, false, true)));
   }
 }
 

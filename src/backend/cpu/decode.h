@@ -17,6 +17,11 @@ auto* scale_kernel(const ElementwiseKernels& kernels) {
   if constexpr (std::is_same_v<Y, F16>) return of_type<X>(kernels.scale_to_f16);
 }
 
+// Whether the weight is stored as elements of `dtype`, so that nothing is decoded.
+inline bool in_place(const Weight& weight, DType dtype) {
+  return is_plain(weight.storage) && weight.tensor().dtype == dtype;
+}
+
 // Row `row` of `weight` (in elements) to `out`, of type f32, bf16 or f16, rounded once.
 void decode_row(const ElementwiseKernels& kernels, const Weight& weight, int64_t row, void* out, DType dtype);
 

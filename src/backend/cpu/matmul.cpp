@@ -65,8 +65,6 @@ void run_matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor
   P(context, gemm, c.data, a.data, b.data);
 }
 
-bool in_place(const Weight& weight, DType dtype) { return is_plain(weight.storage) && weight.tensor().dtype == dtype; }
-
 // Rows of `weight` decoded to `dtype` at `out`.
 void decode_rows(Context& context, const ElementwiseKernels& kernels, const Weight& weight, void* out, DType dtype) {
   const size_t row_size = static_cast<size_t>(weight.in) * size_of(dtype);
@@ -139,55 +137,6 @@ void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor&
   });
 }
 
-// One or two tokens: dot products with the rows of the weight at the speed of memory.
-constexpr int64_t most_dot_tokens = 2;
-
-std::string decline_dots(const Context&, const Tensor&, const Tensor& x, const Weight&,
-                         ops::LinearAttributes attributes) {
-  if (attributes.any_rows) return "sums in an order of its own";
-  return x.shape[0] <= most_dot_tokens ? "" : "serves one or two tokens";
-}
-
-// W: the type of the activations, which the weight is kept in or decoded to.
-template <class W, const GemmKernels& K, const ElementwiseKernels& E>
-void dot_rows(const Tensor& y, const float* x, const Weight& weight, DType decoded, int64_t lo, int64_t hi,
-              bool accumulate) {
-  const int64_t tokens = y.shape[0];
-  float* y_float = y.dtype == DType::f32 ? y.as<float>() : nullptr;
-  W* y_own = y.dtype == DType::f32 ? nullptr : elements<W>(y);
-  const auto dots = [&](int64_t row, int64_t count, const void* rows) {
-    of_type<W>(K.dot_rows)(y_float == nullptr ? nullptr : y_float + row, y_own == nullptr ? nullptr : y_own + row,
-                           weight.out, x, static_cast<const W*>(rows), tokens, count, weight.in, accumulate);
-  };
-  if (in_place(weight, decoded)) return dots(lo, hi - lo, weight.slice(lo, hi).data);
-  thread_local std::vector<std::byte> line;
-  line.resize(static_cast<size_t>(weight.in) * size_of(decoded));
-  for (int64_t row = lo; row < hi; ++row) {
-    decode_row(E, weight, row, line.data(), decoded);
-    dots(row, 1, line.data());
-  }
-}
-
-template <const GemmKernels& K, const ElementwiseKernels& E>
-void run_dots(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
-              ops::LinearAttributes attributes) {
-  thread_local std::vector<float> widened;
-  const int64_t grain = std::max(row_grain(weight.in), (weight.out + 63) / 64);
-  by_type(x.dtype, [&]<class T>() {
-    const float* wide = nullptr;
-    if constexpr (std::is_same_v<T, float>) {
-      wide = elements<T>(x);
-    } else {
-      widened.resize(static_cast<size_t>(x.elements()));
-      of_type<T>(E.scale_to_f32)(widened.data(), elements<T>(x), 1.0F, x.elements());
-      wide = widened.data();
-    }
-    context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
-      dot_rows<T, K, E>(y, wide, weight, x.dtype, lo, hi, attributes.accumulate);
-    });
-  });
-}
-
 template <const ElementwiseKernels& E>
 void run_dequantize(Context& context, const Tensor& out, const Weight& weight) {
   decode_rows(context, E, weight, out.data, out.dtype);
@@ -229,22 +178,10 @@ void add_products(ops::Registry& registry, const char* name) {
   registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, name, run_linear_backward_input<P, E>, declines_linear<D>);
 }
 
-template <const GemmKernels& K, const ElementwiseKernels& E>
-void add_dots(ops::Registry& registry) {
-  registry.add<ops::Linear>(DeviceKind::cpu, "dot", run_dots<K, E>, decline_dots);
-}
-
 }  // namespace
 
 void register_matmul(ops::Registry& registry, Levels levels) {
 #if defined(INGOT_SIMD_X86)
-  if (levels.best >= Isa::avx512) {
-    add_dots<avx512::gemm_kernels, avx512::elementwise_kernels>(registry);
-  } else if (levels.best == Isa::avx2) {
-    add_dots<avx2::gemm_kernels, avx2::elementwise_kernels>(registry);
-  } else {
-    add_dots<plain::gemm_kernels, plain::elementwise_kernels>(registry);
-  }
   if (levels.best >= Isa::amx) add_products<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
   if (levels.onednn) {
     add_products<sliced<onednn_gemm>, plain::elementwise_kernels, onednn_declines>(registry, "onednn");
@@ -255,8 +192,6 @@ void register_matmul(ops::Registry& registry, Levels levels) {
   if (levels.best >= Isa::avx2) {
     add_products<sliced<simd_gemm<avx2::gemm_kernels>>, avx2::elementwise_kernels>(registry, "avx2");
   }
-#else
-  add_dots<plain::gemm_kernels, plain::elementwise_kernels>(registry);
 #endif
   add_products<sliced<simd_gemm<plain::gemm_kernels>>, plain::elementwise_kernels>(registry, "plain");
   add_products<sliced<reference_gemm>, plain::elementwise_kernels>(registry, "reference");

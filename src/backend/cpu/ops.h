@@ -5,6 +5,7 @@
 
 namespace ingot::cpu {
 
+void register_dots(ops::Registry& registry, Levels levels);
 void register_matmul(ops::Registry& registry, Levels levels);
 void register_linear_fp8(ops::Registry& registry);
 void register_embedding(ops::Registry& registry, Levels levels);

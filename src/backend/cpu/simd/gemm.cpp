@@ -148,56 +148,9 @@ void gemm_rounded(const GemmShape& s, C* c, const T* a, const T* b, float* pack)
   }
 }
 
-// Dot products of one row of w with `tokens` rows of x: four partial vectors a token, so that additions do not wait.
-template <int tokens, class W>
-INGOT_INLINE void dot_row(const float* x, const W* w, int64_t k, float* result) {
-  constexpr int ways = 4;
-  Floats sums[tokens][ways] = {};
-  int64_t i = 0;
-  for (; i + ways * lanes <= k; i += ways * lanes) {
-    for (int way = 0; way < ways; ++way) {
-      const Floats row = load(w + i + way * lanes, Whole{});
-      for (int t = 0; t < tokens; ++t) {
-        sums[t][way] = fma(load(x + t * k + i + way * lanes, Whole{}), row, sums[t][way]);
-      }
-    }
-  }
-  sweep(i, k, [&](int64_t e, auto extent) {
-    const Floats row = load(w + e, extent);
-    for (int t = 0; t < tokens; ++t) sums[t][0] = fma(load(x + t * k + e, extent), row, sums[t][0]);
-  });
-  for (int t = 0; t < tokens; ++t) result[t] = sum((sums[t][0] + sums[t][2]) + (sums[t][1] + sums[t][3]));
-}
-
-template <class W>
-void dot_rows(float* y_float, W* y_own, int64_t y_row, const float* x, const W* w, int64_t tokens, int64_t rows,
-              int64_t k, bool accumulate) {
-  for (int64_t r = 0; r < rows; ++r) {
-    float result[2];
-    if (tokens == 1) {
-      dot_row<1>(x, w + r * k, k, result);
-    } else {
-      dot_row<2>(x, w + r * k, k, result);
-    }
-    for (int64_t t = 0; t < tokens; ++t) {
-      const int64_t place = t * y_row + r;
-      if (y_float != nullptr) {
-        y_float[place] = accumulate ? y_float[place] + result[t] : result[t];
-      } else {
-        narrow(y_own[place], accumulate ? widen(y_own[place]) + result[t] : result[t]);
-      }
-    }
-  }
-}
-
 }  // namespace
 
-const GemmKernels gemm_kernels = {gemm_f32<float>,
-                                  gemm_f32<Bf16>,
-                                  gemm_rounded<Bf16, float>,
-                                  gemm_rounded<Bf16, Bf16>,
-                                  gemm_f32<F16>,
-                                  gemm_rounded<F16, F16>,
-                                  {dot_rows<float>, dot_rows<Bf16>, dot_rows<F16>}};
+const GemmKernels gemm_kernels = {gemm_f32<float>,          gemm_f32<Bf16>, gemm_rounded<Bf16, float>,
+                                  gemm_rounded<Bf16, Bf16>, gemm_f32<F16>,  gemm_rounded<F16, F16>};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,4 +1,4 @@
-// A blocked matrix product on one thread, and dot products of rows for one or two tokens.
+// A blocked matrix product on one thread.
 #pragma once
 
 #include <stdint.h>
@@ -17,10 +17,6 @@ struct GemmShape {
   bool accumulate;
 };
 
-template <class W>
-using DotRowsForm = void(float* y_float, W* y_own, int64_t y_row, const float* x, const W* w, int64_t tokens,
-                         int64_t rows, int64_t k, bool accumulate);
-
 struct GemmKernels {
   // `pack` holds gemm_pack_floats floats, 64-byte aligned. Sums over k in fp32: blocks of gemm_k_block in order, each
   // from zero in order of k.
@@ -30,10 +26,6 @@ struct GemmKernels {
   void (*bf16_bf16)(const GemmShape& shape, Bf16* c, const Bf16* a, const Bf16* b, float* pack);
   void (*f16_f32)(const GemmShape& shape, float* c, const F16* a, const F16* b, float* pack);
   void (*f16_f16)(const GemmShape& shape, F16* c, const F16* a, const F16* b, float* pack);
-
-  // y[t * y_row + r] (+)= sum over k of x[t * k + .] w[r * k + .] for t < tokens <= 2 and r < rows. y is `y_float`
-  // where that is given, else `y_own`.
-  ForTypes<DotRowsForm> dot_rows;
 };
 
 constexpr int64_t gemm_m_block = 192;  // rows of a packed at a time

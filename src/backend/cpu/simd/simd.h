@@ -171,7 +171,11 @@ INGOT_INLINE Halves load_halves(const void* p, Part part) {
 
 INGOT_INLINE void store_halves(void* p, Halves x, Whole) { __builtin_memcpy(p, &x, sizeof x); }
 INGOT_INLINE void store_halves(void* p, Halves x, Part part) {
+#if defined(__AVX512F__)
+  _mm256_mask_storeu_epi16(p, (__mmask16)((1U << part.count) - 1U), (__m256i)x);
+#else
   for (int i = 0; i < part.count; ++i) static_cast<uint16_t*>(p)[i] = x[i];
+#endif
 }
 
 template <class Extent>

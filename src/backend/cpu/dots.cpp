@@ -1,0 +1,77 @@
+// Linear layers of few tokens, at the speed of memory: simd/dots.h's products with slices of the weight's rows.
+#include "backend/cpu/simd/dots.h"
+
+#include "backend/cpu/decode.h"
+#include "backend/cpu/glue.h"
+#include "backend/cpu/ops.h"
+#include "ops/matmul.h"
+
+namespace ingot::cpu {
+namespace {
+
+// Tokens that are few: with more of them the engines that pack are faster.
+constexpr int64_t most_tokens = 2;
+
+// `serves`: whether calls that are mostly of few tokens are served whatever their number.
+template <bool serves>
+std::string declines(const ops::Context&, const Tensor&, const Tensor& x, const Weight&,
+                     ops::LinearAttributes attributes) {
+  if (attributes.any_rows) return serves && attributes.mostly_few ? "" : "sums in an order of its own";
+  return x.shape[0] <= most_tokens ? "" : "serves one or two tokens";
+}
+
+// Rows lo .. hi - 1 of the weight; T: the type of the activations, to which the weight is decoded.
+template <class T, const DotKernels& K, const ElementwiseKernels& E>
+void dot_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64_t lo, int64_t hi, bool accumulate) {
+  const auto dots = [&](int64_t row, int64_t rows, const void* data) {
+    float* y_float = y.dtype == DType::f32 ? y.as<float>() + row : nullptr;
+    T* y_own = y.dtype == DType::f32 ? nullptr : elements<T>(y) + row;
+    of_type<T>(K.dots)(y_float, y_own, weight.out, elements<T>(x), static_cast<const T*>(data), x.shape[0], rows,
+                       weight.in, accumulate);
+  };
+  if (in_place(weight, x.dtype)) return dots(lo, hi - lo, weight.slice(lo, hi).data);
+  constexpr int64_t at_once = 16;
+  const size_t row_bytes = static_cast<size_t>(weight.in) * size_of(x.dtype);
+  thread_local std::vector<std::byte> decoded;
+  decoded.resize(at_once * row_bytes);
+  for (int64_t row = lo; row < hi; row += at_once) {
+    const int64_t rows = std::min(at_once, hi - row);
+    for (int64_t i = 0; i < rows; ++i) {
+      decode_row(E, weight, row + i, decoded.data() + static_cast<size_t>(i) * row_bytes, x.dtype);
+    }
+    dots(row, rows, decoded.data());
+  }
+}
+
+template <const DotKernels& K, const ElementwiseKernels& E>
+void run_dots(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+              ops::LinearAttributes attributes) {
+  constexpr int64_t whole_tiles = 48;
+  const int64_t wanted = std::max(row_grain(weight.in), (weight.out + 63) / 64);
+  const int64_t grain = (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
+  by_type(x.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
+      dot_rows<T, K, E>(y, x, weight, lo, hi, attributes.accumulate);
+    });
+  });
+}
+
+template <const DotKernels& K, const ElementwiseKernels& E, bool serves>
+void add_dots(ops::Registry& registry) {
+  registry.add<ops::Linear>(DeviceKind::cpu, "dot", run_dots<K, E>, declines<serves>);
+}
+
+}  // namespace
+
+void register_dots(ops::Registry& registry, Levels levels) {
+#if defined(INGOT_SIMD_X86)
+  // Tiles of AMX are so much faster for prompts, and narrow registers so much slower, that there the engines that pack
+  // serve.
+  if (levels.best == Isa::amx) return add_dots<avx512::dot_kernels, avx512::elementwise_kernels, false>(registry);
+  if (levels.best == Isa::avx512) return add_dots<avx512::dot_kernels, avx512::elementwise_kernels, true>(registry);
+  if (levels.best == Isa::avx2) return add_dots<avx2::dot_kernels, avx2::elementwise_kernels, false>(registry);
+#endif
+  add_dots<plain::dot_kernels, plain::elementwise_kernels, false>(registry);
+}
+
+}  // namespace ingot::cpu

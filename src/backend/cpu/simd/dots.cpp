@@ -1,0 +1,172 @@
+// Nothing is packed: both operands lie along k, so every sum is a vector of partial sums over k, in registers, and its
+// lanes are added at the end. Rows of the weight come from memory once, for all tokens.
+#include "backend/cpu/simd/dots.h"
+
+#include "backend/cpu/simd/simd.h"
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+namespace {
+
+// What is loaded of a row at once, and how its products with another row's are added to partial sums.
+template <class T>
+struct Step {
+  static constexpr int size = lanes;
+  using Vector = Floats;
+  template <class Extent>
+  static Vector load(const T* p, Extent extent) {
+    return INGOT_SIMD_LEVEL::load(p, extent);
+  }
+  static Floats add(Floats sum, Vector a, Vector b) { return fma(a, b, sum); }
+};
+#if defined(__AVX512BF16__)
+// Products of neighbours are added in one instruction.
+template <>
+struct Step<Bf16> {
+  static constexpr int size = 2 * lanes;
+  using Vector = __m512i;
+  static Vector load(const Bf16* p, Whole) { return _mm512_loadu_si512(p); }
+  static Vector load(const Bf16* p, Part part) { return _mm512_maskz_loadu_epi16((1U << part.count) - 1U, p); }
+  static Floats add(Floats sum, Vector a, Vector b) {
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+  }
+};
+#endif
+
+// One step at element i. `ahead`: what lies behind these rows is asked of the memory meanwhile.
+template <class T, int tokens, int rows, bool ahead, class Extent>
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const T* w, int64_t k, int64_t i, Extent extent) {
+  using S = Step<T>;
+  typename S::Vector left[tokens];
+  INGOT_UNROLL
+  for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
+  INGOT_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    const typename S::Vector right = S::load(w + r * k + i, extent);
+    if constexpr (ahead) __builtin_prefetch(w + (r + rows) * k + i);
+    INGOT_UNROLL
+    for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
+  }
+}
+
+// The sums of the lanes of four vectors, each in the same order, as the first four lanes.
+INGOT_INLINE Floats sum_four(Floats a, Floats b, Floats c, Floats d) {
+#if defined(__AVX512F__)
+  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps((__m512)a, (__m512)b), _mm512_unpackhi_ps((__m512)a, (__m512)b));
+  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps((__m512)c, (__m512)d), _mm512_unpackhi_ps((__m512)c, (__m512)d));
+  const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+  const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+  const __m512 quarters = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+  const __m512 halves = _mm512_add_ps(quarters, _mm512_shuffle_f32x4(quarters, quarters, 0b01'00'11'10));
+  return (Floats)_mm512_add_ps(halves, _mm512_shuffle_f32x4(halves, halves, 0b10'11'00'01));
+#else
+  Floats sums{};
+  sums[0] = sum(a);
+  sums[1] = sum(b);
+  sums[2] = sum(c);
+  sums[3] = sum(d);
+  return sums;
+#endif
+}
+
+template <class T>
+struct Outputs {
+  float* y_float;  // or null: y_own
+  T* y_own;
+  int64_t y_row;
+  bool accumulate;
+};
+
+template <class T, class Extent>
+INGOT_INLINE void put(const Outputs<T>& y, int64_t token, int64_t row, Floats sums, Extent extent) {
+  const int64_t at = token * y.y_row + row;
+  if (y.y_float != nullptr) {
+    store(y.y_float + at, y.accumulate ? load(y.y_float + at, extent) + sums : sums, extent);
+  } else {
+    store(y.y_own + at, y.accumulate ? load(y.y_own + at, extent) + sums : sums, extent);
+  }
+}
+
+// A tile of tokens x rows, the first of them `token` and `row`; one row, or a multiple of four.
+template <class T, int tokens, int rows, bool ahead>
+void tile(const Outputs<T>& y, const T* x, const T* w, int64_t k, int64_t token, int64_t row) {
+  constexpr int size = Step<T>::size;
+  Floats sums[tokens][rows];
+  for (int t = 0; t < tokens; ++t) {
+    for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
+  }
+  x += token * k;
+  w += row * k;
+  int64_t i = 0;
+  for (; i + size <= k; i += size) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Whole{});
+  if (i < k) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Part{static_cast<int>(k - i)});
+  INGOT_UNROLL
+  for (int t = 0; t < tokens; ++t) {
+    if constexpr (rows == 1) {
+      put(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{}), Part{1});
+    } else {
+      INGOT_UNROLL
+      for (int r = 0; r < rows; r += 4) {
+        const Floats four = sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]);
+        if constexpr (lanes == 4) {
+          put(y, token + t, row + r, four, Whole{});
+        } else {
+          put(y, token + t, row + r, four, Part{4});
+        }
+      }
+    }
+  }
+}
+
+#if defined(__AVX512F__)
+constexpr int most_tokens = 6;  // of a tile of four rows: 24 sums, 6 of x, 1 of w, of 32 registers
+#elif defined(__aarch64__)
+constexpr int most_tokens = 5;
+#else
+constexpr int most_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
+#endif
+
+// A tile of the `count` tokens that are left, at most `most`.
+template <class T, int most, int rows>
+void last_tile(const Outputs<T>& y, const T* x, const T* w, int64_t k, int64_t token, int64_t row, int64_t count) {
+  if (count == most) return tile<T, most, rows, true>(y, x, w, k, token, row);
+  if constexpr (most > 1) last_tile<T, most - 1, rows>(y, x, w, k, token, row, count);
+}
+
+// Tokens first .. end - 1 against `rows` rows from `row` on.
+template <class T, int rows>
+void tiles(const Outputs<T>& y, const T* x, const T* w, int64_t k, int64_t first, int64_t end, int64_t row) {
+  int64_t token = first;
+  if (token + most_tokens <= end) {
+    tile<T, most_tokens, rows, true>(y, x, w, k, token, row);
+    for (token += most_tokens; token + most_tokens <= end; token += most_tokens) {
+      tile<T, most_tokens, rows, false>(y, x, w, k, token, row);
+    }
+  }
+  last_tile<T, most_tokens - 1, rows>(y, x, w, k, token, row, end - token);
+}
+
+template <class T>
+void dots(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows, int64_t k,
+          bool accumulate) {
+  const Outputs<T> y{y_float, y_own, y_row, accumulate};
+  // Tokens that stay in the second cache while all rows pass.
+  constexpr int64_t cached_elements = (384 << 10) / static_cast<int64_t>(sizeof(T));
+  const int64_t fitting = cached_elements / (k > 0 ? k : 1) / most_tokens * most_tokens;
+  const int64_t block = fitting > most_tokens ? fitting : most_tokens;
+  for (int64_t first = 0; first < tokens; first += block) {
+    const int64_t end = first + block < tokens ? first + block : tokens;
+    int64_t row = 0;
+    // Of few tokens more rows at once, so that enough sums are under way.
+    if (end - first <= most_tokens / 2) {
+      for (; row + 8 <= rows; row += 8) last_tile<T, most_tokens / 2, 8>(y, x, w, k, first, row, end - first);
+    }
+    for (; row + 4 <= rows; row += 4) tiles<T, 4>(y, x, w, k, first, end, row);
+    for (; row < rows; ++row) tiles<T, 1>(y, x, w, k, first, end, row);
+  }
+}
+
+}  // namespace
+
+const DotKernels dot_kernels = {{dots<float>, dots<Bf16>, dots<F16>}};
+
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,0 +1,22 @@
+// Products of a few rows of activations with the rows of a weight, at the speed of memory.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+namespace ingot::cpu {
+
+template <class T>
+using DotsForm = void(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
+                      int64_t k, bool accumulate);
+
+struct DotKernels {
+  // y[t * y_row + r] (+)= sum over i < k of x[t * k + i] w[r * k + i] for t < tokens and r < rows. y is `y_float` where
+  // that is given, else `y_own`. Sums in fp32, in an order that depends on k alone.
+  ForTypes<DotsForm> dots;
+};
+
+}  // namespace ingot::cpu
+
+INGOT_EVERY_LEVEL(extern const DotKernels dot_kernels;)

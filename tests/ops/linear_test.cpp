@@ -1,0 +1,105 @@
+// The bits of a row of a linear layer, as serving asks for them: a sequence says the same alone and in a batch.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/half.h"
+#include "base/philox.h"
+#include "base/thread_pool.h"
+#include "ops/matmul.h"
+#include "ops/matmul_bytes.h"
+#include "ops/registry.h"
+#include "tensor/block_quant.h"
+
+namespace ingot {
+namespace {
+
+class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
+ protected:
+  LinearBits() { cpu::register_ops(registry_); }
+
+  std::vector<float> random(int64_t count, uint64_t id) {
+    RandomStream stream(5, id);
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& value : values) value = stream.uniform() - 0.5F;
+    return values;
+  }
+  void* keep(const void* data, size_t bytes) {
+    buffers_.emplace_back(*device_, bytes);
+    std::memcpy(buffers_.back().data(), data, bytes);
+    return buffers_.back().data();
+  }
+  void* keep_as(DType dtype, const std::vector<float>& values) {
+    if (dtype == DType::f32) return keep(values.data(), values.size() * sizeof(float));
+    std::vector<uint16_t> halves;
+    for (const float value : values) {
+      halves.push_back(dtype == DType::bf16 ? float_to_bf16(value) : float_to_f16(value));
+    }
+    return keep(halves.data(), halves.size() * sizeof(uint16_t));
+  }
+  Weight weight(int64_t out, int64_t in) {
+    const Storage storage = std::get<1>(GetParam());
+    const std::vector<float> values = random(out * in, 1);
+    Weight w{.storage = storage, .out = out, .in = in, .device = device_.get()};
+    if (is_block(storage)) {
+      std::vector<std::byte> blocks(static_cast<size_t>(out) * row_bytes(storage, in));
+      block_codec(storage).encode(values.data(), out * in, blocks.data());
+      w.data = keep(blocks.data(), blocks.size());
+    } else {
+      w.data = keep_as(storage == Storage::f32 ? DType::f32 : DType::bf16, values);
+    }
+    return w;
+  }
+
+  // Tokens begin .. end - 1 of x, by the memory of a copy.
+  std::vector<std::byte> rows(const Weight& w, const Tensor& x, int64_t begin, int64_t end, int threads,
+                              bool accumulate) {
+    ThreadPool pool(threads);
+    const Tensor part = x.slice(begin, end);
+    const Tensor own{keep(part.data, part.bytes()), x.dtype, part.shape, device_.get()};
+    Arena scratch(*device_, ops::linear_bytes(end - begin, w.out, w.in, size_of(x.dtype), true), "scratch");
+    Buffer memory(*device_, static_cast<size_t>((end - begin) * w.out) * size_of(x.dtype));
+    const Tensor y = memory.view(x.dtype, {end - begin, w.out});
+    ops::Context context{*device_, registry_, scratch, &pool};
+    ops::LinearAttributes attributes{.any_rows = true, .mostly_few = true};
+    ops::linear(context, y, own, w, attributes);
+    attributes.accumulate = true;
+    if (accumulate) ops::linear(context, y, own, w, attributes);
+    const auto* bytes = static_cast<const std::byte*>(y.data);
+    return {bytes, bytes + y.bytes()};
+  }
+
+  std::unique_ptr<Device> device_ = cpu::make_device();
+  ops::Registry registry_;
+  std::vector<Buffer> buffers_;
+};
+
+// Widths with a rest behind whole vectors, rows with a rest behind whole tiles, and more tokens than a block keeps.
+TEST_P(LinearBits, OfARowAreTheSameInAnyCompany) {
+  const auto [dtype, storage] = GetParam();
+  const int64_t in = is_block(storage) ? 1024 : 1013;
+  const Weight w = weight(107, in);
+  constexpr int64_t tokens = 401;
+  const Tensor x{keep_as(dtype, random(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
+  const size_t row = static_cast<size_t>(w.out) * size_of(dtype);
+  for (const bool accumulate : {false, true}) {
+    const std::vector<std::byte> whole = rows(w, x, 0, tokens, 1, accumulate);
+    EXPECT_EQ(rows(w, x, 0, tokens, 3, accumulate), whole);
+    for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 11, 12, 64, 193}) {
+      const int64_t begin = (tokens - count) / 3;
+      const std::vector<std::byte> some = rows(w, x, begin, begin + count, 2, accumulate);
+      EXPECT_EQ(std::memcmp(some.data(), whole.data() + static_cast<size_t>(begin) * row, some.size()), 0) << count;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, LinearBits,
+                         testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
+                                          testing::Values(Storage::f32, Storage::bf16, Storage::q8_0)),
+                         [](const auto& info) {
+                           return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace ingot
