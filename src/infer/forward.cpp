@@ -245,6 +245,7 @@ ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std
       ops::scale(context_, chosen_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
     }
     nn::Pass head{context_, flat, settings_.activation, {}};
+    head.any_rows = true;
     if (adapted) head.lora = &head_lora_;
     model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : chosen_).slice(0, rows));
   };

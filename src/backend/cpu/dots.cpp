@@ -30,6 +30,14 @@ void dot_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64_t lo
                        weight.in, accumulate);
   };
   if (in_place(weight, x.dtype)) return dots(lo, hi - lo, weight.slice(lo, hi).data);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (weight.storage == Storage::q8_0 && K.q8 != nullptr && x.shape[0] <= K.tile_tokens) {
+      float* y_float = y.dtype == DType::f32 ? y.as<float>() + lo : nullptr;
+      Bf16* y_own = y.dtype == DType::f32 ? nullptr : bf16(y) + lo;
+      return K.q8(y_float, y_own, weight.out, bf16(x), weight.slice(lo, hi).data, x.shape[0], hi - lo, weight.in,
+                  accumulate);
+    }
+  }
   constexpr int64_t at_once = 16;
   const size_t row_bytes = static_cast<size_t>(weight.in) * size_of(x.dtype);
   thread_local std::vector<std::byte> decoded;

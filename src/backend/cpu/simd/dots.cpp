@@ -32,17 +32,55 @@ struct Step<Bf16> {
 };
 #endif
 
+// Rows of a weight, as a tile reads them.
+template <class T>
+struct PlainRows {
+  const T* data;
+  int64_t k;
+
+  PlainRows from(int64_t row) const { return {data + row * k, k}; }
+  void ask(int64_t row, int64_t i) const { __builtin_prefetch(data + row * k + i); }
+  template <class Extent>
+  typename Step<T>::Vector load(int64_t row, int64_t i, Extent extent) const {
+    return Step<T>::load(data + row * k + i, extent);
+  }
+};
+#if defined(__AVX512BF16__)
+// Blocks of 32 elements, a scale in f16 and 8-bit integers, decoded to bf16 on the way: as decoding whole rows does.
+struct Q8Rows {
+  const unsigned char* data;
+  int64_t row_bytes;
+
+  Q8Rows from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
+  const unsigned char* block(int64_t row, int64_t i) const { return data + row * row_bytes + i / 32 * 34; }
+  void ask(int64_t row, int64_t i) const { __builtin_prefetch(block(row, i)); }
+  template <class Extent>
+  __m512i load(int64_t row, int64_t i, Extent) const {
+    const unsigned char* from = block(row, i);
+    uint16_t scale;
+    __builtin_memcpy(&scale, from, sizeof scale);
+    const __m512 factor = _mm512_set1_ps(_cvtsh_ss(scale));
+    const auto part = [&](const unsigned char* integers) {
+      const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(integers)));
+      return _mm512_mul_ps(factor, _mm512_cvtepi32_ps(wide));
+    };
+    return (__m512i)_mm512_cvtne2ps_pbh(part(from + 18), part(from + 2));
+  }
+};
+#endif
+
 // One step at element i. `ahead`: what lies behind these rows is asked of the memory meanwhile.
-template <class T, int tokens, int rows, bool ahead, class Extent>
-INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const T* w, int64_t k, int64_t i, Extent extent) {
+template <class T, int tokens, int rows, bool ahead, class Rows, class Extent>
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i,
+                           Extent extent) {
   using S = Step<T>;
   typename S::Vector left[tokens];
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
   INGOT_UNROLL
   for (int r = 0; r < rows; ++r) {
-    const typename S::Vector right = S::load(w + r * k + i, extent);
-    if constexpr (ahead) __builtin_prefetch(w + (r + rows) * k + i);
+    const typename S::Vector right = w.load(r, i, extent);
+    if constexpr (ahead) w.ask(r + rows, i);
     INGOT_UNROLL
     for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
   }
@@ -87,15 +125,15 @@ INGOT_INLINE void put(const Outputs<T>& y, int64_t token, int64_t row, Floats su
 }
 
 // A tile of tokens x rows, the first of them `token` and `row`; one row, or a multiple of four.
-template <class T, int tokens, int rows, bool ahead>
-void tile(const Outputs<T>& y, const T* x, const T* w, int64_t k, int64_t token, int64_t row) {
+template <class T, int tokens, int rows, bool ahead, class Rows>
+void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row) {
   constexpr int size = Step<T>::size;
   Floats sums[tokens][rows];
   for (int t = 0; t < tokens; ++t) {
     for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
   }
   x += token * k;
-  w += row * k;
+  const Rows w = weight.from(row);
   int64_t i = 0;
   for (; i + size <= k; i += size) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Whole{});
   if (i < k) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Part{static_cast<int>(k - i)});
@@ -125,16 +163,16 @@ constexpr int most_tokens = 5;
 constexpr int most_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
 #endif
 
-// A tile of the `count` tokens that are left, at most `most`.
-template <class T, int most, int rows>
-void last_tile(const Outputs<T>& y, const T* x, const T* w, int64_t k, int64_t token, int64_t row, int64_t count) {
+// A tile of `count` tokens, at most `most`.
+template <class T, int most, int rows, class Rows>
+void few_tokens(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row, int64_t count) {
   if (count == most) return tile<T, most, rows, true>(y, x, w, k, token, row);
-  if constexpr (most > 1) last_tile<T, most - 1, rows>(y, x, w, k, token, row, count);
+  if constexpr (most > 1) few_tokens<T, most - 1, rows>(y, x, w, k, token, row, count);
 }
 
 // Tokens first .. end - 1 against `rows` rows from `row` on.
-template <class T, int rows>
-void tiles(const Outputs<T>& y, const T* x, const T* w, int64_t k, int64_t first, int64_t end, int64_t row) {
+template <class T, int rows, class Rows>
+void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
   int64_t token = first;
   if (token + most_tokens <= end) {
     tile<T, most_tokens, rows, true>(y, x, w, k, token, row);
@@ -142,13 +180,11 @@ void tiles(const Outputs<T>& y, const T* x, const T* w, int64_t k, int64_t first
       tile<T, most_tokens, rows, false>(y, x, w, k, token, row);
     }
   }
-  last_tile<T, most_tokens - 1, rows>(y, x, w, k, token, row, end - token);
+  few_tokens<T, most_tokens - 1, rows>(y, x, w, k, token, row, end - token);
 }
 
-template <class T>
-void dots(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows, int64_t k,
-          bool accumulate) {
-  const Outputs<T> y{y_float, y_own, y_row, accumulate};
+template <class T, class Rows>
+void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k) {
   // Tokens that stay in the second cache while all rows pass.
   constexpr int64_t cached_elements = (384 << 10) / static_cast<int64_t>(sizeof(T));
   const int64_t fitting = cached_elements / (k > 0 ? k : 1) / most_tokens * most_tokens;
@@ -158,15 +194,32 @@ void dots(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64
     int64_t row = 0;
     // Of few tokens more rows at once, so that enough sums are under way.
     if (end - first <= most_tokens / 2) {
-      for (; row + 8 <= rows; row += 8) last_tile<T, most_tokens / 2, 8>(y, x, w, k, first, row, end - first);
+      for (; row + 8 <= rows; row += 8) few_tokens<T, most_tokens / 2, 8>(y, x, w, k, first, row, end - first);
     }
     for (; row + 4 <= rows; row += 4) tiles<T, 4>(y, x, w, k, first, end, row);
     for (; row < rows; ++row) tiles<T, 1>(y, x, w, k, first, end, row);
   }
 }
 
+template <class T>
+void dots(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows, int64_t k,
+          bool accumulate) {
+  all_tiles(Outputs<T>{y_float, y_own, y_row, accumulate}, x, PlainRows<T>{w, k}, tokens, rows, k);
+}
+
+#if defined(__AVX512BF16__)
+void q8_dots(float* y_float, Bf16* y_own, int64_t y_row, const Bf16* x, const void* w, int64_t tokens, int64_t rows,
+             int64_t k, bool accumulate) {
+  const Q8Rows blocks{static_cast<const unsigned char*>(w), k / 32 * 34};
+  all_tiles(Outputs<Bf16>{y_float, y_own, y_row, accumulate}, x, blocks, tokens, rows, k);
+}
+constexpr auto q8_kernel = q8_dots;
+#else
+constexpr decltype(DotKernels::q8) q8_kernel = nullptr;
+#endif
+
 }  // namespace
 
-const DotKernels dot_kernels = {{dots<float>, dots<Bf16>, dots<F16>}};
+const DotKernels dot_kernels = {{dots<float>, dots<Bf16>, dots<F16>}, q8_kernel, most_tokens};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL
