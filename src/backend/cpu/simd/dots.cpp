@@ -48,6 +48,7 @@ struct PlainRows {
 #if defined(__AVX512BF16__)
 // Blocks of 32 elements, a scale in f16 and 8-bit integers, decoded to bf16 on the way: as decoding whole rows does.
 struct Q8Rows {
+  typedef signed char Integers __attribute__((vector_size(lanes)));
   const unsigned char* data;
   int64_t row_bytes;
 
@@ -59,10 +60,11 @@ struct Q8Rows {
     const unsigned char* from = block(row, i);
     uint16_t scale;
     __builtin_memcpy(&scale, from, sizeof scale);
-    const __m512 factor = _mm512_set1_ps(_cvtsh_ss(scale));
-    const auto part = [&](const unsigned char* integers) {
-      const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(integers)));
-      return _mm512_mul_ps(factor, _mm512_cvtepi32_ps(wide));
+    const float factor = widen(F16{scale});
+    const auto part = [&](const unsigned char* from16) {
+      Integers integers;
+      __builtin_memcpy(&integers, from16, sizeof integers);
+      return (__m512)(factor * __builtin_convertvector(integers, Floats));
     };
     return (__m512i)_mm512_cvtne2ps_pbh(part(from + 18), part(from + 2));
   }
