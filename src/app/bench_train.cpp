@@ -129,7 +129,7 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
     data.squared_lengths += length * length;
   }
   return plan_run(recipe, model, data, 0, {random_model_bytes(model, train::dtype_of(recipe.precision)), 0},
-                  runtime.device->memory_available(), runtime.threads->threads());
+                  runtime.device->memory_available(), runtime);
 }
 
 int BenchTrain::run(const Output& output) {

@@ -162,7 +162,7 @@ class Init : public Command {
 
     train::Recipe recipe = suggest(train, held_out.path, model, length, packed, data);
     const WeightPlan weights{static_cast<size_t>(spec::num_parameters(spec)) * size_of(DType::bf16), 0};
-    const RunPlan plan = plan_run(recipe, spec, packed, 0, weights, available_memory(), runtime.threads->threads());
+    const RunPlan plan = plan_run(recipe, spec, packed, 0, weights, available_memory(), runtime);
     recipe.adapter->rank = plan.recipe.adapter->rank;
     const double tokens = static_cast<double>(*plan.recipe.steps * recipe.batch.global * length);
     const double rate = measured_rate(runtime);

@@ -153,7 +153,7 @@ int Replay::run(const Output& output) {
   const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
   const RunPlan plan =
       plan_run(recipe, model, data.train->statistics(), 0, plan_weights(recipe, runtime, source, model),
-               runtime.device->memory_available(), runtime.threads->threads());
+               runtime.device->memory_available(), runtime);
   RunModel made = make_run_model(plan, runtime, source);
   train::Step work(*runtime.device, runtime.registry, *runtime.threads, *made.model, *made.trained, plan.step,
                    plan.decoded);

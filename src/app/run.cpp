@@ -334,7 +334,7 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
   const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
   const size_t available = memory_of(*runtime.device, rank);
   RunPlan plan = plan_run(recipe, model, data.train->statistics(), first ? longest_prompt(recipe, text) : 0, weights,
-                          available, runtime.threads->threads(), share_of(recipe, world));
+                          available, runtime, share_of(recipe, world));
   const int64_t micro = -world.all_max(-plan.step.micro);  // ranks take equal micro-batches
   if (micro != plan.step.micro) {
     set_micro(plan, micro);
@@ -376,7 +376,7 @@ int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, 
   const size_t available = memory_of(*runtime.device, rank);
   const RunPlan plan =
       size_run(recipe, model, full_sequences(r.data.sequence_length), 0, plan_weights(r, runtime, source, model),
-               available, runtime.threads->threads(), share_of(recipe, rank.world));
+               available, runtime, share_of(recipe, rank.world));
   print_plan(output, plan, available, rank.world);
   if (rank.world.rank() > 0) return 0;
   output.print("# no data.train: counted as full sequences of one document, without eval.prompts\n");

@@ -102,7 +102,7 @@ data::DatasetStatistics full_sequences(int64_t sequence_length) {
 }
 
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, const Runtime& runtime,
                  const train::Share& share) {
   RunPlan plan;
   plan.recipe = recipe;
@@ -116,6 +116,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   r.steps = steps_of(r, data.num_sequences);
   r.epochs.reset();
   r.tokens.reset();
+  const int threads = runtime.threads->threads();
   r.threads.value = threads;
   if (r.schedule.warmup_steps >= *r.steps) {
     throw_hint(ErrorKind::usage, "lower schedule.warmup_steps", "{} steps of warm-up in a run of {}",
@@ -152,7 +153,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.memory.trained = train::trained_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
   if (longest_prompt > 0) {
     plan.samples = sample_settings(plan, longest_prompt);
-    const infer::EngineBytes bytes = infer::engine_bytes(model, *plan.samples, threads);
+    const infer::EngineBytes bytes = infer::engine_bytes(model, *plan.samples, threads, runtime.device->host_visible());
     plan.memory.samples = bytes.kv + bytes.scratch + bytes.batch + bytes.adapters;
   }
   const auto fits = [&](int64_t micro) {
@@ -194,9 +195,9 @@ void set_micro(RunPlan& plan, int64_t micro) {
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, const Runtime& runtime,
                  const train::Share& share) {
-  RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, threads, share);
+  RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, runtime, share);
   if (!plan.fits) {
     throw_hint(ErrorKind::resource, memory_hint, "the run needs {} and {} are available:\n{}",
                format_bytes(plan.memory.total()), format_bytes(available), plan.memory.table());

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/runtime.h"
 #include "data/sequence_set.h"
 #include "infer/engine.h"
 #include "train/recipe.h"
@@ -59,11 +60,11 @@ int64_t steps_of(const train::Recipe& recipe, int64_t sequences);
 data::DatasetStatistics full_sequences(int64_t sequence_length);
 
 // `share`: what rank, of how many. `longest_prompt`: tokens of the longest of eval.prompts; 0 without any.
-// Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken; what
-// needs more is sized with the smallest micro-batch that may be, and does not fit. Errors: usage for a sequence longer
-// than the model's context and for what contradicts.
+// Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken of
+// `runtime`'s device; what needs more is sized with the smallest micro-batch that may be, and does not fit. Errors:
+// usage for a sequence longer than the model's context and for what contradicts.
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, const Runtime& runtime,
                  const train::Share& share = {});
 
 // Other micro-batches, of `micro` units: what memory steps then take.
@@ -72,7 +73,7 @@ void set_micro(RunPlan& plan, int64_t micro);
 // The same of a run that is to be. ErrorKind::resource when it does not fit, with what it needs, by kind, and what
 // there is.
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
-                 int64_t longest_prompt, const WeightPlan& weights, size_t available, int threads,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, const Runtime& runtime,
                  const train::Share& share = {});
 
 }  // namespace ingot::app

@@ -51,7 +51,7 @@ struct EngineBytes {
 };
 // `host_visible`: of the device.
 EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads,
-                         bool host_visible = true);
+                         bool host_visible);
 
 struct Request {
   std::vector<int32_t> prompt;  // at least one token

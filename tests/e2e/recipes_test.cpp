@@ -128,6 +128,41 @@ TEST(EightBits, TuneAndTrainAsBf16Does) {
               loss("pretrain", "trained", {"precision=bf16", "steps=2"}));
 }
 
+// What a run plans for the engine that continues eval.prompts, in bytes (of three digits).
+double planned_for_samples(const std::string& dry_run) {
+  const std::string name = "samples' engine";
+  const size_t at = dry_run.find(name);
+  EXPECT_NE(at, std::string::npos) << dry_run;
+  if (at == std::string::npos) return 0;
+  std::istringstream row(dry_run.substr(at + name.size()));
+  double value = 0;
+  std::string unit;
+  row >> value >> unit;
+  return value * (unit == "MiB" ? 1 << 20 : unit == "KiB" ? 1 << 10 : 1);
+}
+
+// On a device whose memory the host does not see, the adapter has a copy for each prompt.
+TEST(DryRun, CountsTheAdaptersThatADeviceKeepsForItsSamples) {
+  const Program program;
+  const std::string text(2000, 'a');
+  write(program / "text.txt", text);
+  write(program / "recipe.yaml", "name: planned\nmodel: " + make_text_model(program, false) +
+                                     "\ndata: {sequence_length: 32, train: " + (program / "text.txt").string() +
+                                     "}\nadapter: {rank: 32, targets: [all-linear]}\nsteps: 1\nbatch: {global: 1}\n" +
+                                     "eval: {prompts: [one, two, three]}\nthreads: 1\n");
+  const auto planned = [&](const std::string& device) {
+    const Result result = program.run({"finetune", (program / "recipe.yaml").string(), "--dry-run",
+                                       "run_dir=" + (program / "runs").string(), "device=" + device});
+    EXPECT_EQ(result.code, 0) << result.error;
+    return planned_for_samples(result.output);
+  };
+  const Json shape = Json::parse(read(fs::path(llama("a")) / "config.json"));
+  const double hidden = shape["hidden_size"], ffn = shape["intermediate_size"], layers = shape["num_hidden_layers"];
+  // Of the layers between the residual stream and the ffn alone, in bf16.
+  const double copy = layers * 3 * (hidden + ffn) * 32 * 2;
+  EXPECT_GT(planned("sim32"), planned("cpu") + 3 * copy);
+}
+
 struct Published {
   const char* recipe;
   int64_t parameters;

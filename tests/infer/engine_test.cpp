@@ -608,7 +608,7 @@ TEST_P(EngineTest, MemoryIsWhatEngineBytesSays) {
       s.decoded = weights != activation;
       const size_t before = model.device.allocated();
       Engine e(model.device, model.registry, model.threads, *model.model, s);
-      const EngineBytes bytes = engine_bytes(model.spec(), s, model.threads.threads());
+      const EngineBytes bytes = engine_bytes(model.spec(), s, model.threads.threads(), true);
       EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
       for (uint64_t i = 0; i < 9; ++i) {
         e.submit(request(model.prompt(i, 40), 1000, i % 2 ? &adapter->adapter : nullptr));
@@ -621,15 +621,25 @@ TEST_P(EngineTest, MemoryIsWhatEngineBytesSays) {
   }
 }
 
+// A device whose memory the host does not see keeps adapters' weights in its slots.
+TEST_P(EngineTest, SlotsOfADeviceThatTheHostDoesNotSeeAreCounted) {
+  CountingDevice hidden(false);
+  const EngineSettings s = settings(3, 8, 16);
+  const Engine e(hidden, small_.registry, small_.threads, *small_.model, s);
+  const EngineBytes bytes = engine_bytes(small_.spec(), s, small_.threads.threads(), false);
+  EXPECT_EQ(hidden.allocated(), bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
+  EXPECT_GT(bytes.adapters, engine_bytes(small_.spec(), s, small_.threads.threads(), true).adapters);
+}
+
 TEST_P(EngineTest, WithoutAContextTheModelsIsCounted) {
   EngineSettings s = settings(2, 8, 16);
   s.context = 0;
   const size_t before = small_.device.allocated();
   const Engine e = engine(s);
-  const EngineBytes bytes = engine_bytes(small_.spec(), s, small_.threads.threads());
+  const EngineBytes bytes = engine_bytes(small_.spec(), s, small_.threads.threads(), true);
   EXPECT_EQ(small_.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
   s.context = small_.spec().context;
-  EXPECT_EQ(engine_bytes(small_.spec(), s, small_.threads.threads()).kv, bytes.kv);
+  EXPECT_EQ(engine_bytes(small_.spec(), s, small_.threads.threads(), true).kv, bytes.kv);
   EXPECT_GT(bytes.kv, 0U);
 }
 
