@@ -16,6 +16,8 @@ TEST(Serve, WhatItRefuses) {
   program.refuses({"serve", "--model", llama("a"), "--host", "0.0.0.0"}, 2, "without keys");
   program.refuses({"serve", "--model", llama("a"), "--port", "70000"}, 2, "--port 70000");
   program.refuses({"serve", "--model", llama("a"), "--threads", "1"}, 3, "has no tokenizer");
+  program.refuses({"serve", "--model", llama("a"), "--weights", "int4"}, 2, "--weights 'int4'");
+  program.refuses({"serve", "--model", llama("b"), "--weights", "int8"}, 3, "not whole q8_0 blocks of 32");
   write(program / "keys", "# nothing\n");
   program.refuses({"serve", "--model", llama("a"), "--api-key-file", (program / "keys").string()}, 2, "holds no key");
 }
@@ -51,6 +53,12 @@ class Serving : public testing::Test {
     }
     client.send(request + "\r\n" + body);
     return client.answer();
+  }
+  static std::vector<double> embedding(int port, const std::string& model) {
+    const server::Answer answer =
+        ask(port, "POST", "/v1/embeddings", Json{{"model", model}, {"input", "Hello"}}.dump());
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return Json::parse(answer.body)["data"][0]["embedding"];
   }
   static std::string completion(int port, const std::string& model) {
     const Json body = {{"model", model}, {"prompt", "Hello"}, {"temperature", 0}, {"max_tokens", 12}};
@@ -88,6 +96,38 @@ TEST_F(Serving, SaysWhatGenerateSaysAndEndsWhenTold) {
   EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
   EXPECT_NE(read(program_ / "log").find("\"path\":\"/v1/completions\""), std::string::npos);
   EXPECT_EQ(read(program_ / "log").find("Hello"), std::string::npos);
+}
+
+// Weights kept in int8 by option, as generate keeps them, adapters beside them.
+TEST_F(Serving, SaysInInt8WhatGenerateSaysInInt8) {
+  const auto serve = [&](const std::string& weights) {
+    return std::vector<std::string>{"serve",
+                                    "--model",
+                                    model_,
+                                    "--weights",
+                                    weights,
+                                    "--name",
+                                    "tiny",
+                                    "--port",
+                                    "0",
+                                    "--threads",
+                                    "1",
+                                    "--adapters",
+                                    (program_ / "adapters").string()};
+  };
+  std::vector<std::string> generate = {"generate", "--model",      model_, "--weights", "int8", "--prompt",
+                                       "Hello",    "--max-tokens", "12",   "--threads", "1"};
+  const std::string base_text = program_.report(generate)["text"];
+  generate.insert(generate.end(), {"--adapter", llama("a") + "/lora"});
+  const std::string tuned_text = program_.report(generate)["text"];
+  EXPECT_NE(base_text, tuned_text);
+  Process int8(serve("int8")), plain(serve("auto"));
+  const int port = port_of(int8);
+  EXPECT_EQ(completion(port, "tiny"), base_text);
+  EXPECT_EQ(completion(port, "poet"), tuned_text);
+  const std::vector<double> found = embedding(port, "tiny"), other = embedding(port_of(plain), "tiny");
+  ASSERT_EQ(found.size(), other.size());
+  EXPECT_NE(found, other) << "the weights are not in int8";
 }
 
 // Whatever a random model would say.

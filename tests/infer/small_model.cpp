@@ -12,11 +12,11 @@
 
 namespace ingot::infer {
 
-SmallModel::SmallModel(const std::string& shape, DType compute) {
+SmallModel::SmallModel(const std::string& shape, Storage matrices) {
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;
   checkpoint::LoadOptions options{device};
-  options.matrices = checkpoint::storage_of(compute);
+  options.matrices = matrices;
   loaded = checkpoint::load_model(checkpoint::open_model(folder.string()), options);
   model = models::make_model(loaded.spec, loaded.weights, device);
 }
@@ -70,6 +70,7 @@ struct SmallModel::Run {
     shape.longest = tokens;
     shape.logit_rows = tokens;
     shape.adapter_rank = 64;
+    shape.decoded = true;
     shape.threads = small.threads.threads();
     Arena scratch(small.device, models::pass_bytes(small.spec(), shape).forward, "scratch");
     ops::Context context{small.device, small.registry, scratch, &small.threads};

@@ -21,7 +21,7 @@ struct RandomAdapter {
   nn::Adapter adapter;
 };
 
-// tests/golden/llama/SHAPE with matrices in `compute`.
+// tests/golden/llama/SHAPE with matrices kept as `matrices`.
 struct SmallModel {
   CountingDevice device;
   ops::Registry registry;
@@ -29,7 +29,7 @@ struct SmallModel {
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
 
-  explicit SmallModel(const std::string& shape, DType compute = DType::f32);
+  explicit SmallModel(const std::string& shape, Storage matrices = Storage::f32);
 
   const spec::ModelSpec& spec() const { return loaded.spec; }
   // `length` ids that depend on `seed`.

@@ -1,0 +1,110 @@
+// The engine with several adapters: in one batch, and taking turns in slots.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "infer/engine.h"
+#include "tests/infer/engine_fixture.h"
+
+namespace ingot::infer {
+namespace {
+
+class EngineAdaptersTest : public EngineTest {};
+
+TEST_P(EngineAdaptersTest, AdaptersAndBaseMixInABatch) {
+  const auto small = small_.adapter(3, 1);
+  const auto large = small_.adapter(8, 2);
+  const std::vector<int32_t> prompt = small_.prompt(9, 11);
+  std::vector<Request> requests;
+  std::vector<std::vector<int32_t>> expected;
+  for (const nn::Adapter* adapter : {&small->adapter, static_cast<nn::Adapter*>(nullptr), &large->adapter}) {
+    requests.push_back(request(prompt, 16, adapter));
+    expected.push_back(ids_of(small_.greedy(prompt, 16, adapter)));
+  }
+  EXPECT_NE(expected[0], expected[1]);
+  EXPECT_NE(expected[0], expected[2]);
+  EXPECT_NE(expected[1], expected[2]);
+  for (const int64_t batch_tokens : {64, 5}) {
+    const std::vector<Answer> found = answers(settings(3, batch_tokens, 4), requests);
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i].ids(), expected[i]) << i << ", batch " << batch_tokens;
+  }
+}
+
+TEST_P(EngineAdaptersTest, LogitsThatAreNotNumbersFailTheirRequestAlone) {
+  const auto broken = small_.adapter(4, 1);
+  for (nn::LoraWeights& layer : broken->adapter.layers) {
+    if (layer.b) *layer.b.as<float>() = std::numeric_limits<float>::quiet_NaN();
+  }
+  const std::vector<int32_t> prompt = small_.prompt(8, 9);
+  Request states = request(prompt, 0, &broken->adapter);
+  states.embed = true;
+  Engine e = engine(settings(4, 64, 4));
+  const int64_t good = e.submit(request(prompt, 12));
+  const int64_t bad = e.submit(request(prompt, 12, &broken->adapter));
+  const int64_t embedded = e.submit(states);
+  std::map<int64_t, Answer> found;
+  std::map<int64_t, std::string> errors;
+  while (!e.idle()) {
+    for (const Output& output : e.step()) {
+      if (output.token) found[output.request].tokens.push_back(*output.token);
+      if (output.finish) found[output.request].finish = output.finish;
+      if (!output.error.empty()) errors[output.request] = output.error;
+    }
+  }
+  EXPECT_EQ(found[bad].finish, Finish::failed);
+  EXPECT_TRUE(found[bad].tokens.empty());
+  EXPECT_NE(errors[bad].find("not a number"), std::string::npos) << errors[bad];
+  EXPECT_EQ(found[embedded].finish, Finish::failed);
+  EXPECT_EQ(errors.size(), 2U);
+  EXPECT_EQ(found[good].finish, Finish::length);
+  EXPECT_EQ(found[good].ids(), ids_of(small_.greedy(prompt, 12)));
+}
+
+// One slot for three adapters: they take turns, and nobody gets another's weights.
+TEST_P(EngineAdaptersTest, AdaptersTakeTurnsInSlots) {
+  std::vector<std::unique_ptr<RandomAdapter>> weights;
+  std::vector<Request> requests;
+  const std::vector<int32_t> prompt = small_.prompt(9, 11);
+  for (uint64_t i = 0; i < 4; ++i) {
+    weights.push_back(small_.adapter(static_cast<int64_t>(2 + 2 * i), i));
+    requests.push_back(request(prompt, 8, &weights.back()->adapter));
+  }
+  requests.push_back(request(prompt, 8));
+  for (const int64_t slots : {1, 2}) {
+    EngineSettings s = settings(5, 64, 4);
+    s.adapter_slots = slots;
+    const std::vector<Answer> found = answers(s, requests);
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].ids(), ids_of(small_.greedy(prompt, 8, i < 4 ? &weights[i]->adapter : nullptr))) << i;
+    }
+  }
+}
+
+// One slot, and requests for one adapter without end: who asked for another comes to its turn.
+TEST_P(EngineAdaptersTest, ASlotIsNotKeptByAStreamOfRequests) {
+  const auto popular = small_.adapter(2, 1), rare = small_.adapter(3, 2);
+  const auto first = shared_adapter(&popular->adapter), second = shared_adapter(&rare->adapter);
+  EngineSettings s = settings(2, 64, 3);
+  s.adapter_slots = 1;
+  Engine engine(small_.device, small_.registry, small_.threads, *small_.model, s);
+  const auto ask = [&](const std::shared_ptr<const HostAdapter>& adapter) {
+    Request r = request(small_.prompt(1, 5), 4);
+    r.adapter = adapter;
+    return engine.submit(std::move(r));
+  };
+  ask(first);
+  ask(first);
+  const int64_t waits = ask(second);
+  bool ended = false;
+  for (int step = 0; step < 64 && !ended; ++step) {
+    ask(first);
+    for (const Output& output : engine.step()) ended |= output.request == waits && output.finish.has_value();
+  }
+  EXPECT_TRUE(ended);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EngineAdaptersTest, testing::Values("a", "b", "c"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ingot::infer

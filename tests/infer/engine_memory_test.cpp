@@ -1,0 +1,67 @@
+// What an engine takes is what engine_bytes says.
+#include <gtest/gtest.h>
+
+#include "checkpoint/row_codec.h"
+#include "infer/engine.h"
+#include "tests/infer/engine_fixture.h"
+
+namespace ingot::infer {
+namespace {
+
+class EngineMemoryTest : public EngineTest {};
+
+// What engine_bytes says is what is taken, nothing is taken later, and it is enough at the limits: batches full of one
+// prompt, full of decoding sequences, adapters of the largest rank, weights that are decoded as they are used.
+TEST_P(EngineMemoryTest, MemoryIsWhatEngineBytesSays) {
+  for (const auto& [weights, activation] : {std::pair{DType::f32, DType::f32},
+                                            {DType::bf16, DType::bf16},
+                                            {DType::bf16, DType::f32},
+                                            {DType::f16, DType::f16}}) {
+    SmallModel model(GetParam(), checkpoint::storage_of(weights));
+    const auto adapter = model.adapter(8, 3, activation);
+    for (const int64_t batch_tokens : {1, 8, 40}) {
+      EngineSettings s = settings(8, batch_tokens, 16);
+      s.activation = activation;
+      s.decoded = weights != activation;
+      const size_t before = model.device.allocated();
+      Engine e(model.device, model.registry, model.threads, *model.model, s);
+      const EngineBytes bytes = engine_bytes(model.spec(), s, model.threads.threads(), true);
+      EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
+      for (uint64_t i = 0; i < 9; ++i) {
+        e.submit(request(model.prompt(i, 40), 1000, i % 2 ? &adapter->adapter : nullptr));
+      }
+      std::map<int64_t, Answer> found;
+      run(e, found);
+      for (const auto& [name, answer] : found) EXPECT_EQ(answer.tokens.size(), 8U) << name;
+      EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
+    }
+  }
+}
+
+// A device whose memory the host does not see keeps adapters' weights in its slots.
+TEST_P(EngineMemoryTest, SlotsOfADeviceThatTheHostDoesNotSeeAreCounted) {
+  CountingDevice hidden(false);
+  const EngineSettings s = settings(3, 8, 16);
+  const Engine e(hidden, small_.registry, small_.threads, *small_.model, s);
+  const EngineBytes bytes = engine_bytes(small_.spec(), s, small_.threads.threads(), false);
+  EXPECT_EQ(hidden.allocated(), bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
+  EXPECT_GT(bytes.adapters, engine_bytes(small_.spec(), s, small_.threads.threads(), true).adapters);
+}
+
+TEST_P(EngineMemoryTest, WithoutAContextTheModelsIsCounted) {
+  EngineSettings s = settings(2, 8, 16);
+  s.context = 0;
+  const size_t before = small_.device.allocated();
+  const Engine e = engine(s);
+  const EngineBytes bytes = engine_bytes(small_.spec(), s, small_.threads.threads(), true);
+  EXPECT_EQ(small_.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
+  s.context = small_.spec().context;
+  EXPECT_EQ(engine_bytes(small_.spec(), s, small_.threads.threads(), true).kv, bytes.kv);
+  EXPECT_GT(bytes.kv, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EngineMemoryTest, testing::Values("a", "b", "c"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ingot::infer

@@ -1,0 +1,118 @@
+// A text does not depend on company, to the bit.
+#include <gtest/gtest.h>
+
+#include "infer/engine.h"
+#include "tests/infer/engine_fixture.h"
+
+namespace ingot::infer {
+namespace {
+
+class EngineSameBitsTest : public EngineTest {
+ protected:
+  void expect_same_bits(Storage matrices);
+};
+
+// A conversation's next turn finds the turns before it, and says what it says without; others' prompts, other salts and
+// other adapters find nothing.
+TEST_P(EngineSameBitsTest, PrefixesAreFoundAndChangeNothing) {
+  const auto weights = small_.adapter(4, 1);
+  const auto own = shared_adapter(&weights->adapter);
+  EngineSettings s = settings(2, 16, 4);
+  s.prefix_cache = true;
+  Engine e = engine(s);
+  const std::vector<int32_t> prompt = small_.prompt(31, 18);
+  const auto ask = [&](std::vector<int32_t> ids, int64_t cached, uint64_t salt = 0,
+                       const std::shared_ptr<const HostAdapter>& with = nullptr) {
+    Request r = request(ids, 6);
+    r.cache_salt = salt;
+    r.adapter = with;
+    const int64_t name = e.submit(r);
+    std::vector<Choice> tokens;
+    bool first = true;
+    while (!e.idle()) {
+      for (const Output& output : e.step()) {
+        EXPECT_EQ(output.request, name);
+        if (first) EXPECT_EQ(output.cached_tokens, cached);
+        first = false;
+        if (output.token) tokens.push_back(*output.token);
+      }
+    }
+    const std::vector<int32_t> expected = ids_of(small_.greedy(ids, 6, with ? &with->weights : nullptr));
+    EXPECT_EQ(ids_of(tokens), expected);
+    ids.insert(ids.end(), expected.begin(), expected.end());
+    return ids;
+  };
+  std::vector<int32_t> text = ask(prompt, 0);
+  ask(prompt, 16);
+  text.push_back(1);
+  ask(text, 20);  // 18 + 6 tokens, the last of which was not computed: five full pages
+  ask(prompt, 0, 7);
+  ask(prompt, 0, 0, own);
+  ask(prompt, 16, 0, own);
+  ask(small_.prompt(32, 18), 0);
+  EXPECT_EQ(e.counts().prefix_hits, 16 + 20 + 16);
+  EXPECT_EQ(e.counts().used_pages, 0);
+  // What is kept gives way to what is needed.
+  for (uint64_t i = 0; i < 6; ++i) ask(small_.prompt(40 + i, 40), 0);
+  ask(prompt, 0);
+}
+
+// In bf16, where sums of another order are other numbers: the bits of log-probabilities alone, among 64 others, filled
+// in pieces, after being thrown out, behind a found prefix, and with guesses.
+void EngineSameBitsTest::expect_same_bits(Storage matrices) {
+  SmallModel model(GetParam(), matrices);
+  const auto weights = model.adapter(4, 1, DType::bf16);
+  const std::vector<int32_t> prompt = model.prompt(3, 21);
+  const auto own = shared_adapter(&weights->adapter);
+  const auto logprobs = [&](EngineSettings s, int64_t others, int64_t times,
+                            const std::shared_ptr<const HostAdapter>& with) {
+    s.activation = DType::bf16;
+    s.decoded = matrices != Storage::bf16;
+    Engine e(model.device, model.registry, model.threads, *model.model, s);
+    std::vector<float> last;
+    for (int64_t time = 0; time < times; ++time) {
+      int64_t name = 0;
+      for (int64_t i = 0; i <= others; ++i) {
+        Request r = request(i == others ? prompt : model.prompt(static_cast<uint64_t>(100 + i), 1 + i % 30), 16);
+        if (i == others || i % 3 == 0) r.adapter = with;
+        const int64_t given = e.submit(r);
+        if (i == others) name = given;
+      }
+      std::map<int64_t, Answer> found;
+      run(e, found);
+      last.clear();
+      for (const Choice& choice : found[name].tokens) {
+        last.push_back(static_cast<float>(choice.id));
+        last.push_back(choice.logprob);
+      }
+    }
+    return last;
+  };
+  for (const auto& with : {std::shared_ptr<const HostAdapter>(), own}) {
+    const std::vector<float> alone = logprobs(settings(1, 64, 4), 0, 1, with);
+    ASSERT_EQ(alone.size(), 32U);
+    EXPECT_EQ(logprobs(settings(65, 128, 4), 64, 1, with), alone);
+    EXPECT_EQ(logprobs(settings(1, 5, 4), 0, 1, with), alone);
+    EXPECT_EQ(logprobs(settings(3, 64, 4, 13), 2, 1, with), alone);
+    EngineSettings found = settings(2, 64, 4);
+    found.prefix_cache = true;
+    EXPECT_EQ(logprobs(found, 1, 2, with), alone);
+    found.guesses = 4;
+    EXPECT_EQ(logprobs(found, 1, 2, with), alone);
+  }
+}
+
+TEST_P(EngineSameBitsTest, LogitsHaveTheSameBitsInAnyCompany) { expect_same_bits(Storage::bf16); }
+
+class EngineInt8SameBitsTest : public EngineSameBitsTest {};
+
+TEST_P(EngineInt8SameBitsTest, LogitsHaveTheSameBitsInAnyCompany) { expect_same_bits(Storage::q8_0); }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EngineSameBitsTest, testing::Values("a", "b", "c"),
+                         [](const auto& info) { return info.param; });
+// The shape whose matrices are whole blocks of 32.
+INSTANTIATE_TEST_SUITE_P(Shapes, EngineInt8SameBitsTest, testing::Values("a"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ingot::infer
