@@ -91,11 +91,11 @@ std::string read_file(const fs::path& path, uint64_t limit) {
   const Descriptor file(open_regular(path, &size));
   // Files under /proc tell a size of 0, so read until the end whatever the size said.
   std::string text;
-  text.reserve(static_cast<size_t>(std::min(size, limit)));
   if (size > limit) {
     throw_error(ErrorKind::resource, "{}: is {} bytes long; at most {} are read", path.string(), size, limit);
   }
   constexpr size_t piece = size_t{1} << 16;
+  text.reserve(static_cast<size_t>(size) + piece);  // the last read finds nothing
   for (size_t used = 0;;) {
     const size_t want = std::max<size_t>(piece, static_cast<size_t>(size) - std::min(used, static_cast<size_t>(size)));
     text.resize(used + want);

@@ -59,6 +59,17 @@ Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& 
   return Tensor{const_cast<std::byte*>(entry.bytes.data()), dtype, Shape(std::span<const int64_t>(shape)), nullptr};
 }
 
+// A copy of the file. It is not mapped: a mapped file that somebody cuts short ends the process that looks at it.
+struct Weights {
+  Weights(const fs::path& path, uint64_t most_bytes)
+      : bytes(read_file(path, most_bytes)), file(std::as_bytes(std::span(bytes.data(), bytes.size())), path.string()) {}
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  const std::string bytes;
+  const formats::SafetensorsFile file;  // refers to them
+};
+
 // The tensors of the file that no layer has taken yet.
 class Tensors {
  public:
@@ -107,7 +118,7 @@ std::vector<SavedParameter> take_saved(Tensors& tensors, const AdapterConfig& co
 
 }  // namespace
 
-AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model) {
+AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model, uint64_t most_bytes) {
   if (!fs::exists(folder / config_file)) {
     throw_hint(ErrorKind::not_found, "an adapter folder has adapter_config.json and adapter_model.safetensors",
                "{}: there is no {} in this folder", folder.string(), config_file);
@@ -121,9 +132,9 @@ AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model) {
   AdapterFile adapter;
   adapter.lora = config.lora;
   adapter.base_name = config.base_name;
-  const auto weights = std::make_shared<const formats::SafetensorsFile>(folder / weights_file);
+  const auto weights = std::make_shared<const Weights>(folder / weights_file, most_bytes);
   adapter.owner = weights;
-  Tensors tensors(*weights);
+  Tensors tensors(weights->file);
   for (const AdaptedLayer& layer : config.layers) {
     const spec::LoraParam& param = layer.param;
     const std::string base = std::string(prefix) + param.module;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,7 +33,8 @@ struct SavedParameter {
   bool transposed = false;
 };
 
-// An adapter as its files hold it. Tensors are in host memory (their `device` is null) and point into the mapped file.
+// An adapter as its files hold it. Tensors are in host memory (their `device` is null), in a copy of the file: what
+// becomes of that later does not matter.
 struct AdapterFile {
   spec::LoraSpec lora;
   std::string base_name;               // base_model_name_or_path; "" when it is null
@@ -47,10 +49,12 @@ struct AdapterFile {
 // Reads adapter_config.json and adapter_model.safetensors and checks them against the base model: rank and alpha
 // patterns, layer subsets, excluded modules, targets by regular expression, rsLoRA, DoRA, modules_to_save and trained
 // biases are PEFT's.
-// Errors: not_found for missing files; corrupt, naming tensor and shapes, for an adapter of another base, and for
+// Errors: not_found for missing files; resource for weights of more than `most_bytes`; corrupt, naming the file, for
+// one that is cut short, also while it is read, and, naming tensor and shapes, for an adapter of another base, and for
 // values that are not finite; those of read_adapter_config; unsupported, by name, for pickled weights, for embeddings
 // as targets, and for a head or embedding in modules_to_save where the model has one weight for both.
-AdapterFile read_adapter(const std::filesystem::path& folder, const spec::ModelSpec& model);
+AdapterFile read_adapter(const std::filesystem::path& folder, const spec::ModelSpec& model,
+                         uint64_t most_bytes = std::numeric_limits<uint64_t>::max());
 
 // Writes both files as PEFT does, complete or absent, the configuration last. Tensors are on `device`; each is stored
 // in the type it has. `modules` as of spec::lora_parameters(model, lora). The folder is made if it is not there.

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint64_t most_header = uint64_t{1} << 20;
 constexpr const char* files[] = {"adapter_config.json", "adapter_model.safetensors"};
 
 int64_t modified_at(const fs::path& folder) {
@@ -153,7 +154,9 @@ void AdapterStore::make_room(Entries& all, size_t bytes) const {
 }
 
 std::shared_ptr<const HostAdapter> AdapterStore::read(const std::string& name, const fs::path& folder) const {
-  const checkpoint::AdapterFile file = checkpoint::read_adapter(folder, model_);
+  // In the file numbers may have four bytes that have two here, and there is a header of names and shapes.
+  const checkpoint::AdapterFile file =
+      checkpoint::read_adapter(folder, model_, 2 * uint64_t{settings_.budget} + most_header);
   if (file.replaces_weights()) {
     throw_hint(ErrorKind::unsupported, "merge it into the model with `ingot model merge`",
                "the adapter {} replaces weights (DoRA, modules_to_save or biases), so it cannot be one of many", name);
@@ -238,6 +241,11 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
   };
   try {
     adapter = read(name, folder);
+    if (version_of(folder) != version) {
+      adapter.reset();
+      throw_hint(ErrorKind::unavailable, "ask again when they are complete, or put them there by renaming their folder",
+                 "the files of the adapter {} changed while they were read", name);
+    }
   } catch (...) {
     settle();
     throw;

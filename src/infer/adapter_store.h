@@ -53,9 +53,9 @@ class AdapterStore {
   // The adapter, from memory or its files; with files that changed since, as they are now. A folder that came after the
   // last scan is found, too. Several threads that ask for one at once wait for one of them to read it.
   // Errors: usage for what is_adapter_name refuses; not_found for one that is not there, leads out of the root, or was
-  // removed; resource for one larger than the budget, and while requests use more than twice the budget; unsupported
-  // for one of a larger rank than `most_rank`, and for one that replaces weights (DoRA, modules_to_save), which must be
-  // merged; those of checkpoint::read_adapter.
+  // removed; unavailable for one whose files change while they are read; resource for one larger than the budget, and
+  // while requests use more than twice the budget; unsupported for one of a larger rank than `most_rank`, and for one
+  // that replaces weights (DoRA, modules_to_save), which must be merged; those of checkpoint::read_adapter.
   std::shared_ptr<const HostAdapter> get(const std::string& name);
 
   // A pinned adapter stays in memory once it is there. Errors: get's for the name.

@@ -280,6 +280,28 @@ TEST(Merge, SavedModulesAndBiases) {
                [&] { tied.read(scratch.path / "c", spec_of("a")); });
 }
 
+// Somebody overwrites it in place: what was read stays as it was, and a file that is cut short is named.
+TEST(Adapter, WhatWasReadDoesNotDependOnTheFileAnyMore) {
+  const Scratch scratch;
+  const spec::ModelSpec model = spec_of("a");
+  const fs::path folder = copy_adapter("a", scratch.path), file = folder / "adapter_model.safetensors";
+  const AdapterFile before = read_adapter(golden("a") / "lora", model), adapter = read_adapter(folder, model);
+  const uintmax_t whole = fs::file_size(file);
+  fs::resize_file(file, 0);
+  for (size_t i = 0; i < adapter.modules.size(); ++i) {
+    EXPECT_EQ(floats(adapter.modules[i].a), floats(before.modules[i].a));
+    EXPECT_EQ(floats(adapter.modules[i].b), floats(before.modules[i].b));
+  }
+  for (const uintmax_t bytes : {uintmax_t{0}, uintmax_t{7}, whole / 2, whole - 1}) {
+    fs::copy_file(golden("a") / "lora/adapter_model.safetensors", file, fs::copy_options::overwrite_existing);
+    fs::resize_file(file, bytes);
+    expect_error(ErrorKind::corrupt, {file.string()}, [&] { read_adapter(folder, model); });
+  }
+  fs::resize_file(file, whole);
+  expect_error(ErrorKind::resource, {file.string(), std::to_string(whole - 1)},
+               [&] { read_adapter(folder, model, whole - 1); });
+}
+
 TEST(Adapter, RefusesNumbersThatAreNone) {
   const Scratch scratch;
   HandMade made;

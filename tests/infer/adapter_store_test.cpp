@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -134,6 +135,33 @@ TEST_F(AdapterStoreTest, FilesThatChangedAreReadAgain) {
   EXPECT_EQ(after->rank, 4);
   EXPECT_NE(after->identity, before->identity);
   EXPECT_EQ(s.counts().loads, 2);
+}
+
+// Its file is written over in place, again and again, while it is asked for: it is there whole, or an error says why
+// not.
+TEST_F(AdapterStoreTest, FilesThatAreOverwrittenInPlaceAreReadWholeOrRefused) {
+  write(root_ / "one", 2, 1);
+  const fs::path path = root_ / "one" / "adapter_model.safetensors";
+  std::ifstream original(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(original), {}};
+  AdapterStore s = store();
+  std::atomic<bool> ends = false;
+  std::thread writer([&] {
+    while (!ends) {
+      std::ofstream out(path, std::ios::binary | std::ios::trunc);
+      out << bytes.substr(0, bytes.size() / 2) << std::flush << bytes.substr(bytes.size() / 2);
+    }
+  });
+  for (int round = 0; round < 300; ++round) {
+    try {
+      EXPECT_EQ(s.get("one")->weights.layers[base_].a.as<float>()[0], expected_);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.kind() == ErrorKind::corrupt || error.kind() == ErrorKind::unavailable) << error.message();
+    }
+  }
+  ends = true;
+  writer.join();
+  EXPECT_EQ(s.get("one")->weights.layers[base_].a.as<float>()[0], expected_);
 }
 
 TEST_F(AdapterStoreTest, NamesThatArePathsAndAdaptersThatDoNotFitAreRefused) {
