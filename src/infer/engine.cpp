@@ -61,7 +61,8 @@ struct Engine::State {
   Forward forward;
   std::map<int64_t, Sequence> sequences;  // by id: in order of arrival
   std::vector<int64_t> cancelled;
-  std::vector<int64_t> loading;  // whose adapters are on their way into slots
+  std::vector<int64_t> holders;  // who has an adapter's slot
+  std::vector<int64_t> loading;  // of them, those whose adapters are on their way there
   std::multimap<Time, int64_t> deadlines;
   EngineCounts counted;  // what is added up on the way
   int64_t next_id = 1;
@@ -80,6 +81,8 @@ struct Engine::State {
   }
 
   std::vector<Output> ended_early();
+  bool take_slot(int priority);
+  void release_slot(Sequence& sequence);
   void place_adapters();
   void draft();
   std::vector<Piece> next_batch();
@@ -169,23 +172,56 @@ std::vector<Output> Engine::State::ended_early() {
   return outputs;
 }
 
+void Engine::State::release_slot(Sequence& sequence) {
+  if (sequence.slot < 0) return;
+  forward.adapters()->release(sequence.slot);
+  sequence.slot = -1;
+  sequence.state.blocked = true;
+  std::erase(holders, sequence.state.id);
+  std::erase(loading, sequence.state.id);
+}
+
+// Frees the slot that only sequences below `priority` have: of several the one whose users' turn comes last. They wait
+// for a slot again. False when there is none.
+bool Engine::State::take_slot(int priority) {
+  std::map<int64_t, const SequenceState*> first;  // of each slot's users
+  for (const int64_t id : holders) {
+    const Sequence& sequence = sequences.at(id);
+    const SequenceState*& user = first[sequence.slot];
+    if (!user || goes_before(&sequence.state, user)) user = &sequence.state;
+  }
+  const auto last = std::max_element(first.begin(), first.end(),
+                                     [](const auto& a, const auto& b) { return goes_before(a.second, b.second); });
+  if (last == first.end() || last->second->priority >= priority) return false;
+  const int64_t slot = last->first;
+  for (const int64_t id : std::vector(holders)) {
+    Sequence& sequence = sequences.at(id);
+    if (sequence.slot != slot) continue;
+    scheduler.preempt(&sequence.state);
+    release_slot(sequence);
+  }
+  return true;
+}
+
 // Those who are next get their adapters into slots, in turn: the next slot that is free belongs to the first who waits
-// for one. Requests that need none go on meanwhile.
+// for one, who takes one from lower priorities if need be. Requests that need none go on meanwhile.
 void Engine::State::place_adapters() {
   AdapterSlots* adapters = forward.adapters();
   if (!adapters) return;
-  for (SequenceState* state : scheduler.next_waiting(settings.sequences)) {
-    Sequence& sequence = sequences.at(state->id);
+  for (size_t i = 0; i < scheduler.next_waiting(settings.sequences).size(); ++i) {  // who loses a slot comes behind i
+    Sequence& sequence = sequences.at(scheduler.next_waiting(settings.sequences)[i]->id);
     if (!sequence.request.adapter || sequence.slot >= 0) continue;
     sequence.slot = adapters->acquire(sequence.request.adapter);
+    if (sequence.slot < 0 && take_slot(sequence.state.priority))
+      sequence.slot = adapters->acquire(sequence.request.adapter);
     if (sequence.slot < 0) break;
-    loading.push_back(state->id);
+    holders.push_back(sequence.state.id);
+    loading.push_back(sequence.state.id);
   }
   std::erase_if(loading, [&](int64_t id) {
-    const auto found = sequences.find(id);
-    if (found == sequences.end()) return true;
-    if (!adapters->ready(found->second.slot)) return false;
-    found->second.state.blocked = false;
+    Sequence& sequence = sequences.at(id);
+    if (!adapters->ready(sequence.slot)) return false;
+    sequence.state.blocked = false;
     return true;
   });
 }
@@ -361,7 +397,7 @@ void Engine::State::end_finished(const std::vector<Output>& outputs) {
     if (!output.finish) continue;
     Sequence& sequence = sequences.at(output.request);
     scheduler.remove(&sequence.state);
-    if (sequence.slot >= 0) forward.adapters()->release(sequence.slot);
+    release_slot(sequence);
     if (sequence.request.deadline) {
       auto [due, end] = deadlines.equal_range(*sequence.request.deadline);
       deadlines.erase(std::find_if(due, end, [&](const auto& each) { return each.second == output.request; }));

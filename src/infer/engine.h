@@ -50,8 +50,7 @@ struct EngineBytes {
   size_t adapters = 0;
 };
 // `host_visible`: of the device.
-EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads,
-                         bool host_visible);
+EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads, bool host_visible);
 
 struct Request {
   std::vector<int32_t> prompt;  // at least one token
@@ -60,7 +59,7 @@ struct Request {
   std::vector<int32_t> stop_ids;               // the output ends before any of these
   std::shared_ptr<const HostAdapter> adapter;  // null: the base model
   std::shared_ptr<TokenMask> mask;             // null: every token may come; no other request has the same
-  int priority = 0;                            // higher first; a lower one gives its place and its pages up
+  int priority = 0;  // higher first; a lower one gives its place, its pages and its adapter's slot up
   std::optional<std::chrono::steady_clock::time_point> deadline;  // it ends at the first step after this
   bool embed = false;                                             // no token is made: the prompt's states are wanted
   uint64_t cache_salt = 0;  // the prefix cache is shared by requests of the same salt and adapter only

@@ -4,11 +4,11 @@
 
 namespace ingot::infer {
 
-namespace {
-
 bool goes_before(const SequenceState* a, const SequenceState* b) {
   return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
+
+namespace {
 
 void put(std::vector<SequenceState*>& list, SequenceState* sequence) {
   list.insert(std::upper_bound(list.begin(), list.end(), sequence, goes_before), sequence);
@@ -27,12 +27,12 @@ void Scheduler::remove(SequenceState* sequence) {
   std::erase(waiting_, sequence);
 }
 
-void Scheduler::preempt_last() {
-  SequenceState* last = running_.back();
-  pool_.release(last->table);
-  last->cached = 0;
-  running_.pop_back();
-  put(waiting_, last);
+void Scheduler::preempt(SequenceState* sequence) {
+  if (std::erase(running_, sequence) == 0) return;
+  pool_.release(sequence->table);
+  sequence->cached = 0;
+  sequence->guesses = 0;  // they were behind the tokens known then
+  put(waiting_, sequence);
   ++preemptions_;
 }
 
@@ -41,7 +41,7 @@ void Scheduler::preempt_last() {
 bool Scheduler::make_room(SequenceState* sequence, int64_t tokens) {
   while (!pool_.extend(sequence->table, tokens)) {
     if (running_.back() == sequence) return false;
-    preempt_last();
+    preempt(running_.back());
   }
   return true;
 }
@@ -56,7 +56,7 @@ void Scheduler::yield_to_priority() {
     const int64_t needed = pool_.pages_for(std::min(next.tokens, batch_tokens_));
     while ((places < 1 || pages < needed) && !running_.empty() && running_.back()->priority < next.priority) {
       const int64_t before = pool_.free_pages();
-      preempt_last();
+      preempt(running_.back());
       ++places;
       pages += pool_.free_pages() - before;
     }
@@ -108,10 +108,6 @@ std::vector<Piece> Scheduler::next() {
     left -= more;
   }
   return batch;
-}
-
-void Scheduler::done(const std::vector<Piece>& batch) {
-  for (const Piece& piece : batch) piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
 }
 
 }  // namespace ingot::infer

@@ -26,6 +26,9 @@ struct SequenceState {
   int64_t found = 0;  // of the tokens, when it began to run
 };
 
+// Whose turn comes first: the highest priority's, then who came first.
+bool goes_before(const SequenceState* a, const SequenceState* b);
+
 // Tokens [begin, end) of a sequence go into the batch; when end is all it has, its next token can be chosen. Beyond
 // that there are guesses.
 struct Piece {
@@ -39,20 +42,19 @@ class Scheduler {
   // `batch_tokens`: most tokens in a batch; `sequences`: most running at once.
   Scheduler(PagePool& pool, int64_t batch_tokens, int64_t sequences);
 
-  // The sequence waits for its turn (the highest priority first, then first come, first served). The pointer stays
-  // valid until `remove`.
+  // The sequence waits for its turn (`goes_before`). The pointer stays valid until `remove`.
   void add(SequenceState* sequence);
   // It ends: its pages are free again.
   void remove(SequenceState* sequence);
+  // It waits again, to be filled anew (recompute), and if it ran its pages are free again.
+  void preempt(SequenceState* sequence);
 
   // The next batch; empty when nothing waits or runs. Running sequences first, by priority and arrival: one token each
   // when decoding, a piece when still filling; then waiting ones while tokens, places and pages last. When pages run
   // out the running sequence of the lowest priority that came last gives its pages back and waits again, to be filled
   // anew (recompute); so it does for a waiting one of a higher priority that finds no place or no pages.
+  // Who runs the batch sets what is `cached` then.
   std::vector<Piece> next();
-
-  // After the batch ran: its tokens are in the cache.
-  static void done(const std::vector<Piece>& batch);
 
   std::span<SequenceState* const> running_list() const { return running_; }
   // The first `count` of those that wait, or fewer.
@@ -66,7 +68,6 @@ class Scheduler {
  private:
   bool make_room(SequenceState* sequence, int64_t tokens);
   void yield_to_priority();
-  void preempt_last();
 
   PagePool& pool_;
   int64_t batch_tokens_;

@@ -103,6 +103,50 @@ TEST_P(EngineAdaptersTest, ASlotIsNotKeptByAStreamOfRequests) {
   EXPECT_TRUE(ended);
 }
 
+// One slot, and an urgent request that needs another adapter in it: it takes the slot from one that runs, or that waits
+// with it, and who lost it goes on later and says the same. Equals wait.
+TEST_P(EngineAdaptersTest, PriorityTakesTheSlotOfALowerOne) {
+  const auto small = small_.adapter(2, 1), large = small_.adapter(3, 2);
+  const auto first = shared_adapter(&small->adapter), second = shared_adapter(&large->adapter);
+  const std::vector<int32_t> prompt = small_.prompt(1, 5), other = small_.prompt(2, 6);
+  const auto ask = [](Engine& e, const std::vector<int32_t>& ids, const std::shared_ptr<const HostAdapter>& adapter,
+                      int priority) {
+    Request r = request(ids, 12);
+    r.adapter = adapter;
+    r.priority = priority;
+    return e.submit(std::move(r));
+  };
+  const std::vector<int32_t> of_first = ids_of(small_.greedy(prompt, 12, &small->adapter));
+  const std::vector<int32_t> of_second = ids_of(small_.greedy(other, 12, &large->adapter));
+  const std::vector<int32_t> of_base = ids_of(small_.greedy(other, 12));
+  for (const int64_t guesses : {0, 4}) {
+    for (const int64_t sequences : {4, 1}) {
+      EngineSettings s = settings(sequences, 64, 4);
+      s.adapter_slots = 1;
+      s.guesses = guesses;
+      Engine e = engine(s);
+      std::map<int64_t, Answer> found;
+      const int64_t between = ask(e, other, nullptr, 1);
+      const int64_t plain = ask(e, prompt, first, 0);
+      run(e, found, 2);
+      EXPECT_EQ(found[plain].tokens.empty(), sequences == 1) << "there is one place, and it waits with its slot";
+      const int64_t urgent = ask(e, other, second, 2);
+      run(e, found, 1);
+      EXPECT_FALSE(found[urgent].tokens.empty());
+      EXPECT_EQ(e.counts().preemptions, 1);
+      const int64_t equal = ask(e, prompt, first, 2);
+      while (!found[urgent].finish) run(e, found, 1);
+      EXPECT_TRUE(found[equal].tokens.empty()) << "of the same priority";
+      run(e, found);
+      EXPECT_EQ(found[urgent].ids(), of_second);
+      EXPECT_EQ(found[plain].ids(), of_first);
+      EXPECT_EQ(found[equal].ids(), of_first);
+      EXPECT_EQ(found[between].ids(), of_base);
+      EXPECT_EQ(e.counts().used_pages, 0);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineAdaptersTest, testing::Values("a", "b", "c"),
                          [](const auto& info) { return info.param; });
 

@@ -16,6 +16,11 @@ SequenceState sequence(int64_t id, int64_t tokens) {
   return state;
 }
 
+// As the engine does when the batch has run: its tokens are in the cache.
+void advance(const std::vector<Piece>& batch) {
+  for (const Piece& piece : batch) piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
+}
+
 std::vector<std::array<int64_t, 3>> summary(const std::vector<Piece>& batch) {
   std::vector<std::array<int64_t, 3>> all;
   for (const Piece& piece : batch) all.push_back({piece.sequence->id, piece.begin, piece.end});
@@ -29,10 +34,10 @@ TEST(Scheduler, FillsAPromptInPiecesThenDecodes) {
   scheduler.add(&a);
   std::vector<Piece> batch = scheduler.next();
   EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 0, 8}}));
-  Scheduler::done(batch);
+  advance(batch);
   batch = scheduler.next();
   EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 8, 11}}));
-  Scheduler::done(batch);
+  advance(batch);
   a.tokens = 12;
   batch = scheduler.next();
   EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 11, 12}}));
@@ -47,7 +52,7 @@ TEST(Scheduler, ANewcomerJoinsARunningBatch) {
   Scheduler scheduler(pool, 8, 2);
   SequenceState a = sequence(1, 3), b = sequence(2, 20), c = sequence(3, 2);
   scheduler.add(&a);
-  Scheduler::done(scheduler.next());
+  advance(scheduler.next());
   a.tokens = 4;
   scheduler.add(&b);
   scheduler.add(&c);  // two may run at once: it waits
@@ -62,7 +67,7 @@ TEST(Scheduler, TheLastComerGivesItsPagesBack) {
   SequenceState a = sequence(1, 2), b = sequence(2, 4);
   scheduler.add(&a);
   scheduler.add(&b);
-  Scheduler::done(scheduler.next());
+  advance(scheduler.next());
   EXPECT_EQ(pool.free_pages(), 0);
   a.tokens = 3;  // needs a second page
   b.tokens = 5;
@@ -100,7 +105,7 @@ TEST(Scheduler, RandomLoadIsServedWhole) {
         tokens += piece.end - piece.begin;
       }
       EXPECT_LE(tokens, 16);
-      Scheduler::done(batch);
+      advance(batch);
       for (const Piece& piece : batch) {
         if (piece.end != piece.sequence->tokens) continue;
         if (++piece.sequence->tokens > length[static_cast<size_t>(piece.sequence->id)]) {
@@ -128,6 +133,22 @@ TEST(Scheduler, HigherPriorityGoesFirst) {
   EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{2, 0, 3}}));
 }
 
+TEST(Scheduler, WhoIsPreemptedWaitsInItsTurnAndIsFilledAnew) {
+  PagePool pool(4, 4);
+  Scheduler scheduler(pool, 16, 2);
+  SequenceState a = sequence(1, 4), b = sequence(2, 4), c = sequence(3, 4);
+  for (SequenceState* each : {&a, &b, &c}) scheduler.add(each);
+  advance(scheduler.next());
+  a.tokens = b.tokens = 5;
+  a.guesses = 3;
+  scheduler.preempt(&a);
+  scheduler.preempt(&c);  // it does not run: nothing changes
+  EXPECT_EQ(a.cached, 0);
+  EXPECT_EQ(pool.free_pages(), 3);
+  EXPECT_EQ(scheduler.preemptions(), 1);
+  EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{2, 4, 5}, {1, 0, 5}}));
+}
+
 // One of a higher priority takes the place, or the pages, of the lowest that came last; equals never do.
 TEST(Scheduler, PriorityTakesPlacesAndPages) {
   PagePool pool(4, 4);
@@ -136,7 +157,7 @@ TEST(Scheduler, PriorityTakesPlacesAndPages) {
   urgent.priority = 1;
   scheduler.add(&a);
   scheduler.add(&b);
-  Scheduler::done(scheduler.next());
+  advance(scheduler.next());
   a.tokens = b.tokens = 5;
   scheduler.add(&equal);
   EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{1, 4, 5}, {2, 4, 5}}));
@@ -147,7 +168,7 @@ TEST(Scheduler, PriorityTakesPlacesAndPages) {
   EXPECT_EQ(b.cached, 0);
   EXPECT_TRUE(b.table.pages.empty());
   scheduler.remove(&urgent);
-  Scheduler::done(scheduler.next());  // b before `equal`: it came earlier
+  advance(scheduler.next());  // b before `equal`: it came earlier
   EXPECT_EQ(b.cached, 5);
 
   SequenceState wide = sequence(5, 16);  // all pages
