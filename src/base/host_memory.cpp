@@ -9,15 +9,18 @@
 
 namespace ingot {
 
+// Advice only: no error matters.
+void advise_huge_pages(void* data, size_t bytes) noexcept {
+  if (bytes >= huge_page) madvise(data, bytes, MADV_HUGEPAGE);
+}
+
 HostMemory::HostMemory(size_t bytes, Pages pages, const char* purpose) {
-  constexpr size_t huge_page = size_t{2} << 20;
   const bool huge = pages == Pages::huge && bytes >= huge_page;
   void* data = nullptr;
   if (posix_memalign(&data, huge ? huge_page : 64, bytes) != 0) {
     throw_error(ErrorKind::resource, "no {} of memory for {}", format_bytes(bytes), purpose);
   }
-  // Advice only: no error matters.
-  if (huge) madvise(data, bytes / huge_page * huge_page, MADV_HUGEPAGE);
+  if (huge) advise_huge_pages(data, bytes / huge_page * huge_page);
   data_.reset(static_cast<std::byte*>(data));
   bytes_ = bytes;
 }

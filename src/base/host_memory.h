@@ -7,6 +7,11 @@
 
 namespace ingot {
 
+inline constexpr size_t huge_page = size_t{2} << 20;  // bytes
+
+// Asks the system for huge pages where there is room for one; what it makes of that is its own.
+void advise_huge_pages(void* data, size_t bytes) noexcept;
+
 // Owns uninitialised bytes, aligned to 64. Movable.
 class HostMemory {
  public:

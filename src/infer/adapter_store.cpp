@@ -136,20 +136,17 @@ bool AdapterStore::has(const std::string& name) const {
 }
 
 void AdapterStore::drop(Entries& all, Entry& entry) {
-  if (entry.adapter) all.bytes -= entry.adapter->bytes;
+  if (!entry.adapter) return;
+  all.bytes -= entry.adapter->bytes;
+  all.resident.erase(entry.place);
   entry.adapter.reset();
 }
 
-// Takes what was used longest ago out of memory; not what requests have, which would not free any.
+// Takes what was asked for longest ago out of memory; not what requests have, which would not free any.
 void AdapterStore::make_room(Entries& all, size_t bytes) const {
-  while (all.bytes + bytes > settings_.budget) {
-    Entry* oldest = nullptr;
-    for (auto& [name, entry] : all.by_name) {
-      if (!entry.adapter || entry.pinned || entry.adapter.use_count() > 1) continue;
-      if (!oldest || entry.used < oldest->used) oldest = &entry;
-    }
-    if (!oldest) return;
-    drop(all, *oldest);
+  for (auto next = all.resident.begin(); next != all.resident.end() && all.bytes + bytes > settings_.budget;) {
+    Entry& entry = **next++;
+    if (!entry.pinned && entry.adapter.use_count() == 1) drop(all, entry);
   }
 }
 
@@ -215,8 +212,10 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     Entry& entry = held->by_name[name];
     if (entry.removed) not_there(name);
     if (entry.modified == 0) entry.modified = modified_at(folder);
-    entry.used = ++held->clock;
-    if (entry.adapter && entry.version == version) return entry.adapter;
+    if (entry.adapter && entry.version == version) {
+      held->resident.splice(held->resident.end(), held->resident, entry.place);
+      return entry.adapter;
+    }
     drop(*held, entry);
     entry.loading = true;
   }
@@ -233,6 +232,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     }
     if (adapter && !entry.removed) {
       entry.adapter = adapter;
+      entry.place = held->resident.insert(held->resident.end(), &entry);
       entry.version = version;
       held->bytes += adapter->bytes;
       ++held->loads;
@@ -299,7 +299,7 @@ AdapterStoreCounts AdapterStore::counts() const {
   AdapterStoreCounts counts;
   auto held = entries_.lock();
   counts.registered = static_cast<int64_t>(held->by_name.size());
-  for (const auto& [name, entry] : held->by_name) counts.resident += entry.adapter != nullptr ? 1 : 0;
+  counts.resident = std::ssize(held->resident);
   counts.bytes = held->bytes;
   counts.loads = held->loads;
   return counts;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -75,13 +76,13 @@ class AdapterStore {
     bool loading = false;
     bool pinned = false;
     bool removed = false;
-    uint64_t used = 0;
+    std::list<Entry*>::iterator place;  // in `resident` while there is an adapter
   };
   struct Entries {
     std::map<std::string, Entry> by_name;
-    size_t bytes = 0;
+    std::list<Entry*> resident;  // whose adapters are in memory, the one asked for longest ago first
+    size_t bytes = 0;            // of these
     int64_t loads = 0;
-    uint64_t clock = 0;
   };
 
   std::filesystem::path folder_of(const std::string& name) const;

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/half.h"
 #include "base/thread_pool.h"
+#include "checkpoint/row_codec.h"
 #include "ops/elementwise.h"
 
 namespace ingot::infer {
@@ -86,16 +86,6 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wan
   }
   return bytes;
 }
-
-namespace {
-
-float to_float(const std::byte* row, DType type, int64_t i) {
-  if (type == DType::f32) return reinterpret_cast<const float*>(row)[i];
-  const uint16_t bits = reinterpret_cast<const uint16_t*>(row)[i];
-  return type == DType::bf16 ? bf16_to_float(bits) : f16_to_float(bits);
-}
-
-}  // namespace
 
 Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
                  const EngineSettings& s)
@@ -181,11 +171,11 @@ std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {
   const Tensor rows = normed_.slice(begin, end);
   std::vector<std::byte> bytes(rows.bytes());
   device_.copy_to_host(bytes.data(), rows.data, rows.bytes());
-  const int64_t hidden = model_.spec().hidden;
-  std::vector<double> sums(static_cast<size_t>(hidden));
-  for (int64_t i = 0; i < rows.elements(); ++i) {
-    sums[static_cast<size_t>(i % hidden)] += static_cast<double>(to_float(bytes.data(), rows.dtype, i));
-  }
+  std::vector<float> values(static_cast<size_t>(rows.elements()));
+  checkpoint::decode_row(checkpoint::storage_of(rows.dtype), bytes.data(), rows.elements(), values.data());
+  const auto hidden = static_cast<size_t>(model_.spec().hidden);
+  std::vector<double> sums(hidden);
+  for (size_t i = 0; i < values.size(); ++i) sums[i % hidden] += static_cast<double>(values[i]);
   return sums;
 }
 

@@ -1,6 +1,5 @@
 #include "infer/service.h"
 
-#include <atomic>
 #include <deque>
 #include <map>
 #include <thread>

@@ -12,6 +12,26 @@
 namespace ingot::infer {
 namespace {
 
+// A chooser of `rows` rows on the CPU.
+struct Choosing {
+  std::unique_ptr<Device> device = cpu::make_device();
+  ops::Registry registry;
+  ThreadPool threads{2};
+  Arena scratch{*device, 1 << 20, "scratch"};
+  Arena arena;
+  ops::Context context{*device, registry, scratch, &threads};
+  Chooser chooser;
+
+  Choosing(int64_t rows, int64_t vocab)
+      : arena(*device, Chooser::bytes(rows, vocab), "choices"), chooser(*device, arena, rows, vocab) {
+    cpu::register_ops(registry);
+  }
+  std::vector<Chosen> run(const std::vector<float>& logits, const std::vector<Wanted>& wanted) {
+    const int64_t rows = std::ssize(wanted);
+    return chooser.run(context, view_of(logits, *device).reshape(Shape{rows, std::ssize(logits) / rows}), wanted);
+  }
+};
+
 TEST(Guess, IsWhatFollowedTheSameWords) {
   const std::vector<int32_t> ids = {1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3};
   EXPECT_EQ(guess(ids, 3), (std::vector<int32_t>{4, 9, 2}));  // the three words before the two
@@ -25,13 +45,7 @@ TEST(Guess, IsWhatFollowedTheSameWords) {
 
 TEST(Chooser, ChoosesAsTheReference) {
   constexpr int64_t vocab = 1013, rows = 40;
-  const std::unique_ptr<Device> device = cpu::make_device();
-  ops::Registry registry;
-  cpu::register_ops(registry);
-  ThreadPool threads(2);
-  Arena scratch(*device, 1 << 20, "scratch"), arena(*device, Chooser::bytes(rows, vocab), "choices");
-  ops::Context context{*device, registry, scratch, &threads};
-  Chooser chooser(*device, arena, rows, vocab);
+  Choosing on(rows, vocab);
   RandomStream random(1, 2);
   int drawn = 0;
   for (int round = 0; round < 8; ++round) {
@@ -61,15 +75,14 @@ TEST(Chooser, ChoosesAsTheReference) {
       wanted[r].masked = r % 9 > 5;
       Past past{texts[r], wanted[r].prompt, {}};
       if (wanted[r].masked) {
-        for (uint32_t& word : chooser.mask(static_cast<int64_t>(r))) word = random.next_u32() & random.next_u32();
-        past.allowed = chooser.mask(static_cast<int64_t>(r));
+        for (uint32_t& word : on.chooser.mask(static_cast<int64_t>(r))) word = random.next_u32() & random.next_u32();
+        past.allowed = on.chooser.mask(static_cast<int64_t>(r));
       }
       const std::span<const float> own = std::span(logits).subspan(r * vocab, vocab);
       expected.push_back(choose(own, s, past, std::ssize(texts[r])));
       drawn += expected.back().id != static_cast<int32_t>(std::max_element(own.begin(), own.end()) - own.begin());
     }
-    const Tensor tensor = view_of(logits, *device).reshape(Shape{rows, vocab});
-    const std::vector<Chosen> found = chooser.run(context, tensor, wanted);
+    const std::vector<Chosen> found = on.run(logits, wanted);
     for (size_t r = 0; r < rows; ++r) {
       ASSERT_EQ(found[r].error, "");
       EXPECT_EQ(found[r].choice.id, expected[r].id) << r;
@@ -88,13 +101,7 @@ TEST(Chooser, ChoosesAsTheReference) {
 // More edits than a call has room for, and rows whose logits or masks leave nothing.
 TEST(Chooser, ManyEditsAndRowsWithoutAChoice) {
   constexpr int64_t vocab = 40000, rows = 4;
-  const std::unique_ptr<Device> device = cpu::make_device();
-  ops::Registry registry;
-  cpu::register_ops(registry);
-  ThreadPool threads(1);
-  Arena scratch(*device, 1 << 10, "scratch"), arena(*device, Chooser::bytes(rows, vocab), "choices");
-  ops::Context context{*device, registry, scratch, &threads};
-  Chooser chooser(*device, arena, rows, vocab);
+  Choosing on(rows, vocab);
   std::vector<float> logits(rows * vocab, 1.0F);
   std::vector<int32_t> text(vocab - 1);
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<int32_t>(i);
@@ -102,9 +109,9 @@ TEST(Chooser, ManyEditsAndRowsWithoutAChoice) {
   std::vector<Wanted> wanted(rows, Wanted{.sampling = &sampling, .ids = text});
   logits[vocab + 7] = INFINITY;
   wanted[2].masked = true;
-  std::ranges::fill(chooser.mask(2), 0U);
+  std::ranges::fill(on.chooser.mask(2), 0U);
   wanted[3].error = "no";
-  const std::vector<Chosen> found = chooser.run(context, view_of(logits, *device).reshape(Shape{rows, vocab}), wanted);
+  const std::vector<Chosen> found = on.run(logits, wanted);
   EXPECT_EQ(found[0].choice.id, vocab - 1);
   EXPECT_NE(found[1].error.find("not a number"), std::string::npos);
   EXPECT_EQ(found[2].error, "no token may come next");

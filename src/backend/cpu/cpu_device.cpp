@@ -9,11 +9,10 @@
 
 #include "base/energy.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 
 namespace ingot::cpu {
 namespace {
-
-constexpr size_t huge_page = size_t{2} << 20;
 
 // A line "Name:   N kB" of /proc/meminfo in bytes; 0 when there is none.
 size_t meminfo(std::string_view wanted) {
@@ -106,7 +105,7 @@ class CpuDevice : public Device {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) fail(bytes, memory_available());
     allocated_ += bytes;
-    if (bytes >= huge_page) madvise(data, bytes, MADV_HUGEPAGE);  // advice only: no error matters
+    advise_huge_pages(data, bytes);
     return data;
   }
 
