@@ -27,7 +27,7 @@ void describe(const Wanted& wanted, int64_t row, float* scales, int32_t* cuts) {
   cuts[0] = static_cast<int32_t>(s.top_k);
   const double part = std::ceil(s.top_p * 0x1p32);
   cuts[1] = part < 0x1p32 ? bits_of(std::max<uint64_t>(1, static_cast<uint64_t>(part))) : 0;
-  const uint64_t random = RandomStream(s.seed, std::ssize(wanted.ids)).next_u64();
+  const uint64_t random = RandomStream(s.seed, wanted.position).next_u64();
   cuts[2] = bits_of(random);
   cuts[3] = bits_of(random >> 32);
   cuts[4] = wanted.masked ? static_cast<int32_t>(row) : -1;
@@ -86,8 +86,8 @@ std::span<uint32_t> Chooser::mask(int64_t row) {
 }
 
 // Rows [first, first + wanted.size()) of chosen_ and logprobs_, as tables of 1 + told columns from their start.
-void Chooser::choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted,
-                     std::span<const std::vector<LogitEdit>> edits, int64_t first, int64_t told) {
+void Chooser::choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted, int64_t first,
+                     int64_t told) {
   const int64_t rows = std::ssize(wanted);
   int64_t edited = 0;
   bool masked = false;
@@ -96,7 +96,7 @@ void Chooser::choose(ops::Context& context, const Tensor& logits, std::span<cons
     masked |= one.masked;
     describe(one, first + r, on_host<float>(scales_) + r * 2, on_host<int32_t>(cuts_) + r * 5);
     on_host<int32_t>(offsets_)[r] = static_cast<int32_t>(edited);
-    for (const LogitEdit& edit : edits[static_cast<size_t>(r)]) {
+    for (const LogitEdit& edit : one.edits) {
       on_host<int32_t>(edit_ids_)[edited] = edit.id;
       float* values = on_host<float>(edit_values_) + edited++ * 3;
       values[0] = edit.positive;
@@ -135,20 +135,15 @@ void Chooser::choose(ops::Context& context, const Tensor& logits, std::span<cons
 }
 
 std::vector<Chosen> Chooser::run(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted) {
-  std::vector<std::vector<LogitEdit>> edits;
   int64_t told = 0;
-  for (const Wanted& one : wanted) {
-    told = std::max(told, one.sampling->top_logprobs);
-    edits.push_back(logit_edits(*one.sampling, {one.ids, one.prompt, {}}));
-  }
+  for (const Wanted& one : wanted) told = std::max(told, one.sampling->top_logprobs);
   told = std::min(told, vocab_ - 1);
   // As many rows a call as their edits have room.
   for (size_t begin = 0; begin < wanted.size();) {
     size_t end = begin;
     int64_t room = most_edits(vocab_);
-    while (end < wanted.size() && std::ssize(edits[end]) <= room) room -= std::ssize(edits[end++]);
-    choose(context, logits, wanted.subspan(begin, end - begin), std::span(edits).subspan(begin, end - begin),
-           static_cast<int64_t>(begin), told);
+    while (end < wanted.size() && std::ssize(wanted[end].edits) <= room) room -= std::ssize(wanted[end++].edits);
+    choose(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), told);
     begin = end;
     if (begin == wanted.size()) break;
     done_->record(Stream::compute);  // what is uploaded next takes the same place

@@ -18,10 +18,10 @@ namespace ingot::infer {
 // One token that is wanted. What it points to stays until the choice is made.
 struct Wanted {
   const Sampling* sampling = nullptr;
-  std::span<const int32_t> ids;  // prompt and output so far
-  int64_t prompt = 0;            // of these
-  bool masked = false;           // Chooser::mask gives the bits
-  std::string error = {};        // not empty: nothing is wanted, and this is why
+  int64_t position = 0;               // of a draw: the number of ids before it, prompt and output
+  std::vector<LogitEdit> edits = {};  // in the order of ids, each id once
+  bool masked = false;                // Chooser::mask gives the bits
+  std::string error = {};             // not empty: nothing is wanted, and this is why
 };
 
 struct Chosen {
@@ -40,12 +40,11 @@ class Chooser {
   std::span<uint32_t> mask(int64_t row);
 
   // For row r of logits [R, V] what wanted[r] asks for; the logits are used up. Behind what the compute stream was
-  // given; returns when the choices are here. The position in a draw is the number of ids.
+  // given; returns when the choices are here.
   std::vector<Chosen> run(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted);
 
  private:
-  void choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted,
-              std::span<const std::vector<LogitEdit>> edits, int64_t first, int64_t told);
+  void choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted, int64_t first, int64_t told);
   void upload(const Tensor& tensor, int64_t elements);
   template <class T>
   T* on_host(const Tensor& tensor) const;

@@ -18,6 +18,7 @@ struct Sequence {
   SequenceState state;
   Request request;
   std::vector<int32_t> ids;  // prompt and output
+  TokenCounts counts;        // of these, where there are penalties
   int64_t produced = 0;
   int64_t slot = -1;           // its adapter's
   bool told = false;           // an output was given
@@ -124,6 +125,7 @@ int64_t Engine::submit(Request request) {
   Sequence& sequence = s.sequences[id];
   sequence.ids = request.prompt;
   sequence.request = std::move(request);
+  if (has_penalties(sequence.request.sampling)) sequence.counts = TokenCounts(sequence.ids, length);
   sequence.state.id = id;
   sequence.state.priority = sequence.request.priority;
   sequence.state.tokens = length;
@@ -256,16 +258,18 @@ std::vector<Piece> Engine::State::next_batch() {
 
 // What each choice of the piece is made by: behind what is known, and behind every guess in case it is right.
 void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
-  const Sequence& sequence = of(piece);
+  Sequence& sequence = of(piece);
   TokenMask* mask = sequence.request.mask.get();
   const int64_t count = sequence.wanted(piece);
+  const bool penalties = has_penalties(sequence.request.sampling);
   int64_t accepted = 0;
   std::string error;
   for (int64_t i = 0; i < count; ++i) {
     Wanted& wanted = all.emplace_back();
     wanted.sampling = &sequence.request.sampling;
-    wanted.ids = std::span(sequence.ids).first(static_cast<size_t>(sequence.state.tokens + i));
-    wanted.prompt = std::ssize(sequence.request.prompt);
+    wanted.position = sequence.state.tokens + i;
+    wanted.edits = logit_edits(sequence.request.sampling, sequence.counts);
+    if (penalties && i + 1 < count) sequence.counts.add(sequence.draft[static_cast<size_t>(i)]);
     wanted.error = error;
     if (!mask || !error.empty()) continue;
     try {
@@ -285,6 +289,7 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
     }
   }
   if (accepted > 0) mask->rollback(accepted);
+  for (int64_t i = 0; penalties && i + 1 < count; ++i) sequence.counts.remove(sequence.draft[static_cast<size_t>(i)]);
 }
 
 ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
@@ -324,6 +329,7 @@ Output Engine::State::settle(Sequence& sequence, Choice choice) {
     return output;
   }
   sequence.ids.push_back(choice.id);
+  if (has_penalties(request.sampling)) sequence.counts.add(choice.id);
   ++sequence.produced;
   ++sequence.state.tokens;
   if (request.mask) request.mask->accept(choice.id);

@@ -27,7 +27,7 @@ bool allows(std::span<const uint32_t> bits, size_t id) { return bits.empty() || 
 // Logits with edits made, and those that may not come excluded.
 std::vector<float> edited(std::span<const float> logits, const Sampling& sampling, const Past& past) {
   std::vector<float> changed(logits.begin(), logits.end());
-  for (const LogitEdit& edit : logit_edits(sampling, past)) {
+  for (const LogitEdit& edit : logit_edits(sampling, TokenCounts(past.ids, past.prompt))) {
     if (edit.id < 0 || static_cast<size_t>(edit.id) >= changed.size()) continue;
     float& logit = changed[static_cast<size_t>(edit.id)];
     const float scaled = logit * (logit > 0 ? edit.positive : edit.negative);
@@ -143,35 +143,36 @@ void check_number(double logit) {
       "a logit is not a number");
 }
 
-std::vector<LogitEdit> logit_edits(const Sampling& sampling, const Past& past) {
+bool has_penalties(const Sampling& sampling) {
+  return sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
+}
+
+std::vector<LogitEdit> logit_edits(const Sampling& sampling, const TokenCounts& past) {
   const bool repeats = sampling.repetition_penalty != 1;
   const bool counts = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
-  std::map<int32_t, double> added;  // by id
-  std::map<int32_t, int64_t> times;
-  for (const LogitBias& bias : sampling.logit_bias) added[bias.id] += static_cast<double>(bias.bias);
-  if (repeats) {
-    for (const int32_t id : past.ids) added.try_emplace(id, 0);
-  }
-  if (counts) {
-    for (const int32_t id : past.ids.subspan(static_cast<size_t>(past.prompt))) ++times[id];
-    for (const auto& [id, count] : times) {
-      added[id] -= sampling.presence_penalty + sampling.frequency_penalty * static_cast<double>(count);
-    }
-  }
-  std::vector<int32_t> seen;
-  if (repeats) {
-    seen.assign(past.ids.begin(), past.ids.end());
-    std::sort(seen.begin(), seen.end());
-  }
+  std::map<int32_t, double> bias;
+  for (const LogitBias& each : sampling.logit_bias) bias[each.id] += static_cast<double>(each.bias);
   std::vector<LogitEdit> edits;
-  for (const auto& [id, add] : added) {
-    LogitEdit edit{.id = id, .add = static_cast<float>(add)};
-    if (std::binary_search(seen.begin(), seen.end(), id)) {
+  auto next = bias.begin();
+  const auto biased_before = [&](auto end) {
+    for (; next != end; ++next) edits.push_back({.id = next->first, .add = static_cast<float>(next->second)});
+  };
+  for (const auto& [id, count] : past.by_id()) {
+    const bool counted = counts && count.output > 0;
+    if (!repeats && !counted) continue;
+    biased_before(bias.lower_bound(id));
+    LogitEdit edit{.id = id};
+    double add = 0;
+    if (next != bias.end() && next->first == id) add = (next++)->second;
+    if (counted) add -= sampling.presence_penalty + sampling.frequency_penalty * static_cast<double>(count.output);
+    edit.add = static_cast<float>(add);
+    if (repeats) {
       edit.positive = static_cast<float>(1 / sampling.repetition_penalty);
       edit.negative = static_cast<float>(sampling.repetition_penalty);
     }
     edits.push_back(edit);
   }
+  biased_before(bias.end());
   return edits;
 }
 

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "infer/token_counts.h"
+
 namespace ingot::infer {
 
 struct LogitBias {
@@ -62,8 +64,11 @@ struct LogitEdit {
   float add = 0;
 };
 
-// Penalties and bias as edits, in the order of ids, each id once.
-std::vector<LogitEdit> logit_edits(const Sampling& sampling, const Past& past);
+// Whether logit_edits looks at what came before.
+bool has_penalties(const Sampling& sampling);
+
+// Penalties for what came before and bias as edits, in the order of ids, each id once.
+std::vector<LogitEdit> logit_edits(const Sampling& sampling, const TokenCounts& past);
 
 // What logits are multiplied by before they are powers of two, for a temperature above 0: finite, so that 0 stays 0.
 float power_scale(double temperature);

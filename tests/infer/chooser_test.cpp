@@ -70,10 +70,11 @@ TEST(Chooser, ChoosesAsTheReference) {
       for (uint64_t i = 0; i < 1 + random.below(200); ++i)
         texts[r].push_back(static_cast<int32_t>(random.below(vocab)));
       wanted[r].sampling = &s;
-      wanted[r].ids = texts[r];
-      wanted[r].prompt = static_cast<int64_t>(random.below(texts[r].size()));
+      const auto prompt = static_cast<int64_t>(random.below(texts[r].size()));
+      wanted[r].position = std::ssize(texts[r]);
+      wanted[r].edits = logit_edits(s, TokenCounts(texts[r], prompt));
       wanted[r].masked = r % 9 > 5;
-      Past past{texts[r], wanted[r].prompt, {}};
+      Past past{texts[r], prompt, {}};
       if (wanted[r].masked) {
         for (uint32_t& word : on.chooser.mask(static_cast<int64_t>(r))) word = random.next_u32() & random.next_u32();
         past.allowed = on.chooser.mask(static_cast<int64_t>(r));
@@ -106,7 +107,9 @@ TEST(Chooser, ManyEditsAndRowsWithoutAChoice) {
   std::vector<int32_t> text(vocab - 1);
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<int32_t>(i);
   const Sampling sampling{.repetition_penalty = 2};
-  std::vector<Wanted> wanted(rows, Wanted{.sampling = &sampling, .ids = text});
+  std::vector<Wanted> wanted(rows, Wanted{.sampling = &sampling,
+                                          .position = std::ssize(text),
+                                          .edits = logit_edits(sampling, TokenCounts(text, 0))});
   logits[vocab + 7] = INFINITY;
   wanted[2].masked = true;
   std::ranges::fill(on.chooser.mask(2), 0U);

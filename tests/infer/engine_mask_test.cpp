@@ -69,6 +69,7 @@ TEST_P(EngineMaskTest, GuessesChangeNothing) {
     r.sampling.seed = i;
     if (i == 2) r.sampling.logit_bias = {{prompt[0], 50}, {prompt[1], 49.5}};
     if (i == 2) r.sampling.frequency_penalty = 0.25;
+    if (i == 3) r.sampling.repetition_penalty = 1.1;
     requests.push_back(r);
   }
   const auto masked = [&] {

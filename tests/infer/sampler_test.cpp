@@ -63,7 +63,7 @@ TEST(Sampler, RepetitionPenalty) {
 // OpenAI: every token of the output loses presence once and frequency as often as it is there; the prompt's do not.
 TEST(Sampler, PresenceAndFrequencyCountTheOutput) {
   const std::vector<int32_t> ids = {2, 2, 2, 0, 1, 0};  // the first three are the prompt
-  const Past past{ids, 3, {}};
+  const TokenCounts past(ids, 3);
   const std::vector<LogitEdit> edits =
       logit_edits({.presence_penalty = 0.5, .frequency_penalty = 0.25, .logit_bias = {{1, 3}, {4, -1}, {4, -2}}}, past);
   ASSERT_EQ(edits.size(), 3U);
