@@ -55,6 +55,9 @@ class Serve : public Command {
     arguments.option("adapters", adapters_,
                      "a folder of folders with LoRA adapters in PEFT's layout, each a model by its name");
     arguments.option("adapter-rank", adapter_rank_, "the largest rank that one of them may have");
+    arguments.option("adapter-slots", adapter_slots_,
+                     "most of them that are computed with at once, each with memory of a GPU for that rank; as many as "
+                     "--sequences without it");
     arguments.option("adapter-mib", adapter_mib_,
                      "most memory of the host for them; others are read again when asked for");
     arguments.option("sequences", sequences_, "most requests in one batch");
@@ -131,8 +134,8 @@ class Serve : public Command {
       throw_hint(ErrorKind::usage, "put its folder below another and give that as --adapters",
                  "serve takes no --adapter: it would be every request's");
     }
-    if (adapter_rank_ < 1 || adapter_mib_ < 1)
-      throw_error(ErrorKind::usage, "--adapter-rank and --adapter-mib are at least 1");
+    if (adapter_rank_ < 1 || adapter_mib_ < 1 || adapter_slots_.value_or(1) < 1)
+      throw_error(ErrorKind::usage, "--adapter-rank, --adapter-slots and --adapter-mib are at least 1");
     if (port_ < 0 || port_ > 65535) throw_error(ErrorKind::usage, "--port {}; it must be from 0 to 65535", port_);
     if (connections_ < 1 || per_address_ < 1) throw_error(ErrorKind::usage, "at least one connection must be allowed");
     if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; at least 1024", body_bytes_);
@@ -157,6 +160,7 @@ class Serve : public Command {
     settings.sequences = sequences_;
     settings.pages = pages_;
     settings.adapter_rank = adapters_ ? adapter_rank_ : 0;
+    settings.adapter_slots = adapter_slots_.value_or(sequences_);
     settings.decoded = session.decoded;
     settings.prefix_cache = !no_prefix_cache_;
     settings.guesses = guesses_;
@@ -219,6 +223,7 @@ class Serve : public Command {
   server::HttpSettings http_;
   std::optional<std::string> name_, keys_, access_log_, adapters_;
   int64_t adapter_rank_ = 64;
+  std::optional<int64_t> adapter_slots_;
   int64_t adapter_mib_ = 4096;
   int64_t port_ = 8000;
   int64_t sequences_ = 16;

@@ -16,6 +16,7 @@ TEST(Serve, WhatItRefuses) {
   program.refuses({"serve", "--model", llama("a"), "--host", "0.0.0.0"}, 2, "without keys");
   program.refuses({"serve", "--model", llama("a"), "--port", "70000"}, 2, "--port 70000");
   program.refuses({"serve", "--model", llama("a"), "--threads", "1"}, 3, "has no tokenizer");
+  program.refuses({"serve", "--model", llama("a"), "--adapter-slots", "0"}, 2, "--adapter-slots");
   program.refuses({"serve", "--model", llama("a"), "--weights", "int4"}, 2, "--weights 'int4'");
   program.refuses({"serve", "--model", llama("b"), "--weights", "int8"}, 3, "not whole q8_0 blocks of 32");
   write(program / "keys", "# nothing\n");
@@ -80,7 +81,8 @@ TEST_F(Serving, SaysWhatGenerateSaysAndEndsWhenTold) {
   const std::string tuned_text = program_.report(tuned)["text"];
 
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
-                   "--adapters", (program_ / "adapters").string(), "--access-log", (program_ / "log").string()});
+                   "--adapters", (program_ / "adapters").string(), "--adapter-slots", "1", "--access-log",
+                   (program_ / "log").string()});
   const int port = port_of(process);
   EXPECT_EQ(ask(port, "GET", "/ready").status, 200);
   EXPECT_EQ(completion(port, "tiny"), base_text);
