@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 // Builds the value from the parser's events.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
-  explicit Builder(std::string_view text) : text_(text) {}
+  Builder(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -31,16 +31,20 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     Json& object = *open_.back();
-    if (object.contains(name)) throw_error(ErrorKind::corrupt, "the key {} is written twice", shown(name));
-    if (object.size() == max_json_keys) {
-      throw_error(ErrorKind::corrupt, "an object has more than {} keys", max_json_keys);
+    if (object.contains(name)) {
+      throw_error(ErrorKind::corrupt, "is ambiguous: the key {} is written twice", shown(name));
+    }
+    if (object.size() == limits_.keys) {
+      throw_error(ErrorKind::corrupt, "has an object of more than {} keys", limits_.keys);
     }
     key_ = std::move(name);
     return true;
   }
 
   bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception& error) override {
-    if (error.id == 406) throw_error(ErrorKind::corrupt, "a number before byte {} is too large", at);
+    if (error.id == 406) {
+      throw_error(ErrorKind::corrupt, "is out of range: a number before byte {} is too large", at);
+    }
     if (!is_utf8(text_)) {
       throw_hint(ErrorKind::corrupt, "convert it: iconv -f ISO-8859-1 -t UTF-8 in.jsonl > out.jsonl",
                  "is not UTF-8: error at byte {}", at);
@@ -58,22 +62,24 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   // Puts a value where it belongs. A container that is open gets no new members, so its address stays.
   Json* place(Json value) {
-    if (++num_values_ > max_json_values) throw_error(ErrorKind::corrupt, "has more than {} values", max_json_values);
+    if (++num_values_ > limits_.values) throw_error(ErrorKind::corrupt, "has more than {} values", limits_.values);
     if (open_.empty()) return &(root_ = std::move(value));
     Json& parent = *open_.back();
     if (parent.is_array()) {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    return &(parent[std::move(key_)] = std::move(value));
+    // Behind the others: key() has looked for one of this name.
+    Json::object_t::Container& members = parent.get_ref<Json::object_t&>();
+    return &members.emplace_back(std::move(key_), std::move(value)).second;
   }
   bool add(Json value) {
     place(std::move(value));
     return true;
   }
   bool open(Json value) {
-    if (open_.size() == max_json_depth) {
-      throw_error(ErrorKind::corrupt, "values are nested deeper than {} levels", max_json_depth);
+    if (open_.size() == limits_.depth) {
+      throw_error(ErrorKind::corrupt, "is nested deeper than {} levels", limits_.depth);
     }
     open_.push_back(place(std::move(value)));
     return true;
@@ -84,6 +90,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   std::string_view text_;
+  const JsonLimits& limits_;
   Json root_;
   std::vector<Json*> open_;
   std::string key_;
@@ -92,8 +99,8 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Json parse_json(std::string_view text) {
-  Builder builder(text);
+Json parse_json(std::string_view text, const JsonLimits& limits) {
+  Builder builder(text, limits);
   Json::sax_parse(text, &builder);
   return builder.take();
 }

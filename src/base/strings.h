@@ -36,6 +36,9 @@ size_t num_columns(std::string_view text);
 // part of well-formed UTF-8 becomes U+FFFD, so the result is always valid JSON.
 std::string json_escape(std::string_view text);
 
+// The value of a hexadecimal digit of either case; -1 for any other character.
+int hex_digit(char c);
+
 // Pieces between `separator`s; always at least one piece.
 std::vector<std::string> split(std::string_view text, char separator);
 

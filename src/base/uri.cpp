@@ -7,28 +7,6 @@
 namespace ingot {
 namespace {
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
-    if (!escape) {
-      out += text[i];
-      continue;
-    }
-    out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
-    i += 2;
-  }
-  return out;
-}
-
 Uri s3_uri(Uri uri, std::string_view rest) {
   uri.scheme = UriScheme::s3;
   uri.bucket = rest.substr(0, rest.find('/'));
@@ -45,6 +23,21 @@ Uri s3_uri(Uri uri, std::string_view rest) {
 }
 
 }  // namespace
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
+    if (!escape) {
+      out += text[i];
+      continue;
+    }
+    out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+    i += 2;
+  }
+  return out;
+}
 
 std::string shown(std::string_view path) {
   return path.find("://") == std::string_view::npos ? std::string(path) : parse_uri(path).shown;

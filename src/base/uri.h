@@ -27,6 +27,8 @@ std::string shown(std::string_view path);
 bool is_remote(std::string_view text);
 // What comes before the query and the fragment of an http address; of anything else all of it.
 std::string_view without_query(std::string_view text);
+// With %41 as 'A'. A '%' without two hexadecimal digits behind it stays.
+std::string percent_decoded(std::string_view text);
 // What lies below a folder: its path with '/' and `relative` behind it, which is percent-encoded in the addresses that
 // know this; a query stays at the end.
 std::string uri_below(std::string_view folder, std::string_view relative);

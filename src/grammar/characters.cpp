@@ -1,9 +1,7 @@
 #include "grammar/characters.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
+#include <nlohmann/json.hpp>
 
 #include "text/unicode.h"
 
@@ -13,47 +11,31 @@ namespace {
 
 constexpr uint32_t first_surrogate = 0xD800, last_surrogate = 0xDFFF;
 
-using Bytes = std::array<uint8_t, 4>;
-
-int utf8(uint32_t c, Bytes& out) {
-  if (c < 0x80) {
-    out[0] = static_cast<uint8_t>(c);
-    return 1;
-  }
-  const int size = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-  constexpr uint8_t lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
-  for (int i = size - 1; i > 0; --i, c >>= 6) out[static_cast<size_t>(i)] = static_cast<uint8_t>(0x80 | (c & 0x3F));
-  out[0] = static_cast<uint8_t>(lead[size] | c);
-  return size;
+std::string utf8(uint32_t c) {
+  std::string bytes;
+  text::append_utf8(bytes, c);
+  return bytes;
 }
 
-// The texts of `size` bytes from `low` to `high` in order of value, from the byte `at` on.
-TermId between(TermPool& terms, const Bytes& low, const Bytes& high, size_t at, size_t size) {
-  if (at + 1 == size) return terms.bytes(ByteSet::range(low[at], high[at]));
-  Bytes least, most;
-  least.fill(0x80);
-  most.fill(0xBF);
-  const auto is = [&](const Bytes& value, const Bytes& end) {
-    return std::equal(value.begin() + static_cast<int>(at) + 1, value.begin() + static_cast<int>(size),
-                      end.begin() + static_cast<int>(at) + 1);
+// The texts from `low` to `high`, which are as long as each other, in order of value.
+TermId between(TermPool& terms, std::string_view low, std::string_view high) {
+  const auto first = static_cast<uint8_t>(low[0]), last = static_cast<uint8_t>(high[0]);
+  const size_t rest = low.size() - 1;
+  if (rest == 0) return terms.bytes(ByteSet::range(first, last));
+  const std::string least(rest, '\x80'), most(rest, '\xBF');
+  const auto behind = [&](int from, int to, std::string_view from_rest, std::string_view to_rest) {
+    const ByteSet lead = ByteSet::range(static_cast<uint8_t>(from), static_cast<uint8_t>(to));
+    return terms.sequence(terms.bytes(lead), between(terms, from_rest, to_rest));
   };
-  if (low[at] == high[at]) {
-    return terms.sequence(terms.bytes(ByteSet::of(low[at])), between(terms, low, high, at + 1, size));
-  }
+  low.remove_prefix(1);
+  high.remove_prefix(1);
+  if (first == last) return behind(first, last, low, high);
   std::vector<TermId> parts;
-  int first = low[at], last = high[at];
-  if (!is(low, least)) {
-    parts.push_back(terms.sequence(terms.bytes(ByteSet::of(low[at])), between(terms, low, most, at + 1, size)));
-    ++first;
-  }
-  if (!is(high, most)) {
-    parts.push_back(terms.sequence(terms.bytes(ByteSet::of(high[at])), between(terms, least, high, at + 1, size)));
-    --last;
-  }
-  if (first <= last) {
-    parts.push_back(terms.sequence(terms.bytes(ByteSet::range(static_cast<uint8_t>(first), static_cast<uint8_t>(last))),
-                                   between(terms, least, most, at + 1, size)));
-  }
+  const bool is_first_whole = low == least, is_last_whole = high == most;
+  if (!is_first_whole) parts.push_back(behind(first, first, low, most));
+  if (!is_last_whole) parts.push_back(behind(last, last, least, high));
+  const int from = is_first_whole ? first : first + 1, to = is_last_whole ? last : last - 1;
+  if (from <= to) parts.push_back(behind(from, to, least, most));
   return terms.choice(parts);
 }
 
@@ -62,27 +44,17 @@ TermId utf8_range(TermPool& terms, uint32_t first, uint32_t last) {
   constexpr uint32_t ends[] = {0x7F, 0x7FF, 0xFFFF, max_code_point};
   for (const uint32_t end : ends) {
     if (first > end) continue;
-    Bytes low{}, high{};
-    const int size = utf8(first, low);
-    utf8(std::min(last, end), high);
-    parts.push_back(between(terms, low, high, 0, static_cast<size_t>(size)));
+    parts.push_back(between(terms, utf8(first), utf8(std::min(last, end))));
     if (last <= end) break;
     first = end + 1;
   }
   return terms.choice(parts);
 }
 
-std::string escaped(uint32_t c) {
-  switch (c) {
-    case '"': return "\\\"";
-    case '\\': return "\\\\";
-    case '\b': return "\\b";
-    case '\f': return "\\f";
-    case '\n': return "\\n";
-    case '\r': return "\\r";
-    case '\t': return "\\t";
-    default: return fmt::format("\\u{:04x}", c);
-  }
+// What stands for `text` between the quotes of a JSON string.
+std::string escaped(std::string_view text) {
+  const std::string quoted = nlohmann::json(text).dump();
+  return quoted.substr(1, quoted.size() - 2);
 }
 
 // One of the characters that JSON escapes, few states for all of them together.
@@ -91,7 +63,7 @@ TermId escapes(TermPool& terms, const CharacterSet& set) {
   ByteSet last_digits[2];  // of \u000x and \u001x
   for (const auto& range : set.ranges()) {
     for (uint32_t c = range.first; c <= range.last; ++c) {
-      const std::string text = escaped(c);
+      const std::string text = escaped(utf8(c));
       if (text.size() == 2) {
         single.add(static_cast<uint8_t>(text[1]));
       } else {
@@ -164,18 +136,7 @@ TermId encoded(TermPool& terms, const CharacterSet& set, Encoding encoding) {
 }
 
 std::string encoded_text(std::string_view text, Encoding encoding) {
-  std::string bytes;
-  for (size_t at = 0; at < text.size();) {
-    const text::Utf8Char next = text::decode_utf8(text, at);
-    const uint32_t c = next.code_point;
-    if (encoding == Encoding::json && (c < 0x20 || c == '"' || c == '\\')) {
-      bytes += escaped(c);
-    } else {
-      bytes.append(text.substr(at, next.size));
-    }
-    at += next.size;
-  }
-  return bytes;
+  return encoding == Encoding::json ? escaped(text) : std::string(text);
 }
 
 TermId encoded(TermPool& terms, std::string_view text, Encoding encoding) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "grammar/automaton.h"
 #include "grammar/characters.h"
 #include "grammar/grammar.h"
@@ -194,15 +195,9 @@ class Parser {
   uint32_t hex(int digits) {
     uint32_t value = 0;
     for (int i = 0; i < digits; ++i, ++at_) {
-      const char c = peek();
-      const char lower = static_cast<char>(c | 0x20);
-      if (c >= '0' && c <= '9') {
-        value = value * 16 + static_cast<uint32_t>(c - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        value = value * 16 + static_cast<uint32_t>(lower - 'a' + 10);
-      } else {
-        malformed("an escape without its hexadecimal digits");
-      }
+      const int digit = hex_digit(peek());
+      if (digit < 0) malformed("an escape without its hexadecimal digits");
+      value = value * 16 + static_cast<uint32_t>(digit);
     }
     if (value > max_code_point || (value >= 0xD800 && value < 0xE000)) malformed("an escape that is no character");
     return value;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "text/unicode.h"
 
 namespace ingot::grammar {
@@ -228,15 +229,9 @@ class Parser {
   uint32_t hex(int digits) {
     uint32_t value = 0;
     for (int i = 0; i < digits; ++i, ++at_) {
-      const uint32_t c = peek();
-      const uint32_t lower = c | 0x20;
-      if (c >= '0' && c <= '9') {
-        value = value * 16 + (c - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        value = value * 16 + (lower - 'a' + 10);
-      } else {
-        malformed("an escape without its hexadecimal digits");
-      }
+      const int digit = peek() < 0x80 ? hex_digit(static_cast<char>(peek())) : -1;
+      if (digit < 0) malformed("an escape without its hexadecimal digits");
+      value = value * 16 + static_cast<uint32_t>(digit);
     }
     return value;
   }

@@ -1,13 +1,15 @@
 #include "grammar/schema.h"
 
 #include <deque>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/uri.h"
 #include "grammar/schema_reader.h"
 #include "grammar/schema_uri.h"
-#include "text/unicode.h"
 
 namespace ingot::grammar {
 
@@ -15,28 +17,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int max_depth = 200;
+constexpr size_t max_depth = 200;
 
 // Values that may look like schemas but are none.
 bool holds_data(std::string_view key) {
   return key == "const" || key == "enum" || key == "default" || key == "examples";
 }
 
-void check_depth(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > max_depth) throw_error(ErrorKind::usage, "the schema is nested deeper than {} levels", max_depth);
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
+// Keys are as many as the text has; so are values.
+Json document_of(std::string_view text) {
+  constexpr size_t any_number = std::numeric_limits<size_t>::max();
+  try {
+    return parse_json(text, {.depth = max_depth, .keys = any_number, .values = any_number});
+  } catch (const Error& error) {
+    throw_error(ErrorKind::usage, "the schema {}", error.message());
   }
 }
 
@@ -64,13 +58,7 @@ SchemaSet::SchemaSet(std::string_view text, const JsonOptions& options) : state_
   if (text.size() > options.max_text) {
     throw_error(ErrorKind::resource, "a schema of {} bytes; at most {}", text.size(), options.max_text);
   }
-  check_depth(text);
-  if (!text::is_valid_utf8(text)) throw_error(ErrorKind::usage, "the schema is not UTF-8");
-  try {
-    state_->document = Json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    throw_error(ErrorKind::usage, "the schema is not JSON: {}", error.what());
-  }
+  state_->document = document_of(text);
   std::string base;
   if (state_->document.is_object() && state_->document.contains("$id") && state_->document["$id"].is_string()) {
     base = state_->document["$id"].get<std::string>();

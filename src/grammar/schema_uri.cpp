@@ -49,12 +49,6 @@ std::string without_dots(std::string_view path) {
   return out;
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 }  // namespace
 
 std::string resolved_uri(std::string_view base, std::string_view reference) {
@@ -72,19 +66,6 @@ std::string resolved_uri(std::string_view base, std::string_view reference) {
     path = (is_bare ? "/" : slash == std::string::npos ? "" : from.path.substr(0, slash + 1)) + path;
   }
   return from.scheme + from.authority + without_dots(path) + to.query + to.fragment;
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
 }
 
 std::string pointer_token(std::string_view token) {

@@ -9,9 +9,8 @@ namespace ingot::grammar {
 // `reference` as seen from `base`, which may be empty.
 std::string resolved_uri(std::string_view base, std::string_view reference);
 
-// A JSON pointer's token with ~1 and ~0 read, and %XX where it stands in a fragment.
+// A JSON pointer's token with ~1 and ~0 read.
 std::string pointer_token(std::string_view token);
-std::string percent_decoded(std::string_view text);
 
 // A name as a JSON pointer's token.
 std::string as_pointer_token(std::string_view name);

@@ -75,6 +75,15 @@ TEST(Strings, JsonEscape) {
   EXPECT_EQ(json_escape(std::string_view("\0", 1)), "\"\\u0000\"");
 }
 
+TEST(Strings, HexDigits) {
+  const std::string_view digits = "0123456789abcdef", upper = "0123456789ABCDEF";
+  for (size_t i = 0; i < digits.size(); ++i) {
+    EXPECT_EQ(hex_digit(digits[i]), static_cast<int>(i));
+    EXPECT_EQ(hex_digit(upper[i]), static_cast<int>(i));
+  }
+  for (const char c : std::string_view("/:@G`g\xC3")) EXPECT_EQ(hex_digit(c), -1) << c;
+}
+
 TEST(Strings, SplitAndTrim) {
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
   EXPECT_EQ(split("", ','), (std::vector<std::string>{""}));

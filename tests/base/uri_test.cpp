@@ -26,6 +26,12 @@ TEST(Uri, Http) {
   EXPECT_EQ(parse_uri("s3://bucket/key").scheme, UriScheme::s3);
 }
 
+TEST(Uri, PercentDecoded) {
+  EXPECT_EQ(percent_decoded("a%2Fb%c3%A9%"), "a/b\xC3\xA9%");
+  EXPECT_EQ(percent_decoded("%41%4"), "A%4");
+  EXPECT_EQ(percent_decoded("%zz%"), "%zz%");
+}
+
 TEST(Uri, Refused) {
   for (const char* bad : {"", "ftp://host/x", "http:///x", "file://other/x", "http://host/a\nb"}) {
     try {

@@ -211,6 +211,10 @@ TEST(JsonSchema, RefusesByNameAndPlace) {
   EXPECT_EQ(error(R"({"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}})"),
             "usage: no value meets the schema");
   EXPECT_EQ(error(std::string(500, '[').c_str()), "usage: the schema is nested deeper than 200 levels");
+  EXPECT_EQ(error(R"({"type": })"), "usage: the schema is not JSON: error at byte 10");
+  EXPECT_EQ(error("{\"title\": \"\xFF\"}"), "usage: the schema is not UTF-8: error at byte 12");
+  EXPECT_EQ(error(R"({"type": "null", "type": "string"})"),
+            "usage: the schema is ambiguous: the key \"type\" is written twice");
 }
 
 TEST(JsonSchema, WhitespaceIsAnOption) {
