@@ -10,8 +10,6 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int64_t max_rows = 100'000;
-
 // The number at `index`, of a list that grows as terms do.
 template <class T>
 T& at(std::vector<T>& list, TermId index, T none) {
@@ -63,7 +61,7 @@ const Row& Automaton::row(TermId term) {
   if (known >= 0) return rows_[static_cast<size_t>(known)];
   const Deeper deeper(depth_, max_depth);
   Row row = made_row(term);
-  if (num_rows() >= max_rows) throw_error(ErrorKind::resource, "the grammar needs more than {} states", max_rows);
+  if (num_rows() >= max_rows_) throw_error(ErrorKind::resource, "the grammar needs more than {} states", max_rows_);
   at(row_of_, term, -1) = static_cast<int32_t>(rows_.size());
   rows_.push_back(std::move(row));
   return rows_.back();

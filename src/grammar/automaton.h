@@ -29,6 +29,12 @@ class Automaton {
  public:
   TermPool terms;
 
+  // From here on; what is there already stays. Errors: functions that work out more throw ErrorKind::resource.
+  void set_limits(const StateLimits& limits) {
+    terms.set_max_terms(limits.terms);
+    max_rows_ = limits.rows;
+  }
+
   // Whether the empty string is in the language.
   bool nullable(TermId term);
 
@@ -81,6 +87,7 @@ class Automaton {
   void refuse_left_recursion(const std::vector<std::string>& names);
   void first_rules(TermId term, std::vector<TermId>& out);
 
+  int64_t max_rows_ = StateLimits{}.rows;
   std::deque<Row> rows_;            // stay where they are
   std::vector<int32_t> row_of_;     // by term; -1 for none
   std::deque<Row> searches_;        // rows of intersections and complements before the dead are taken out

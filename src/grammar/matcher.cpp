@@ -11,18 +11,21 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_masks = 1024;       // kept of one grammar
-constexpr int64_t many_terms = 150'000;  // a grammar that came to more begins anew with the next output
-constexpr int64_t many_rows = 40'000;
+constexpr size_t max_masks = 1024;  // kept of one grammar
+constexpr double many = 0.375;      // a grammar that came to this share of a limit begins anew with the next output
 constexpr int32_t ended = -1;
+
+bool is_many(int64_t number, int64_t limit) { return static_cast<double>(number) > many * static_cast<double>(limit); }
 
 }  // namespace
 
 // States and masks of a grammar. Everything is done under the mutex.
 class Machine {
  public:
-  Machine(const Grammar& grammar, const Vocabulary& vocabulary)
-      : automaton(grammar.automaton()), vocabulary(vocabulary), walk(automaton, vocabulary) {}
+  Machine(const Grammar& grammar, const Vocabulary& vocabulary, const StateLimits& limits)
+      : automaton(grammar.automaton()), vocabulary(vocabulary), walk(automaton, vocabulary), limits(limits) {
+    automaton.set_limits(limits);
+  }
 
   const std::vector<uint32_t>& mask(TermId state) {
     const auto known = masks.find(state);
@@ -56,17 +59,20 @@ class Machine {
            static_cast<size_t>(automaton.num_rows()) * of_a_row +
            masks.size() * vocabulary.num_words() * sizeof(uint32_t);
   }
-  bool is_large() const { return automaton.terms.used() > many_terms || automaton.num_rows() > many_rows; }
+  bool is_large() const {
+    return is_many(automaton.terms.used(), limits.terms) || is_many(automaton.num_rows(), limits.rows);
+  }
 
   std::mutex mutex;
   Automaton automaton;
   const Vocabulary& vocabulary;
   MaskWalk walk;
+  const StateLimits limits;
   std::unordered_map<TermId, std::vector<uint32_t>> masks;
 };
 
-TokenGrammar::TokenGrammar(GrammarPtr grammar, std::shared_ptr<const Vocabulary> vocabulary)
-    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)) {}
+TokenGrammar::TokenGrammar(GrammarPtr grammar, std::shared_ptr<const Vocabulary> vocabulary, const StateLimits& limits)
+    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), limits_(limits) {}
 
 TokenGrammar::~TokenGrammar() = default;
 
@@ -76,12 +82,12 @@ std::shared_ptr<Machine> TokenGrammar::machine() const {
     const std::lock_guard inner(machine_->mutex);
     if (!machine_->is_large()) return machine_;
   }
-  machine_ = std::make_shared<Machine>(*grammar_, *vocabulary_);
+  machine_ = std::make_shared<Machine>(*grammar_, *vocabulary_, limits_);
   return machine_;
 }
 
 std::shared_ptr<Machine> TokenGrammar::own_machine() const {
-  return std::make_shared<Machine>(*grammar_, *vocabulary_);
+  return std::make_shared<Machine>(*grammar_, *vocabulary_, limits_);
 }
 
 size_t TokenGrammar::bytes() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "grammar/grammar.h"
+#include "grammar/state_limits.h"
 #include "grammar/vocabulary.h"
 
 namespace ingot::grammar {
@@ -18,7 +19,8 @@ class Machine;
 // A grammar with a vocabulary, and what was worked out of both so far. Thread-safe.
 class TokenGrammar {
  public:
-  TokenGrammar(GrammarPtr grammar, std::shared_ptr<const Vocabulary> vocabulary);
+  // `limits` are of the states that its outputs share, and of each output's own where these are full.
+  TokenGrammar(GrammarPtr grammar, std::shared_ptr<const Vocabulary> vocabulary, const StateLimits& limits = {});
   ~TokenGrammar();
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
@@ -35,6 +37,7 @@ class TokenGrammar {
  private:
   GrammarPtr grammar_;
   std::shared_ptr<const Vocabulary> vocabulary_;
+  StateLimits limits_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<Machine> machine_;
 };

@@ -41,7 +41,7 @@ struct Hash {
 
 }  // namespace
 
-TermPool::TermPool(int64_t max_terms) : max_terms_(max_terms) {
+TermPool::TermPool() {
   intern({.kind = TermKind::nothing});
   intern({.kind = TermKind::empty, .nullable = 1});
   intern({.kind = TermKind::complement, .nullable = 1, .left = nothing});

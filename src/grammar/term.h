@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "grammar/byte_set.h"
+#include "grammar/state_limits.h"
 
 namespace ingot::grammar {
 
@@ -77,8 +78,10 @@ class TermPool {
   static constexpr TermId empty = 1;
   static constexpr TermId anything = 2;  // every string
 
-  // Most terms of one pool. Errors: every function that makes a term throws ErrorKind::resource beyond it.
-  explicit TermPool(int64_t max_terms = 400'000);
+  TermPool();
+
+  // Most terms of this pool. Errors: every function that makes a term throws ErrorKind::resource beyond it.
+  void set_max_terms(int64_t max_terms) { max_terms_ = max_terms; }
 
   const Term& operator[](TermId id) const { return terms_[static_cast<size_t>(id)]; }
   std::span<const TermId> children(TermId id) const {
@@ -147,7 +150,7 @@ class TermPool {
   void add_choice(TermId part, std::vector<TermId>& parts, ByteSet& set);
   TermId rebuilt(TermId id, const std::function<TermId(TermId)>& change);
 
-  int64_t max_terms_;
+  int64_t max_terms_ = StateLimits{}.terms;
   int depth_ = 0;  // of a term being rebuilt
   std::vector<Term> terms_;
   std::vector<TermId> children_;

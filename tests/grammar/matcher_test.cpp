@@ -93,7 +93,8 @@ TEST(Matcher, MasksOfManyThreadsAreTheSame) {
 }
 
 TEST(Matcher, AGrammarOverItsLimitsFailsAlone) {
-  const auto tokens = with_tokens(compile_ebnf("root ::= ([ab]* \"a\" [ab]{60} | [ab]* \"b\" [ab]{61})* \"c\""));
+  const auto tokens = with_tokens(compile_ebnf("root ::= ([ab]* \"a\" [ab]{60} | [ab]* \"b\" [ab]{61})* \"c\""),
+                                  {.terms = 4000, .rows = 1000});
   Matcher matcher(tokens);
   std::mt19937 random(1);
   const auto exhaust = [&] {
@@ -105,17 +106,23 @@ TEST(Matcher, AGrammarOverItsLimitsFailsAlone) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);
   }
+  const size_t full = tokens->bytes();
   Matcher next(tokens);  // starts anew
   next.accept('a');
   EXPECT_EQ(next.accepted(), 1);
+  EXPECT_LT(tokens->bytes(), full / 4);
 }
 
 // Texts that must differ make states for each list of them: together, outputs pass a grammar's limits.
 TEST(Matcher, OutputsOfOneGrammarDoNotExhaustEachOther) {
-  const auto tokens = with_tokens(compile_json_schema(
-      R"({"type": "array", "uniqueItems": true, "minItems": 40, "items": {"type": "string", "maxLength": 6}})",
-      {.whitespace = Whitespace::none}));
-  std::vector<Matcher> matchers(400, Matcher(tokens));
+  constexpr StateLimits limits = {.terms = 20'000, .rows = 5000};
+  constexpr size_t num_outputs = 20;
+  const auto tokens = with_tokens(
+      compile_json_schema(
+          R"({"type": "array", "uniqueItems": true, "minItems": 40, "items": {"type": "string", "maxLength": 6}})",
+          {.whitespace = Whitespace::none}),
+      limits);
+  std::vector<Matcher> matchers(num_outputs, Matcher(tokens));
   const auto text_of = [](size_t i, int item) {
     return fmt::format("{}\"{:03}{:03}\"", item == 0 ? "" : ",", i, item);
   };

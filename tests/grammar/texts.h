@@ -27,8 +27,8 @@ inline std::shared_ptr<const Vocabulary> small_vocabulary() {
   return vocabulary;
 }
 
-inline std::shared_ptr<const TokenGrammar> with_tokens(GrammarPtr grammar) {
-  return std::make_shared<const TokenGrammar>(std::move(grammar), small_vocabulary());
+inline std::shared_ptr<const TokenGrammar> with_tokens(GrammarPtr grammar, const StateLimits& limits = {}) {
+  return std::make_shared<const TokenGrammar>(std::move(grammar), small_vocabulary(), limits);
 }
 
 // Whether the whole text is accepted.
