@@ -14,19 +14,17 @@ Needs ./run build. `ulimit -n` must allow one descriptor a client (12,800 stream
 """
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import pathlib
 import random
 import resource
-import socket
 import statistics
-import subprocess
 import sys
 import time
 
-from repository import INGOT, ROOT, commit
+from repository import ROOT, commit
+from served import ingot_server, percentile, run, streamed, tiny_model, whole
 
 TOKENS = 32
 PROMPTS = ["My fellow Americans,", "Tonight I ask the Congress to", "The state of the Union is", "We will not", "Our schools",
@@ -34,109 +32,8 @@ PROMPTS = ["My fellow Americans,", "Tonight I ask the Congress to", "The state o
            "The economy", "I want to thank", "This is the", "Let us", "More than"]
 
 
-def run(*arguments):
-    done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"ingot {' '.join(map(str, arguments))}: exit code {done.returncode}: {done.stderr}")
-    return done.stdout
-
-
-def tiny_model(folder):
-    if not (folder / "tiny/model/config.json").exists():
-        run("pretrain", ROOT / "recipes/tiny.yaml", "--quiet", f"model={ROOT}/recipes/models/tiny", "name=tiny",
-            f"run_dir={folder}", "steps=20", f"data.train={ROOT}/data/sotu/train.jsonl", "schedule.warmup_steps=5",
-            f"data.eval={ROOT}/data/sotu/heldout.jsonl", "device=cpu")
-    return folder / "tiny/model"
-
-
-class Server:
-    """`ingot serve` as a child; `samples` are its (seconds, bytes of resident memory, descriptors)."""
-
-    def __init__(self, model, folder, *options):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.log = (folder / "serve.log").open("w")
-        self.process = subprocess.Popen([INGOT, "serve", "--model", model, "--port", str(self.port), "--device", "cpu",
-                                         *options], stdout=self.log, stderr=self.log)
-        self.samples = []
-        self.began = time.monotonic()
-
-    def look(self):
-        pages = int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        descriptors = len(os.listdir(f"/proc/{self.process.pid}/fd"))
-        self.samples.append((time.monotonic() - self.began, pages * resource.getpagesize(), descriptors))
-        return self.samples[-1]
-
-    async def wait_ready(self):
-        while True:
-            if self.process.poll() is not None:
-                sys.exit(f"the server ended with code {self.process.returncode}: see {self.log.name}")
-            with contextlib.suppress(OSError):
-                status, _ = await whole(self.port, "GET", "/ready")
-                if status == 200:
-                    return
-            await asyncio.sleep(0.05)
-
-    def end(self):
-        self.process.terminate()
-        code = self.process.wait(timeout=120)
-        if code != 130:  # ended by a signal, as asked
-            sys.exit(f"the server ended with code {code}: see {self.log.name}")
-
-
-async def send(port, method, path, body):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    text = json.dumps(body).encode() if body is not None else b""
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-    if body is not None:
-        head += f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n"
-    writer.write(head.encode() + b"\r\n" + text)
-    await writer.drain()
-    status = int((await reader.readline()).split()[1])
-    while (await reader.readline()).strip():
-        pass
-    return status, reader, writer
-
-
-async def whole(port, method, path, body=None):
-    status, reader, writer = await send(port, method, path, body)
-    text = await reader.read()
-    writer.close()
-    return status, text
-
-
 def completion(model, prompt, stream):
     return {"model": model, "prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "stream": stream}
-
-
-async def streamed(port, body, pause=None, leave_after=None):
-    """(text, seconds to the first piece), or None where the client left after so many pieces. Reads events that may
-    be cut anywhere (chunks of the transfer coding are lines that are no event)."""
-    began = time.monotonic()
-    status, reader, writer = await send(port, "POST", "/v1/completions", body)
-    try:
-        if status != 200:
-            return f"status {status}", 0
-        text, first, pieces = "", None, 0
-        while line := await reader.readline():
-            if not line.startswith(b"data: "):
-                continue
-            if line.strip() == b"data: [DONE]":
-                return text, first
-            event = json.loads(line[6:])
-            if "error" in event:
-                return f"error {event['error']['message']}", 0
-            text += event["choices"][0]["text"] if event["choices"] else ""
-            first = first or time.monotonic() - began
-            pieces += 1
-            if leave_after is not None and pieces >= leave_after:
-                return None
-            if pause is not None:
-                await asyncio.sleep(pause)
-        return f"cut after {text!r}", 0
-    finally:
-        writer.close()
 
 
 def rights(model):
@@ -144,28 +41,17 @@ def rights(model):
                                    "cpu", "--json"))["text"] for prompt in PROMPTS}
 
 
-async def watch(server, ended):
-    while not ended.is_set():
-        server.look()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(ended.wait(), 1)
-
-
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 async def load(options, folder):
     model = tiny_model(folder)
     right = rights(model)
-    server = Server(model, folder, "--connections", str(options.streams + 64), "--connections-per-address",
+    server = ingot_server(model, folder, "--connections", str(options.streams + 64), "--connections-per-address",
                     str(options.streams + 64), "--queue", str(options.streams),
                     "--sequences", "64", "--context", "128")
     await server.wait_ready()
     name = json.loads((await whole(server.port, "GET", "/v1/models"))[1])["data"][0]["id"]
     before = server.look()
     ended = asyncio.Event()
-    watching = asyncio.create_task(watch(server, ended))
+    watching = asyncio.create_task(server.watch(ended))
     began = time.monotonic()
     prompts = [PROMPTS[i % len(PROMPTS)] for i in range(options.streams)]
     results = await asyncio.gather(*(streamed(server.port, completion(name, prompt, True)) for prompt in prompts),
@@ -176,8 +62,8 @@ async def load(options, folder):
     after = server.look()
     server.end()
     wrong = [(prompt, result) for prompt, result in zip(prompts, results)
-             if isinstance(result, BaseException) or result[0] != right[prompt]]
-    firsts = [result[1] for result in results if not isinstance(result, BaseException)]
+             if isinstance(result, BaseException) or result.text != right[prompt]]
+    firsts = [result.first for result in results if not isinstance(result, BaseException)]
     peak, most = max(sample[1] for sample in server.samples), max(sample[2] for sample in server.samples)
     lines = [f"{options.streams} clients, each with a connection of its own, asked at once for {TOKENS} greedy tokens as a stream "
              f"({len(PROMPTS)} prompts); 64 sequences at a time.", "",
@@ -192,7 +78,7 @@ async def load(options, folder):
 async def soak(options, folder):
     model = tiny_model(folder)
     right = rights(model)
-    server = Server(model, folder, "--sequences", "16", "--context", "128")
+    server = ingot_server(model, folder, "--sequences", "16", "--context", "128")
     await server.wait_ready()
     name = json.loads((await whole(server.port, "GET", "/v1/models"))[1])["data"][0]["id"]
     before = server.look()
@@ -217,14 +103,15 @@ async def soak(options, folder):
                     await streamed(server.port, completion(name, prompt, True), leave_after=draw.randint(0, TOKENS // 2))
                     continue
                 else:
-                    got, _ = await streamed(server.port, completion(name, prompt, True), pause=0.1 if kind == "slow" else None)
+                    pause = 0.1 if kind == "slow" else None
+                    got = (await streamed(server.port, completion(name, prompt, True), pause=pause)).text
             except (OSError, ValueError, KeyError, IndexError) as error:
                 got = repr(error)
             if got != right[prompt]:
                 wrong.append(f"{kind}, {prompt!r}: {got!r}")
 
     ended = asyncio.Event()
-    watching = asyncio.create_task(watch(server, ended))
+    watching = asyncio.create_task(server.watch(ended))
     await asyncio.gather(*(client(seed) for seed in range(options.clients)))
     ended.set()
     await watching
