@@ -52,12 +52,12 @@ class Server:
         self.samples.append((time.monotonic() - self.began, pages * resource.getpagesize(), descriptors))
         return self.samples[-1]
 
-    async def watch(self, ended):
-        """Looks each second until `ended` is set."""
+    async def watch(self, ended, interval=1):
+        """Looks every `interval` seconds until `ended` is set."""
         while not ended.is_set():
             self.look()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(ended.wait(), 1)
+                await asyncio.wait_for(ended.wait(), interval)
 
     async def wait_ready(self):
         while True:

@@ -4,12 +4,18 @@
   serving.py load [--streams N] [--report FILE.md]      N clients stream at once; each must get its whole right text
   serving.py soak [--minutes M] [--clients N] [--report FILE.md]
                                                         mixed traffic: clients that read slowly, leave, or are answered whole
+  serving.py many [--adapters N] [--requests N] [--adapter-mib M] [--model M] [--report FILE.md]
+                                                        N adapters, each with numbers of its own, asked for at random
+  serving.py adapters [--model M] [--repeats N] [--report FILE.md]
+                                                        what adapters cost: step times, cold ones, 32 in a batch, 2,000 beside 5
 
-Both start `ingot serve` on the tiny recipe's model after 20 steps (made in --folder, by default build/serving), in a
-process of its own, and talk to it over loopback. What is right comes from `ingot generate`, one prompt at a time, before.
-Memory and descriptors are the server's, from /proc, each second. Exit code 1: a text was wrong or missing; of a soak also
-growth, by medians: in the last third of the time the server held a twentieth (and 8 MiB) more memory than in the middle
-third, or had more descriptors open when every client had left than before the first came.
+All start `ingot serve` on the tiny recipe's model after 20 steps (made in --folder, by default build/serving; `many` and
+`adapters` take another by --model), in a process of its own, and talk to it over loopback. What is right comes from `ingot
+generate`, one prompt at a time, before; of `many` adapters that is done for --sample of them, every other one is asked twice
+and must give the same text. Memory and descriptors are the server's, from /proc, each second. Exit code 1: a text was wrong
+or missing; of soak and many also growth, by medians: in the last third of the time the server held a twentieth (and 8 MiB)
+more memory than in the middle third, or (soak) had more descriptors open when every client had left than before the first
+came. Times are reported, not judged. `many` leaves the adapters in --folder: 10,000 of SmolLM2-135M are 9 GiB.
 Needs ./run build. `ulimit -n` must allow one descriptor a client (12,800 streams: `ulimit -n 20000`).
 """
 import argparse
@@ -23,6 +29,7 @@ import statistics
 import sys
 import time
 
+import serving_adapters
 from repository import ROOT, commit
 from served import ingot_server, percentile, run, streamed, tiny_model, whole
 
@@ -137,12 +144,22 @@ async def soak(options, folder):
     return lines, wrong[:5]
 
 
+WHAT = {"load": load, "soak": soak, "many": serving_adapters.many, "adapters": serving_adapters.figures}
+
+
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["load", "soak"])
+    parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
+    parser.add_argument("what", choices=list(WHAT))
     parser.add_argument("--streams", type=int, default=12800)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--clients", type=int, default=48)
+    parser.add_argument("--model", type=pathlib.Path)
+    parser.add_argument("--adapters", type=int, default=10000)
+    parser.add_argument("--requests", type=int, default=4000, help="adapters that `many` asks for, each twice")
+    parser.add_argument("--sample", type=int, default=64, help="adapters whose text `ingot generate` tells")
+    parser.add_argument("--adapter-mib", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of an answer, in `many` and `adapters`")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/serving")
     parser.add_argument("--report", type=pathlib.Path)
     options = parser.parse_args()
@@ -153,9 +170,10 @@ def main():
             sys.exit(f"{options.streams} streams need {wanted} descriptors; the limit is {most} (ulimit -n)")
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
     options.folder.mkdir(parents=True, exist_ok=True)
-    lines, wrong = asyncio.run({"load": load, "soak": soak}[options.what](options, options.folder.resolve()))
+    lines, wrong = asyncio.run(WHAT[options.what](options, options.folder.resolve()))
     text = "\n".join([f"# `bench/serving.py {options.what}` ({time.strftime('%Y-%m-%d')})", "",
-                      f"Commit {commit()}, {os.cpu_count()} CPUs, which the clients share.", "", *lines]) + "\n"
+                      f"Commit {commit()}, {os.cpu_count()} CPUs, which the clients share; load "
+                      f"{os.getloadavg()[1]:.1f} over the last five minutes.", "", *lines]) + "\n"
     print(text)
     if options.report:
         options.report.write_text(text)
