@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # OpenAI's own Python and JavaScript clients against `ingot serve`: tests/clients/check.py and check.mjs, unchanged clients
-# but for their base URL, over plain HTTP and TLS. Called by `./run oracles`. Both clients come from their package indices
-# into build/clients. CLIENTS_MODEL serves another model than the one that is made here.
+# but for their base URL, over plain HTTP and TLS; then the examples of docs/serving with SmolLM2 (tools/doc_examples.py).
+# Called by `./run oracles`. Both clients come from their package indices into build/clients. CLIENTS_MODEL serves another
+# model than the one that is made here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ingot=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
@@ -61,4 +62,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext su
   -keyout "$folder/tls.key" -out "$folder/tls.pem" 2>/dev/null
 export SSL_CERT_FILE=$PWD/$folder/tls.pem NODE_EXTRA_CA_CERTS=$PWD/$folder/tls.pem
 run_checks tls --tls-cert "$folder/tls.pem" --tls-key "$folder/tls.key"
+unset SSL_CERT_FILE NODE_EXTRA_CA_CERTS
+PYTHON=$folder/python/bin/python tools/llamacpp.sh --model
+python3 tools/doc_examples.py "$(find build/llamacpp -maxdepth 1 -name 'SmolLM2*.gguf' | head -n 1)"
 echo "clients: all checks agree"

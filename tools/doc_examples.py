@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Tries the examples of docs/serving/*.md, word for word but for the port: doc_examples.py MODEL [PAGE...].
+
+Blocks fenced as sh, python and javascript are run, those of a language and page together and in their order, by bash, by
+build/clients/python and by node beside build/clients/javascript (tools/clients.sh makes both); indented blocks are not.
+MODEL (SmolLM2-135M-Instruct as a GGUF file or a folder: a random model ends no JSON) is served as SmolLM2-135M-Instruct, with an
+adapter called poet. keys.md's first block makes the file of keys of the server that the rest of the page talks to.
+Exit code 1 when an example fails: a curl that is answered with an error, an exception, an answer that is not printed.
+"""
+import asyncio
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+import serving_adapters  # noqa: E402
+from served import ingot_server, run  # noqa: E402
+
+CLIENTS = ROOT / "build/clients"
+FENCE = re.compile(r"^```(sh|python|javascript)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def tried(page, language, text, port, folder):
+    """Whether the text runs to its end in `folder`; what went wrong is printed."""
+    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    if language == "sh":  # a page's examples are for readers: what curl is answered with is looked at here
+        command = ["bash", "-euo", "pipefail", "-c", 'curl() { command curl --fail-with-body -sS "$@"; echo; }\n' + text]
+    elif language == "python":
+        command = [CLIENTS / "python/bin/python", "-c", text]
+    else:
+        script = CLIENTS / "javascript/example.mjs"
+        script.write_text(text)
+        command = ["node", script]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    is_right = done.returncode == 0 and (done.stdout.strip() or "curl" not in text)
+    print(json.dumps({"page": page.name, "language": language, "result": "runs" if is_right else "fails"}), flush=True)
+    if not is_right or "--show" in sys.argv:
+        print(text, done.stdout, done.stderr, sep="\n")
+    return is_right
+
+
+def blocks_of(page):
+    found = FENCE.findall(page.read_text())
+    return {language: [text for kind, text in found if kind == language] for language in ("sh", "python", "javascript")}
+
+
+async def try_page(page, model, adapters, folder):
+    blocks = blocks_of(page)
+    options = ["--name", "SmolLM2-135M-Instruct", "--adapters", adapters, "--access-log", folder / "access.jsonl"]
+    results = []
+    if page.name == "keys.md":
+        results.append(tried(page, "sh", blocks["sh"].pop(0), 0, folder))
+        options += ["--api-key-file", folder / "keys"]
+    server = ingot_server(model, folder, *options)
+    await server.wait_ready()
+    for language, texts in blocks.items():
+        if texts:
+            results.append(tried(page, language, "\n".join(texts), server.port, folder))
+    server.end()
+    return all(results)
+
+
+def main():
+    arguments = [argument for argument in sys.argv[1:] if argument != "--show"]
+    if not arguments:
+        sys.exit(__doc__)
+    if not (CLIENTS / "javascript/node_modules/openai").exists():
+        sys.exit("OpenAI's clients are not there: tools/clients.sh fetches them")
+    model = pathlib.Path(arguments[0]).resolve()
+    pages = [pathlib.Path(page) for page in arguments[1:]] or sorted((ROOT / "docs/serving").glob("*.md"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        shape = json.loads(run("model", "inspect", model, "--json"))
+        made, = serving_adapters.make_adapters(folder / "adapters", shape, 1)
+        shutil.move(folder / "adapters" / made, folder / "adapters/poet")
+        os.chdir(folder)
+        wrong = [page.name for page in pages if not asyncio.run(try_page(page.resolve() if page.is_absolute() else ROOT / page, model,
+                                                                         folder / "adapters", folder))]
+    if wrong:
+        sys.exit(f"examples fail in {', '.join(wrong)}")
+    print("doc examples: all run")
+
+
+if __name__ == "__main__":
+    main()
