@@ -13,9 +13,10 @@ All start `ingot serve` on the tiny recipe's model after 20 steps (made in --fol
 `adapters` take another by --model), in a process of its own, and talk to it over loopback. What is right comes from `ingot
 generate`, one prompt at a time, before; of `many` adapters that is done for --sample of them, every other one is asked twice
 and must give the same text. Memory and descriptors are the server's, from /proc, each second. Exit code 1: a text was wrong
-or missing; of soak and many also growth, by medians: in the last third of the time the server held a twentieth (and 8 MiB)
-more memory than in the middle third, or (soak) had more descriptors open when every client had left than before the first
-came. Times are reported, not judged. `many` leaves the adapters in --folder: 10,000 of SmolLM2-135M are 9 GiB.
+or missing; of soak also growth, by medians: in the last third of the time the server held a twentieth (and 8 MiB)
+more memory than in the middle third, or had more descriptors open when every client had left than before the first
+came; of many likewise in the halves of the time when all adapters are asked for again, or more than twice --adapter-mib and
+128 MiB above the beginning, or more than three descriptors a client. Times are reported, not judged. `many` leaves the adapters in --folder: 10,000 of SmolLM2-135M are 9 GiB.
 Needs ./run build. `ulimit -n` must allow one descriptor a client (12,800 streams: `ulimit -n 20000`).
 """
 import argparse
