@@ -44,7 +44,8 @@ class ChatReply : public Reply {
       Choice& choice = choices_[piece.choice];
       std::string text = choice.tools.push(piece.text);
       if (piece.finish) text += choice.tools.finish();
-      if (piece.finish) choice.reason = choice.tools.calls().empty() ? reason_of(*piece.finish) : "tool_calls";
+      const bool called = !choice.tools.calls().empty() && !choice.tools.cut();
+      if (piece.finish) choice.reason = called ? "tool_calls" : reason_of(*piece.finish);
       if (!stream_) {
         choice.content += text;
         std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(choice.facts));

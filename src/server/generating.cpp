@@ -79,9 +79,7 @@ class Generating : public Work {
   bool ended_ = false;
 };
 
-bool demands_call(const ChatRequest& request) {
-  return request.tool_choice.kind == ToolChoice::Kind::required || request.tool_choice.kind == ToolChoice::Kind::named;
-}
+bool demands_call(const ChatRequest& request) { return request.tool_choice == ToolChoice::required; }
 
 // What the output must be: a call that is demanded is a schema too.
 ResponseFormat demanded_of(const ApiContext& api, const ChatRequest& request) {
@@ -98,10 +96,7 @@ ResponseFormat demanded_of(const ApiContext& api, const ChatRequest& request) {
   }
   if (!calls) return request.format;
   std::vector<std::pair<std::string, std::string>> tools;
-  for (const Tool& tool : request.tool_list) {
-    if (request.tool_choice.kind == ToolChoice::Kind::named && tool.name != request.tool_choice.name) continue;
-    tools.emplace_back(tool.name, tool.parameters);
-  }
+  for (const Tool& tool : request.tool_list) tools.emplace_back(tool.name, tool.parameters);
   return {ResponseFormat::Kind::json_schema, call_schema(tools)};
 }
 
@@ -119,11 +114,10 @@ std::shared_ptr<infer::TokenMask> mask_of(ApiContext& api, const ResponseFormat&
 }
 
 ToolForm form_of(const ServedModel& model, const ChatRequest& request) {
-  switch (request.tool_choice.kind) {
-    case ToolChoice::Kind::none: return ToolForm::none;
-    case ToolChoice::Kind::required:
-    case ToolChoice::Kind::named: return ToolForm::forced;
-    case ToolChoice::Kind::automatic: return model.tool_call_tags ? ToolForm::tagged : ToolForm::whole;
+  switch (request.tool_choice) {
+    case ToolChoice::none: return ToolForm::none;
+    case ToolChoice::required: return ToolForm::forced;
+    case ToolChoice::automatic: return model.tool_call_tags ? ToolForm::tagged : ToolForm::whole;
   }
   return ToolForm::none;
 }
@@ -161,7 +155,7 @@ std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, Request
   record.model = request.model;
   check_model(api, request.model);
   check_logprobs(api.model, request, request.n, "top_logprobs");
-  const bool with_tools = request.tool_choice.kind != ToolChoice::Kind::none;
+  const bool with_tools = request.tool_choice != ToolChoice::none;
   const std::string text = render_chat(api.model, request.messages, with_tools ? request.tools : "");
   const Ids prompt = encode(api.model, text, false, "messages");
   record.prompt_tokens = static_cast<int64_t>(prompt.size());

@@ -160,7 +160,7 @@ void read_tools(Fields& fields, ChatRequest& request) {
     }
     request.tools = tools->dump();
   }
-  request.tool_choice.kind = request.tools.empty() ? ToolChoice::Kind::none : ToolChoice::Kind::automatic;
+  request.tool_choice = request.tools.empty() ? ToolChoice::none : ToolChoice::automatic;
   const Json* choice = fields.any("tool_choice");
   if (!choice) return;
   if (request.tools.empty() && !(choice->is_string() && *choice == "none")) {
@@ -168,9 +168,9 @@ void read_tools(Fields& fields, ChatRequest& request) {
   }
   if (choice->is_string()) {
     const std::string word = *fields.word("tool_choice", {"none", "auto", "required"});
-    request.tool_choice.kind = word == "none"       ? ToolChoice::Kind::none
-                               : word == "required" ? ToolChoice::Kind::required
-                                                    : ToolChoice::Kind::automatic;
+    request.tool_choice = word == "none"       ? ToolChoice::none
+                          : word == "required" ? ToolChoice::required
+                                               : ToolChoice::automatic;
     return;
   }
   Fields inner(*fields.object("tool_choice"), "tool_choice");
@@ -181,14 +181,14 @@ void read_tools(Fields& fields, ChatRequest& request) {
     throw bad_field("tool_choice.function", "missing_required_parameter", "'tool_choice.function' is missing.");
   }
   Fields named(*function, "tool_choice.function");
-  request.tool_choice = {ToolChoice::Kind::named, named.needed_text("name")};
+  const std::string name = named.needed_text("name");
   named.finish();
   inner.finish();
-  for (const Tool& tool : request.tool_list) {
-    if (tool.name == request.tool_choice.name) return;
-  }
+  std::erase_if(request.tool_list, [&](const Tool& tool) { return tool.name != name; });
+  request.tool_choice = ToolChoice::required;
+  if (!request.tool_list.empty()) return;
   throw bad_field("tool_choice.function.name", "invalid_value",
-                  fmt::format("There is no tool '{}'.", request.tool_choice.name.substr(0, 64)));
+                  fmt::format("There is no tool '{}'.", name.substr(0, 64)));
 }
 
 int32_t id_at(const Json& value, const std::string& path) {

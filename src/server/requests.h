@@ -48,17 +48,13 @@ struct Tool {
   std::string parameters;  // JSON Schema as text; an object without members when none was given
 };
 
-struct ToolChoice {
-  enum class Kind { none, automatic, required, named };
-  Kind kind = Kind::automatic;
-  std::string name;
-};
+enum class ToolChoice { none, automatic, required };
 
 struct ChatRequest : GenerationRequest {
   std::string messages;  // JSON, as chat templates take it: contents are strings, arguments of tool calls objects
   std::string tools;     // JSON, as it came; "" without any
-  std::vector<Tool> tool_list;
-  ToolChoice tool_choice;
+  std::vector<Tool> tool_list;  // that may be called: the one that `tool_choice` names, or all
+  ToolChoice tool_choice = ToolChoice::automatic;
   bool parallel_tool_calls = true;  // false: an output has one call at most
   ResponseFormat format;
 };

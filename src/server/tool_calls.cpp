@@ -17,6 +17,28 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view open_tag = "<tool_call>";
 constexpr std::string_view close_tag = tool_close_tag;
 
+// Takes the token, or as much of it as there is, and the space before it. False when something else stands there.
+bool take(std::string_view& text, std::string_view token) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  const size_t there = std::min(text.size(), token.size());
+  if (!token.starts_with(text.substr(0, there))) return false;
+  text.remove_prefix(there);
+  return true;
+}
+
+// Where the object ends that has begun before this JSON text; npos when it does not.
+size_t end_of_object(std::string_view text) {
+  bool quoted = false;
+  int64_t open = 1;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (quoted && text[i] == '\\') ++i;
+    if (!quoted && text[i] == '{') ++open;
+    if (!quoted && text[i] == '}' && --open == 0) return i;
+  }
+  return std::string_view::npos;
+}
+
 }  // namespace
 
 std::string ToolReader::push(std::string_view piece) {
@@ -45,8 +67,13 @@ std::string ToolReader::push(std::string_view piece) {
 }
 
 std::string ToolReader::finish() {
-  if (held_.empty() || form_ == ToolForm::none) return {};
-  const bool are_calls = form_ == ToolForm::tagged ? holding_ && read_tagged(held_) : read(held_);
+  bool are_calls = false;
+  switch (form_) {
+    case ToolForm::none: break;
+    case ToolForm::forced: are_calls = read_forced(held_); break;
+    case ToolForm::tagged: are_calls = holding_ && read_tagged(held_); break;
+    case ToolForm::whole: are_calls = read(held_); break;
+  }
   if (are_calls) {
     if (calls_.size() > most_) calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(most_), calls_.end());
     return {};
@@ -84,6 +111,27 @@ bool ToolReader::read(std::string_view json) {
     calls_.push_back({name, call[key].dump()});
   }
   return true;
+}
+
+// The arguments stay as they are written: they meet the tool's schema, but not always the limits of parse_json.
+bool ToolReader::read_forced(std::string_view text) {
+  for (const std::string& name : tools_) {
+    std::string_view rest = text;
+    const std::string quoted = Json(name).dump();
+    const auto takes = [&](std::string_view token) { return take(rest, token); };
+    if (!std::ranges::all_of(std::array<std::string_view, 7>{"{", "\"name\"", ":", quoted, ",", "\"arguments\"", ":"},
+                             takes)) {
+      continue;
+    }
+    if (!calls_.empty() && calls_.front().name != name) {
+      cut_ = false;
+      return false;
+    }
+    const size_t end = end_of_object(rest);
+    cut_ = end == std::string_view::npos;
+    calls_ = {{name, std::string(trim(rest.substr(0, end)))}};
+  }
+  return !calls_.empty();
 }
 
 std::string call_schema(const std::vector<std::pair<std::string, std::string>>& tools) {

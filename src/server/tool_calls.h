@@ -10,13 +10,13 @@ namespace ingot::server {
 
 struct ToolCall {
   std::string name;
-  std::string arguments;  // JSON text
+  std::string arguments;  // JSON text; the beginning of it where the output was cut
 };
 
 // How calls stand in an output.
 enum class ToolForm {
   none,    // there are none: all of it is text
-  forced,  // the output is one call, {"name": ..., "arguments": {...}}, as the mask has it
+  forced,  // the output is one call, {"name": ..., "arguments": ...}, as a mask of call_schema has it
   tagged,  // <tool_call>{...}</tool_call>, text may stand before
   whole,   // the output is nothing but such an object, or a list of them ("parameters" may stand for "arguments")
 };
@@ -33,13 +33,16 @@ class ToolReader {
 
   // The part that is text for certain.
   std::string push(std::string_view piece);
-  // At the end: the rest of the text; `calls` are complete then. What looked like calls but is none is text.
+  // At the end: the rest of the text; there are no more `calls` then. What looked like calls but is none is text. Of
+  // ToolForm::forced there is one call however early the output ends, but where its name could still be another's.
   std::string finish();
   const std::vector<ToolCall>& calls() const { return calls_; }
+  bool cut() const { return cut_; }  // the output ended within its call
 
  private:
   bool read(std::string_view json);
   bool read_tagged(std::string_view text);
+  bool read_forced(std::string_view text);
 
   ToolForm form_;
   std::vector<std::string> tools_;
@@ -47,6 +50,7 @@ class ToolReader {
   std::string held_;
   bool holding_ = false;  // a call has begun
   bool text_ = false;     // the whole output is text
+  bool cut_ = false;
   std::vector<ToolCall> calls_;
 };
 

@@ -126,7 +126,8 @@ TEST(Requests, ChatInFull) {
     "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 4, "max_completion_tokens": 9,
     "logit_bias": {"7": -100, "3": 2.5}, "presence_penalty": 1, "frequency_penalty": -1, "user": "u", "metadata": {},
     "response_format": {"type": "json_schema", "json_schema": {"name": "a", "strict": true, "schema": {"type": "null"}}},
-    "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}],
+    "tools": [{"type": "function", "function": {"name": "g"}},
+      {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}],
     "tool_choice": {"type": "function", "function": {"name": "f"}},
     "messages": [
       {"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
@@ -146,8 +147,10 @@ TEST(Requests, ChatInFull) {
   EXPECT_EQ(request.logit_bias[0].id, 7);
   EXPECT_EQ(request.logit_bias[0].bias, -100);
   EXPECT_EQ(request.format.schema, R"({"type":"null"})");
-  EXPECT_EQ(request.tool_choice.kind, ToolChoice::Kind::named);
+  EXPECT_EQ(request.tool_choice, ToolChoice::required);
   ASSERT_EQ(request.tool_list.size(), 1U);
+  EXPECT_EQ(request.tool_list[0].name, "f");
+  EXPECT_EQ(nlohmann::json::parse(request.tools).size(), 2U);  // the template has them all
   EXPECT_EQ(request.tool_list[0].parameters, R"({"type":"object"})");
   EXPECT_EQ(nlohmann::json::parse(request.messages), nlohmann::json::parse(R"([
     {"role": "system", "content": "a\nb"},

@@ -231,6 +231,39 @@ TEST(Chat, ForcedToolCalls) {
   EXPECT_EQ(Json::parse(server.masks.schemas.lock()->back())["anyOf"].size(), 2U);
 }
 
+TEST(Chat, ForcedToolCallsThatAreCut) {
+  TinyServer server;
+  const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}},
+                      {{"type", "function"}, {"function", {{"name", "g"}}}}};
+  const Json named = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  // Each character is a token.
+  const size_t before = std::string_view(R"({"name":"f","arguments":)").size();
+  for (const auto& [choice, tokens, arguments] :
+       {std::tuple(named, before + 4, R"({"x")"), std::tuple(Json("required"), before + 4, R"({"x")"),
+        std::tuple(named, before + 7, R"({"x":1})"), std::tuple(named, size_t{1}, "")}) {
+    Json body = chat("x", {{"tools", tools}, {"tool_choice", choice}, {"max_tokens", tokens}});
+    const Json reply = server.post("/v1/chat/completions", body)["choices"][0];
+    EXPECT_EQ(reply["finish_reason"], "length");
+    EXPECT_TRUE(reply["message"]["content"].is_null()) << reply;
+    ASSERT_EQ(reply["message"].value("tool_calls", Json::array()).size(), 1U) << reply;
+    EXPECT_EQ(reply["message"]["tool_calls"][0]["function"], (Json{{"name", "f"}, {"arguments", arguments}}));
+
+    body["stream"] = true;
+    const std::vector<Json> events = server.stream("/v1/chat/completions", body);
+    EXPECT_EQ(joined(events, 1, "chat.completion.chunk")[0], "");
+    EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "length");
+    std::string name, streamed;
+    for (const Json& event : events) {
+      for (const Json& call : event["choices"][0]["delta"].value("tool_calls", Json::array())) {
+        name += call["function"].value("name", "");
+        streamed += call["function"]["arguments"].get<std::string>();
+      }
+    }
+    EXPECT_EQ(name, "f");
+    EXPECT_EQ(streamed, arguments);
+  }
+}
+
 TEST(Chat, OneToolCallWhereNoneMayStandBeside) {
   TinyServer server;
   server.served.tool_call_tags = true;

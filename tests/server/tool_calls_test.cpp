@@ -13,17 +13,19 @@ namespace {
 struct Read {
   std::string text;
   std::vector<std::pair<std::string, std::string>> calls;
+  bool cut = false;
   bool operator==(const Read&) const = default;
 };
 
 // The same whether the output comes at once or a byte at a time.
-Read read(ToolForm form, const std::string& output) {
+Read read(ToolForm form, const std::string& output, const std::vector<std::string>& tools = {"f", "g"}) {
   const auto run = [&](size_t step) {
-    ToolReader reader(form, {"f", "g"});
+    ToolReader reader(form, tools);
     Read out;
     for (size_t at = 0; at < output.size(); at += step) out.text += reader.push(output.substr(at, step));
     out.text += reader.finish();
     for (const ToolCall& call : reader.calls()) out.calls.emplace_back(call.name, call.arguments);
+    out.cut = reader.cut();
     return out;
   };
   const Read whole = run(output.size() + 1);
@@ -35,8 +37,34 @@ Read read(ToolForm form, const std::string& output) {
 TEST(ToolReader, None) { EXPECT_EQ(read(ToolForm::none, R"({"name":"f"})").text, R"({"name":"f"})"); }
 
 TEST(ToolReader, Forced) {
-  EXPECT_EQ(read(ToolForm::forced, R"({"name":"f","arguments":{"x": [1, 2]}})"), (Read{"", {{"f", R"({"x":[1,2]})"}}}));
-  EXPECT_EQ(read(ToolForm::forced, R"({"name":"f","argum)"), (Read{R"({"name":"f","argum)", {}}));
+  for (const char* arguments :
+       {R"({"x": [1, 2]})", R"({"}": "{\"\\"})", R"({"x":1,"x":123456789012345678901})", "{}"}) {
+    const std::string output = std::string(R"({"name":"f","arguments":)") + arguments + "}";
+    EXPECT_EQ(read(ToolForm::forced, output), (Read{"", {{"f", arguments}}}));
+  }
+  EXPECT_EQ(read(ToolForm::forced, "{\n \"name\" : \"g\" , \"arguments\" : {} }"), (Read{"", {{"g", "{}"}}}));
+  // More levels than what clients send may have.
+  const std::string deep = std::string(100, '[') + std::string(100, ']');
+  EXPECT_EQ(read(ToolForm::forced, R"({"name":"f","arguments":{"x":)" + deep + "}}"),
+            (Read{"", {{"f", R"({"x":)" + deep + "}"}}}));
+}
+
+TEST(ToolReader, ForcedAndCut) {
+  const auto cut = [](const char* name, const char* arguments) { return Read{"", {{name, arguments}}, true}; };
+  for (const char* arguments : {"", "{", R"({"x":)", R"({"x":"}})", R"({"x":"\"}})", R"({"x":"\\"})", R"({"x":1})"}) {
+    const std::string output = std::string(R"({"name":"f","arguments":)") + arguments;
+    EXPECT_EQ(read(ToolForm::forced, output), cut("f", arguments)) << output;
+  }
+  EXPECT_EQ(read(ToolForm::forced, R"({ "name": "f", "argum)"), cut("f", ""));
+  // The name is certain before it is whole, where there is one only.
+  const std::vector<std::string> tools = {"look", "look_up", "paint"};
+  EXPECT_EQ(read(ToolForm::forced, R"({"name":"pa)", tools), cut("paint", ""));
+  EXPECT_EQ(read(ToolForm::forced, R"({"name":"look")", tools), cut("look", ""));
+  EXPECT_EQ(read(ToolForm::forced, R"({"name":"look_)", tools), cut("look_up", ""));
+  for (const char* output : {"", "{", R"({"name":"look)"}) {
+    EXPECT_EQ(read(ToolForm::forced, output, tools), (Read{output, {}})) << output;
+    EXPECT_EQ(read(ToolForm::forced, output, {"look_up"}), cut("look_up", "")) << output;
+  }
 }
 
 TEST(ToolReader, Tagged) {
