@@ -4,6 +4,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "checkpoint/vocabulary.h"
+#include "tests/text/tiny_vocabulary.h"
+
 namespace ingot::e2e {
 
 namespace fs = std::filesystem;
@@ -56,41 +59,7 @@ std::string make_text_model(const Program& program, bool chat_template) {
   for (const char* name : {"config.json", "model.safetensors"}) {
     fs::copy_file(fs::path(llama("a")) / name, folder / name);
   }
-  Json vocabulary, added = Json::array();
-  int id = 0;
-  for (const char* token : {"<pad>", "<|im_start|>", "<|im_end|>"}) {
-    added.push_back({{"id", id},
-                     {"content", token},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-    vocabulary[token] = id++;
-  }
-  for (char c = '!'; c <= '~'; ++c) vocabulary[std::string(1, c)] = id++;
-  vocabulary["\xc4\xa0"] = id++;  // the stand-in of space
-  vocabulary["\xc4\x8a"] = id++;  // the stand-in of line feed
-  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  write(folder / "tokenizer.json", Json{{"version", "1.0"},
-                                        {"truncation", nullptr},
-                                        {"padding", nullptr},
-                                        {"added_tokens", added},
-                                        {"normalizer", nullptr},
-                                        {"pre_tokenizer", bytes},
-                                        {"post_processor", nullptr},
-                                        {"decoder", bytes},
-                                        {"model",
-                                         {{"type", "BPE"},
-                                          {"dropout", nullptr},
-                                          {"unk_token", nullptr},
-                                          {"continuing_subword_prefix", nullptr},
-                                          {"end_of_word_suffix", nullptr},
-                                          {"fuse_unk", false},
-                                          {"byte_fallback", false},
-                                          {"vocab", vocabulary},
-                                          {"merges", Json::array()}}}}
-                                       .dump());
+  write(folder / "tokenizer.json", checkpoint::tokenizer_json(text::ascii_vocabulary()));
   Json config = {{"eos_token", "<|im_end|>"}};
   if (chat_template) {
     config["chat_template"] =

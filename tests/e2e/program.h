@@ -36,8 +36,8 @@ class Program {
 // tests/golden/llama/SHAPE, a tiny random llama without a tokenizer.
 std::string llama(const std::string& shape);
 
-// Makes a folder with the weights of llama("a"), a tokenizer in which every printable ASCII character, space and line
-// feed is one token, and a ChatML template when asked.
+// Makes a folder with the weights of llama("a"), a tokenizer of text::ascii_vocabulary, and a ChatML template when
+// asked.
 std::string make_text_model(const Program& program, bool chat_template);
 
 void write(const std::filesystem::path& path, const std::string& text);

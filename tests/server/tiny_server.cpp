@@ -1,6 +1,7 @@
 #include "tests/server/tiny_server.h"
 
 #include "base/error.h"
+#include "tests/text/tiny_vocabulary.h"
 
 namespace ingot::server {
 
@@ -10,50 +11,6 @@ constexpr const char* chat_text =
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ '<|im_start|>' + message['role'] + "
     "'\\n' + message['content'] + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
     "'<|im_start|>assistant\\n' }}{% endif %}";
-
-// Three special tokens, the printable ASCII characters, space and line feed, the byte 0xC3 and the bytes that may
-// follow it: two tokens then make one character, such as e with an acute accent.
-std::string tokenizer_json() {
-  Json vocabulary, added = Json::array();
-  int id = 0;
-  for (const char* token : {"<pad>", "<|im_start|>", "<|im_end|>"}) {
-    added.push_back({{"id", id},
-                     {"content", token},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-    vocabulary[token] = id++;
-  }
-  for (char c = '!'; c <= '~'; ++c) vocabulary[std::string(1, c)] = id++;
-  vocabulary["\xc4\xa0"] = id++;  // stands for a space
-  vocabulary["\xc4\x8a"] = id++;  // stands for a line feed
-  vocabulary["\xc3\x83"] = id++;  // stands for the byte 0xC3
-  for (int byte = 0xA1; byte <= 0xBF; ++byte) {
-    if (byte != 0xAD) vocabulary[std::string{'\xc2', static_cast<char>(byte)}] = id++;  // stands for itself
-  }
-  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  return Json{{"version", "1.0"},
-              {"truncation", nullptr},
-              {"padding", nullptr},
-              {"added_tokens", added},
-              {"normalizer", nullptr},
-              {"pre_tokenizer", bytes},
-              {"post_processor", nullptr},
-              {"decoder", bytes},
-              {"model",
-               {{"type", "BPE"},
-                {"dropout", nullptr},
-                {"unk_token", nullptr},
-                {"continuing_subword_prefix", nullptr},
-                {"end_of_word_suffix", nullptr},
-                {"fuse_unk", false},
-                {"byte_fallback", false},
-                {"vocab", vocabulary},
-                {"merges", Json::array()}}}}
-      .dump();
-}
 
 // Allows one text, a character a token.
 class ScriptMask : public infer::TokenMask {
@@ -123,7 +80,7 @@ TinySettings::TinySettings() {
 }
 
 TinyServer::TinyServer(TinySettings settings)
-    : tokenizer(text::Tokenizer::from_json(tokenizer_json(), "tiny")),
+    : tokenizer(text::Tokenizer::from_vocabulary(text::latin_vocabulary())),
       chat(chat_text, "tiny"),
       adapters(model),
       masks(*tokenizer) {
