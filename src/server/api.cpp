@@ -7,10 +7,10 @@
 #include "base/clock.h"
 #include "base/strings.h"
 #include "server/api_error.h"
-#include "server/api_state.h"
 #include "server/attempt.h"
 #include "server/ids.h"
 #include "server/reply_json.h"
+#include "server/routes.h"
 
 namespace ingot::server {
 
@@ -121,6 +121,11 @@ ApiError plain(int status, std::string message, const char* code) {
   return error;
 }
 
+struct WholeReply {
+  ReplyHead head;
+  std::string body;
+};
+
 WholeReply reply_of(const ApiError& error) {
   WholeReply reply;
   reply.head.status = error.status;
@@ -182,8 +187,10 @@ class ApiExchange : public Exchange {
       answer([&] { part = work_->poll(record_); });
       if (record_.completion_tokens > 0 && !record_.first_token_s) record_.first_token_s = steady_seconds() - started_;
     }
-    if (reply_ && given_) part.broken = true;  // it failed in the middle
-    if (reply_ && !given_) {
+    if (reply_ && given_) {  // it failed in the middle of a stream
+      part.bytes = event(reply_->body);
+      part.end = true;
+    } else if (reply_) {
       part.head = std::move(reply_->head);
       part.bytes = std::move(reply_->body);
       part.end = true;

@@ -23,26 +23,19 @@ ApiError model_not_found(const std::string& model) {
 ApiError api_error(const Error& error, const std::string& param) {
   ApiError out(400, error.hint().empty() ? error.message() : error.message() + "; " + error.hint());
   if (!param.empty()) out.param = param;
+  const auto tell = [&](int status, const char* type, const char* code) {
+    out.status = status;
+    out.type = type;
+    out.code = code;
+    if (status == 429 || status == 503) out.retry_after_s = 1;
+  };
   switch (error.kind()) {
     case ErrorKind::usage:
     case ErrorKind::corrupt: out.code = "invalid_value"; break;
     case ErrorKind::unsupported: out.code = "unsupported_value"; break;
-    case ErrorKind::not_found:
-      out.status = 404;
-      out.code = "not_found";
-      break;
-    case ErrorKind::resource:
-      out.status = 429;
-      out.type = "requests";
-      out.code = "rate_limit_exceeded";
-      out.retry_after_s = 1;
-      break;
-    case ErrorKind::unavailable:
-      out.status = 503;
-      out.type = "server_error";
-      out.code = "unavailable";
-      out.retry_after_s = 1;
-      break;
+    case ErrorKind::not_found: tell(404, "invalid_request_error", "not_found"); break;
+    case ErrorKind::resource: tell(429, "requests", "rate_limit_exceeded"); break;
+    case ErrorKind::unavailable: tell(503, "server_error", "unavailable"); break;
     case ErrorKind::internal:
       out.status = 500;
       out.type = "server_error";

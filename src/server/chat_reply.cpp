@@ -68,7 +68,7 @@ class ChatReply : public Reply {
     return events + "data: [DONE]\n\n";
   }
 
-  std::string body(const Generation&, const Usage& usage) override {
+  std::string body(const Outputs&, const Usage& usage) override {
     std::vector<std::string> list;
     for (size_t i = 0; i < choices_.size(); ++i) {
       const Choice& choice = choices_[i];

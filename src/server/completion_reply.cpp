@@ -62,14 +62,14 @@ class CompletionReply : public Reply {
     return events + "data: [DONE]\n\n";
   }
 
-  std::string body(const Generation& generation, const Usage& usage) override {
+  std::string body(const Outputs& outputs, const Usage& usage) override {
     std::vector<std::string> list;
     for (size_t first = 0; first < choices_.size(); first += best_of_) {
       std::vector<size_t> order(best_of_);
       for (size_t i = 0; i < best_of_; ++i) order[i] = first + i;
       if (best_of_ > n_) {
         std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-          return std::pair(-generation.mean_logprob(a), a) < std::pair(-generation.mean_logprob(b), b);
+          return std::pair(-outputs.mean_logprob(a), a) < std::pair(-outputs.mean_logprob(b), b);
         });
       }
       for (size_t i = 0; i < n_; ++i) {

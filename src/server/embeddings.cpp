@@ -4,6 +4,8 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "server/adapters.h"
+#include "server/outputs.h"
 #include "server/prompts.h"
 #include "server/reply_json.h"
 
@@ -38,24 +40,20 @@ void normalise(std::vector<float>& values) {
   for (float& value : values) value = static_cast<float>(static_cast<double>(value) / length);
 }
 
-class Embedding : public Work {
+class EmbeddingWork : public Work {
  public:
-  Embedding(std::unique_ptr<Generation> generation, EmbeddingsRequest request, int64_t prompt_tokens)
-      : generation_(std::move(generation)),
+  EmbeddingWork(std::unique_ptr<Outputs> outputs, EmbeddingsRequest request, int64_t prompt_tokens)
+      : outputs_(std::move(outputs)),
         request_(std::move(request)),
         prompt_tokens_(prompt_tokens),
         vectors_(request_.inputs.size()) {}
 
-  Part poll(RequestRecord& record) override {
-    for (Piece& piece : generation_->take()) {
+  Part poll(RequestRecord&) override {
+    for (Piece& piece : outputs_->take()) {
       if (!piece.embedding.empty()) vectors_[piece.choice] = std::move(piece.embedding);
     }
-    if (!generation_->failure().empty()) {
-      record.failure = generation_->failure();
-      throw api_error(Error(ErrorKind::internal, ""), "");
-    }
     Part part;
-    if (!generation_->ended()) return part;
+    if (!outputs_->ended()) return part;
     Json data = Json::array();
     for (size_t i = 0; i < vectors_.size(); ++i) {
       normalise(vectors_[i]);
@@ -72,7 +70,7 @@ class Embedding : public Work {
   }
 
  private:
-  std::unique_ptr<Generation> generation_;
+  std::unique_ptr<Outputs> outputs_;
   EmbeddingsRequest request_;
   int64_t prompt_tokens_;
   std::vector<std::vector<float>> vectors_;
@@ -106,10 +104,9 @@ std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, R
     record.prompt_tokens += static_cast<int64_t>(one.prompt.size());
     requests.push_back(std::move(one));
   }
-  auto generation =
-      std::make_unique<Generation>(api.service, *api.model.tokenizer, std::move(requests),
-                                   GenerationSettings{.queue = api.settings.slow_outputs}, std::move(wake));
-  return std::make_unique<Embedding>(std::move(generation), std::move(request), record.prompt_tokens);
+  auto outputs = std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests),
+                                           OutputSettings{.queue = api.settings.slow_outputs}, std::move(wake));
+  return std::make_unique<EmbeddingWork>(std::move(outputs), std::move(request), record.prompt_tokens);
 }
 
 }  // namespace ingot::server

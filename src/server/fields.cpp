@@ -10,6 +10,12 @@ namespace ingot::server {
 
 namespace {
 
+template <class Number>
+ApiError outside(const std::string& path, const Json& got, Number low, Number high) {
+  return bad_field(path, "invalid_value",
+                   fmt::format("'{}' is {}; it must be from {} to {}.", path, got.dump(), low, high));
+}
+
 [[noreturn]] void wrong_type(const std::string& path, const char* wanted, const Json& got) {
   throw bad_field(path, "invalid_type",
                   fmt::format("'{}' must be {}; it is of type {}.", path, wanted, got.type_name()));
@@ -40,6 +46,10 @@ const Json* Fields::find(const char* name) {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+ApiError Fields::missing(const char* name) const {
+  return bad_field(path_of(name), "missing_required_parameter", fmt::format("'{}' is missing.", path_of(name)));
+}
+
 bool Fields::has(const char* name) { return find(name) != nullptr; }
 
 const Json* Fields::any(const char* name) { return find(name); }
@@ -62,6 +72,16 @@ const Json* Fields::object(const char* name) {
   return value;
 }
 
+const Json& Fields::needed_array(const char* name, size_t least, size_t most) {
+  if (const Json* value = array(name, least, most)) return *value;
+  throw missing(name);
+}
+
+const Json& Fields::needed_object(const char* name) {
+  if (const Json* value = object(name)) return *value;
+  throw missing(name);
+}
+
 std::optional<std::string> Fields::text(const char* name) {
   const Json* value = find(name);
   if (!value) return std::nullopt;
@@ -70,7 +90,7 @@ std::optional<std::string> Fields::text(const char* name) {
 
 std::string Fields::needed_text(const char* name) {
   if (std::optional<std::string> value = text(name)) return *std::move(value);
-  throw bad_field(path_of(name), "missing_required_parameter", fmt::format("'{}' is missing.", path_of(name)));
+  throw missing(name);
 }
 
 std::optional<bool> Fields::boolean(const char* name) {
@@ -86,10 +106,7 @@ std::optional<int64_t> Fields::integer(const char* name, int64_t low, int64_t hi
   if (!value->is_number_integer()) wrong_type(path_of(name), "an integer", *value);
   const bool beyond = value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX};
   const int64_t number = beyond ? 0 : value->get<int64_t>();
-  if (beyond || number < low || number > high) {
-    throw bad_field(path_of(name), "invalid_value",
-                    fmt::format("'{}' is {}; it must be from {} to {}.", path_of(name), value->dump(), low, high));
-  }
+  if (beyond || number < low || number > high) throw outside(path_of(name), *value, low, high);
   return number;
 }
 
@@ -98,10 +115,7 @@ std::optional<double> Fields::number(const char* name, double low, double high) 
   if (!value) return std::nullopt;
   if (!value->is_number()) wrong_type(path_of(name), "a number", *value);
   const double number = value->get<double>();
-  if (!(number >= low && number <= high)) {
-    throw bad_field(path_of(name), "invalid_value",
-                    fmt::format("'{}' is {}; it must be from {} to {}.", path_of(name), value->dump(), low, high));
-  }
+  if (!(number >= low && number <= high)) throw outside(path_of(name), *value, low, high);
   return number;
 }
 

@@ -23,10 +23,12 @@ class Fields {
   Fields(const Json& object, std::string path);
 
   bool has(const char* name);  // there, and not null
-  // Null when it is not there.
+  // Null when it is not there; those that are needed are refused as `missing` then.
   const Json* any(const char* name);
   const Json* array(const char* name, size_t least, size_t most);
+  const Json& needed_array(const char* name, size_t least, size_t most);
   const Json* object(const char* name);
+  const Json& needed_object(const char* name);
   std::optional<std::string> text(const char* name);
   std::string needed_text(const char* name);
   std::optional<bool> boolean(const char* name);
@@ -41,6 +43,7 @@ class Fields {
   void finish() const;
 
   std::string path_of(std::string_view name) const;
+  ApiError missing(const char* name) const;  // missing_required_parameter
 
  private:
   const Json* find(const char* name);

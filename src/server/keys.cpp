@@ -140,7 +140,6 @@ int Keys::find(std::string_view key) const {
 
 Admission Keys::enter(int key, double now) {
   Admission admission;
-  admission.key = key;
   if (!required()) return admission;
   if (key < 0) {
     admission.verdict = Admission::Verdict::unknown_key;

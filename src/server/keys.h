@@ -35,7 +35,6 @@ KeyDigest digest_of_key(std::string_view key);
 struct Admission {
   enum class Verdict { ok, unknown_key, too_many_requests, too_many_at_once };
   Verdict verdict = Verdict::ok;
-  int key = -1;                  // place in the list; -1: keys are not asked for
   std::optional<int64_t> limit;  // requests a minute
   int64_t remaining = 0;         // of them
   double reset_s = 0;            // until all of them are there again

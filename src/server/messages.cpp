@@ -37,12 +37,7 @@ Json tool_call(const Json& call, const std::string& path) {
   Json out = {{"id", fields.needed_text("id")}, {"type", "function"}};
   fields.word("type", {"function"});
   fields.ignore({"index"});
-  const Json* function = fields.object("function");
-  if (!function) {
-    throw bad_field(fields.path_of("function"), "missing_required_parameter",
-                    fmt::format("'{}' is missing.", fields.path_of("function")));
-  }
-  Fields inner(*function, fields.path_of("function"));
+  Fields inner(fields.needed_object("function"), fields.path_of("function"));
   const std::string name = inner.needed_text("name");
   const std::string arguments = inner.needed_text("arguments");
   inner.finish();
@@ -65,10 +60,7 @@ Json message_of(const Json& message, const std::string& path) {
   Json out = {{"role", role == "developer" ? "system" : role}};
   const Json* calls = role == "assistant" ? fields.array("tool_calls", 1, 128) : nullptr;
   const Json* content = fields.any("content");
-  if (!content && !calls && !(role == "assistant" && fields.has("refusal"))) {
-    throw bad_field(fields.path_of("content"), "missing_required_parameter",
-                    fmt::format("'{}' is missing.", fields.path_of("content")));
-  }
+  if (!content && !calls && !(role == "assistant" && fields.has("refusal"))) throw fields.missing("content");
   out["content"] = content ? content_text(*content, fields.path_of("content")) : fields.text("refusal").value_or("");
   if (const std::optional<std::string> name = fields.text("name")) out["name"] = *name;
   if (role == "tool") out["tool_call_id"] = fields.needed_text("tool_call_id");

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <random>
+#include "server/api_error.h"
 
 namespace ingot::server {
 
@@ -14,12 +14,7 @@ constexpr text::jinja::RenderOptions template_limits{
 
 void check_ids(const ServedModel& model, const Ids& ids, const std::string& param, int64_t room) {
   if (ids.empty()) throw bad_field(param, "invalid_value", "The prompt has no tokens.");
-  for (const int32_t id : ids) {
-    if (id < 0 || id >= model.vocab) {
-      throw bad_field(param, "invalid_value",
-                      fmt::format("Token id {} is outside the vocabulary of {}.", id, model.vocab));
-    }
-  }
+  for (const int32_t id : ids) check_id(model, id, param);
   if (static_cast<int64_t>(ids.size()) + room > model.context) {
     throw bad_field(
         param, "context_length_exceeded",
@@ -30,38 +25,9 @@ void check_ids(const ServedModel& model, const Ids& ids, const std::string& para
 
 }  // namespace
 
-void check_model(const ApiContext& api, const std::string& model) {
-  if (model == api.model.id) return;
-  if (!api.adapters || !infer::is_adapter_name(model) || !api.adapters->has(model))
-    throw model_not_found(model.substr(0, 200));
-}
-
-std::shared_ptr<const infer::HostAdapter> adapter_of(ApiContext& api, const std::string& model, RequestRecord& record) {
-  check_model(api, model);
-  if (model == api.model.id) return nullptr;
-  try {
-    return api.adapters->get(model);
-  } catch (const Error& error) {
-    record.failure = text_of(error);
-    throw adapter_error(error, model, "model");
-  }
-}
-
-ApiError adapter_error(const Error& error, const std::string& name, const char* param) {
-  switch (error.kind()) {
-    case ErrorKind::not_found: return model_not_found(name);
-    case ErrorKind::resource:
-      return bad_field(param, "invalid_value",
-                       fmt::format("The adapter '{}' needs more memory than this server has for adapters.", name));
-    case ErrorKind::unsupported:
-      return bad_field(param, "unsupported_value",
-                       fmt::format("The adapter '{}' is of a kind or rank that this server does not take.", name));
-    case ErrorKind::internal: return api_error(error, param);
-    case ErrorKind::usage:
-    case ErrorKind::corrupt:
-    case ErrorKind::unavailable: break;
-  }
-  return bad_field(param, "invalid_value", fmt::format("The adapter '{}' cannot be read.", name));
+void check_id(const ServedModel& model, int32_t id, const std::string& param) {
+  if (id >= 0 && id < model.vocab) return;
+  throw bad_field(param, "invalid_value", fmt::format("Token id {} is outside the vocabulary of {}.", id, model.vocab));
 }
 
 std::string render_chat(const ServedModel& model, std::string_view messages, std::string_view tools) {
@@ -94,39 +60,6 @@ Ids encode(const ServedModel& model, const Prompt& prompt, const std::string& pa
   const Ids& ids = std::get<Ids>(prompt);
   check_ids(model, ids, param, room);
   return ids;
-}
-
-int64_t seed_of(const GenerationRequest& request) {
-  if (request.seed) return *request.seed;
-  std::random_device random;
-  return static_cast<int64_t>(uint64_t{random()} << 32 | random());
-}
-
-infer::Request engine_request(const ServedModel& model, const GenerationRequest& request, const RequestRecord& record,
-                              int64_t seed, int64_t index) {
-  infer::Request out;
-  out.cache_salt = static_cast<uint64_t>(int64_t{record.key} + 1);
-  out.max_tokens = request.max_tokens.value_or(model.context);
-  out.stop_ids = model.eos;
-  infer::Sampling& sampling = out.sampling;
-  sampling.temperature = request.temperature;
-  sampling.top_k = request.top_k;
-  sampling.top_p = request.top_p;
-  sampling.min_p = request.min_p;
-  sampling.repetition_penalty = request.repetition_penalty;
-  sampling.presence_penalty = request.presence_penalty;
-  sampling.frequency_penalty = request.frequency_penalty;
-  for (const LogitBias& bias : request.logit_bias) {
-    if (bias.id >= model.vocab) {
-      throw bad_field("logit_bias", "invalid_value",
-                      fmt::format("Token id {} is outside the vocabulary of {}.", bias.id, model.vocab));
-    }
-    sampling.logit_bias.push_back({bias.id, bias.bias});
-  }
-  sampling.top_logprobs = request.logprobs ? request.top_logprobs : 0;
-  // Outputs of one request differ in their seeds; the first has the request's, as `ingot generate --seed`.
-  sampling.seed = static_cast<uint64_t>(seed) + static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15U;
-  return out;
 }
 
 }  // namespace ingot::server

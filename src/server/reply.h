@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/generation.h"
+#include "server/outputs.h"
 #include "server/requests.h"
 #include "server/tool_calls.h"
 
@@ -17,7 +17,6 @@ struct ReplyFacts {
   std::string model;  // as it was asked for
   std::string fingerprint;
   int64_t created = 0;
-  int64_t prompt_tokens = 0;
   const text::Tokenizer* tokenizer = nullptr;
 };
 
@@ -34,15 +33,12 @@ class Reply {
   virtual std::string begin() = 0;  // events before the first piece
   virtual std::string push(std::vector<Piece> pieces) = 0;
   virtual std::string end(const Usage& usage) = 0;  // events behind the last piece, [DONE] too
-  virtual std::string body(const Generation& generation, const Usage& usage) = 0;
+  virtual std::string body(const Outputs& outputs, const Usage& usage) = 0;
 };
 
 std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyFacts facts);
 // `prompts`: the texts that `echo` puts in front; empty without it.
 std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<std::string> prompts,
                                         ReplyFacts facts);
-
-// One event of a stream.
-std::string event(const std::string& json);
 
 }  // namespace ingot::server

@@ -9,6 +9,8 @@
 
 namespace ingot::server {
 
+// One event of a stream.
+std::string event(const std::string& json);
 // On one line; bytes that are not UTF-8 become U+FFFD.
 std::string line_of(const nlohmann::ordered_json& value);
 // A whole answer of such a frame with choices that are JSON text already: long ones are never values.

@@ -51,12 +51,12 @@ std::vector<std::string> stops_of(Fields& fields) {
   return stops;
 }
 
-std::vector<LogitBias> bias_of(Fields& fields) {
-  std::vector<LogitBias> biases;
+std::vector<infer::LogitBias> bias_of(Fields& fields) {
+  std::vector<infer::LogitBias> biases;
   const Json* map = fields.object("logit_bias");
   if (!map) return biases;
   for (const auto& [key, value] : map->items()) {
-    LogitBias bias;
+    infer::LogitBias bias;
     const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), bias.id);
     if (failed != std::errc() || end != key.data() + key.size() || bias.id < 0) {
       throw bad_field("logit_bias", "invalid_value", "The keys of 'logit_bias' must be token ids.");
@@ -71,17 +71,17 @@ std::vector<LogitBias> bias_of(Fields& fields) {
   return biases;
 }
 
-void read_common(Fields& fields, GenerationRequest& request) {
+void read_common(Fields& fields, TextRequest& request) {
   request.model = fields.needed_text("model");
-  request.temperature = fields.number("temperature", 0, 2).value_or(1);
-  request.top_p = fields.number("top_p", 0, 1).value_or(1);
-  request.top_k = fields.integer("top_k", -1, 1'000'000).value_or(0);
-  if (request.top_k < 0) request.top_k = 0;  // what some clients say for "all"
-  request.min_p = fields.number("min_p", 0, 1).value_or(0);
-  request.repetition_penalty = fields.number("repetition_penalty", 0.01, 100).value_or(1);
-  request.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
-  request.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
-  request.logit_bias = bias_of(fields);
+  request.sampling.temperature = fields.number("temperature", 0, 2).value_or(1);
+  request.sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
+  request.sampling.top_k = fields.integer("top_k", -1, 1'000'000).value_or(0);
+  if (request.sampling.top_k < 0) request.sampling.top_k = 0;  // what some clients say for "all"
+  request.sampling.min_p = fields.number("min_p", 0, 1).value_or(0);
+  request.sampling.repetition_penalty = fields.number("repetition_penalty", 0.01, 100).value_or(1);
+  request.sampling.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
+  request.sampling.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
+  request.sampling.logit_bias = bias_of(fields);
   constexpr int64_t least = std::numeric_limits<int64_t>::min();
   request.seed = fields.integer("seed", least, std::numeric_limits<int64_t>::max());
   request.n = fields.integer("n", 1, most_choices).value_or(1);
@@ -109,12 +109,7 @@ ResponseFormat format_of(Fields& fields) {
   if (type == "json_object") format.kind = ResponseFormat::Kind::json_object;
   if (type == "json_schema") {
     format.kind = ResponseFormat::Kind::json_schema;
-    const Json* described = inner.object("json_schema");
-    if (!described) {
-      throw bad_field("response_format.json_schema", "missing_required_parameter",
-                      "'response_format.json_schema' is missing.");
-    }
-    Fields schema(*described, "response_format.json_schema");
+    Fields schema(inner.needed_object("json_schema"), "response_format.json_schema");
     const std::string name = schema.needed_text("name");
     const bool named =
         !name.empty() && name.size() <= 64 &&
@@ -139,12 +134,7 @@ void read_tools(Fields& fields, ChatRequest& request) {
       Fields tool((*tools)[i], fmt::format("tools[{}]", i));
       tool.needed_text("type");
       tool.word("type", {"function"});
-      const Json* function = tool.object("function");
-      if (!function) {
-        throw bad_field(tool.path_of("function"), "missing_required_parameter",
-                        fmt::format("'{}' is missing.", tool.path_of("function")));
-      }
-      Fields inner(*function, tool.path_of("function"));
+      Fields inner(tool.needed_object("function"), tool.path_of("function"));
       Tool read;
       read.name = inner.needed_text("name");
       if (read.name.empty() || read.name.size() > 64) {
@@ -176,11 +166,7 @@ void read_tools(Fields& fields, ChatRequest& request) {
   Fields inner(*fields.object("tool_choice"), "tool_choice");
   inner.needed_text("type");
   inner.word("type", {"function"});
-  const Json* function = inner.object("function");
-  if (!function) {
-    throw bad_field("tool_choice.function", "missing_required_parameter", "'tool_choice.function' is missing.");
-  }
-  Fields named(*function, "tool_choice.function");
+  Fields named(inner.needed_object("function"), "tool_choice.function");
   const std::string name = named.needed_text("name");
   named.finish();
   inner.finish();
@@ -214,7 +200,7 @@ Ids ids_at(const Json& list, const std::string& path) {
 // A string, strings, ids, or lists of ids.
 std::vector<Prompt> prompts_of(Fields& fields, const char* name) {
   const Json* value = fields.any(name);
-  if (!value) throw bad_field(name, "missing_required_parameter", fmt::format("'{}' is missing.", name));
+  if (!value) throw fields.missing(name);
   if (value->is_string()) return {value->get<std::string>()};
   if (!value->is_array() || value->empty()) {
     throw bad_field(name, "invalid_type",
@@ -240,16 +226,9 @@ std::vector<Prompt> prompts_of(Fields& fields, const char* name) {
   return prompts;
 }
 
-}  // namespace
-
-ChatRequest parse_chat(std::string_view body) {
-  const Json json = body_json(body);
-  Fields fields(json, "");
-  ChatRequest request;
+void read(Fields& fields, ChatRequest& request) {
   read_common(fields, request);
-  const Json* messages = fields.array("messages", 1, most_messages);
-  if (!messages) throw bad_field("messages", "missing_required_parameter", "'messages' is missing.");
-  request.messages = template_messages(*messages).dump();
+  request.messages = template_messages(fields.needed_array("messages", 1, most_messages)).dump();
   const std::optional<int64_t> older = fields.integer("max_tokens", 1, most_tokens);
   const std::optional<int64_t> newer = fields.integer("max_completion_tokens", 1, most_tokens);
   if (older && newer && *older != *newer) {
@@ -261,7 +240,7 @@ ChatRequest parse_chat(std::string_view body) {
   if (top && *top > 0 && !request.logprobs) {
     throw bad_field("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs': true.");
   }
-  request.top_logprobs = top.value_or(0);
+  request.sampling.top_logprobs = top.value_or(0);
   request.format = format_of(fields);
   read_tools(fields, request);
   request.parallel_tool_calls = fields.boolean("parallel_tool_calls").value_or(true);
@@ -269,21 +248,16 @@ ChatRequest parse_chat(std::string_view body) {
   if (const Json* modalities = fields.any("modalities"); modalities && *modalities != Json::array({"text"})) {
     throw bad_field("modalities", "unsupported_value", "'modalities' may only be [\"text\"].");
   }
-  fields.finish();
-  return request;
 }
 
-CompletionRequest parse_completion(std::string_view body) {
-  const Json json = body_json(body);
-  Fields fields(json, "");
-  CompletionRequest request;
+void read(Fields& fields, CompletionRequest& request) {
   read_common(fields, request);
   request.prompts = prompts_of(fields, "prompt");
   request.max_tokens = fields.integer("max_tokens", 1, most_tokens).value_or(16);
   request.echo = fields.boolean("echo").value_or(false);
   if (const std::optional<int64_t> logprobs = fields.integer("logprobs", 0, 5)) {
     request.logprobs = true;
-    request.top_logprobs = *logprobs;
+    request.sampling.top_logprobs = *logprobs;
   }
   if (request.echo && request.logprobs) {
     throw bad_field("logprobs", "unsupported_value",
@@ -305,69 +279,65 @@ CompletionRequest parse_completion(std::string_view body) {
   if (const std::optional<std::string> suffix = fields.text("suffix"); suffix && !suffix->empty()) {
     throw bad_field("suffix", "unsupported_parameter", "'suffix' is not supported: models continue a text.");
   }
-  fields.finish();
-  return request;
 }
 
-EmbeddingsRequest parse_embeddings(std::string_view body) {
-  const Json json = body_json(body);
-  Fields fields(json, "");
-  EmbeddingsRequest request;
+void read(Fields& fields, EmbeddingsRequest& request) {
   request.model = fields.needed_text("model");
   request.inputs = prompts_of(fields, "input");
   request.base64 = fields.word("encoding_format", {"float", "base64"}).value_or("float") == "base64";
   request.dimensions = fields.integer("dimensions", 1, int64_t{1} << 20);
   fields.ignore({"user"});
-  fields.finish();
   for (const Prompt& input : request.inputs) {
     const std::string* words = std::get_if<std::string>(&input);
     if (words && words->empty()) throw bad_field("input", "invalid_value", "An input is empty.");
   }
-  return request;
 }
 
-TokenizeRequest parse_tokenize(std::string_view body) {
-  const Json json = body_json(body);
-  Fields fields(json, "");
-  TokenizeRequest request;
+void read(Fields& fields, TokenizeRequest& request) {
   request.model = fields.text("model");
   request.prompt = fields.text("prompt");
   if (const Json* messages = fields.array("messages", 1, most_messages)) {
     if (request.prompt) throw bad_field("messages", "invalid_value", "Give 'prompt' or 'messages', not both.");
     request.messages = template_messages(*messages).dump();
   } else if (!request.prompt) {
-    throw bad_field("prompt", "missing_required_parameter", "'prompt' is missing.");
+    throw fields.missing("prompt");
   }
   request.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
-  fields.finish();
-  return request;
 }
 
-DetokenizeRequest parse_detokenize(std::string_view body) {
-  const Json json = body_json(body);
-  Fields fields(json, "");
-  DetokenizeRequest request;
+void read(Fields& fields, DetokenizeRequest& request) {
   request.model = fields.text("model");
-  const Json* tokens = fields.array("tokens", 0, max_json_values);
-  if (!tokens) throw bad_field("tokens", "missing_required_parameter", "'tokens' is missing.");
-  for (const Json& id : *tokens) request.tokens.push_back(id_at(id, "tokens"));
-  fields.finish();
-  return request;
+  for (const Json& id : fields.needed_array("tokens", 0, max_json_values))
+    request.tokens.push_back(id_at(id, "tokens"));
 }
 
-AdapterRequest parse_adapter(std::string_view body) {
-  const Json json = body_json(body);
-  Fields fields(json, "");
-  AdapterRequest request;
+void read(Fields& fields, AdapterRequest& request) {
   request.name = fields.needed_text("name");
-  fields.finish();
   if (!infer::is_adapter_name(request.name)) {
     throw bad_field(
         "name", "invalid_value",
         "An adapter's name has 1 to 128 letters, digits, '_', '-' and '.', and does not begin with a dot; it "
         "is a folder's below the server's --adapters.");
   }
+}
+
+template <class Request>
+Request parse(std::string_view body) {
+  const Json json = body_json(body);
+  Fields fields(json, "");
+  Request request;
+  read(fields, request);
+  fields.finish();
   return request;
 }
+
+}  // namespace
+
+ChatRequest parse_chat(std::string_view body) { return parse<ChatRequest>(body); }
+CompletionRequest parse_completion(std::string_view body) { return parse<CompletionRequest>(body); }
+EmbeddingsRequest parse_embeddings(std::string_view body) { return parse<EmbeddingsRequest>(body); }
+TokenizeRequest parse_tokenize(std::string_view body) { return parse<TokenizeRequest>(body); }
+DetokenizeRequest parse_detokenize(std::string_view body) { return parse<DetokenizeRequest>(body); }
+AdapterRequest parse_adapter(std::string_view body) { return parse<AdapterRequest>(body); }
 
 }  // namespace ingot::server

@@ -8,32 +8,21 @@
 #include <variant>
 #include <vector>
 
+#include "infer/sampler.h"
+
 namespace ingot::server {
 
-struct LogitBias {
-  int32_t id = 0;
-  float bias = 0;
-};
-
 // What chat and plain completions have in common.
-struct GenerationRequest {
+struct TextRequest {
   std::string model;
-  double temperature = 1;
-  double top_p = 1;
-  int64_t top_k = 0;
-  double min_p = 0;
-  double repetition_penalty = 1;
-  double presence_penalty = 0;
-  double frequency_penalty = 0;
-  std::vector<LogitBias> logit_bias;
+  infer::Sampling sampling;  // but for its seed, which depends on the output too
   std::optional<int64_t> seed;
   int64_t n = 1;
   std::vector<std::string> stop;
   std::optional<int64_t> max_tokens;
   bool stream = false;
   bool include_usage = false;
-  bool logprobs = false;
-  int64_t top_logprobs = 0;
+  bool logprobs = false;  // and so many as `sampling` says of the likeliest
 };
 
 // What the output must be.
@@ -50,7 +39,7 @@ struct Tool {
 
 enum class ToolChoice { none, automatic, required };
 
-struct ChatRequest : GenerationRequest {
+struct ChatRequest : TextRequest {
   std::string messages;  // JSON, as chat templates take it: contents are strings, arguments of tool calls objects
   std::string tools;     // JSON, as it came; "" without any
   std::vector<Tool> tool_list;  // that may be called: the one that `tool_choice` names, or all
@@ -62,7 +51,7 @@ struct ChatRequest : GenerationRequest {
 using Ids = std::vector<int32_t>;
 using Prompt = std::variant<std::string, Ids>;
 
-struct CompletionRequest : GenerationRequest {
+struct CompletionRequest : TextRequest {
   std::vector<Prompt> prompts;
   int64_t best_of = 1;
   bool echo = false;

@@ -1,4 +1,4 @@
-// What the routes share.
+// The routes but for what api.cpp answers itself, and what they share.
 #pragma once
 
 #include <atomic>
@@ -34,17 +34,11 @@ struct RequestRecord {
   std::string failure;                  // of the server; for the log only
 };
 
-// A whole answer.
-struct WholeReply {
-  ReplyHead head;
-  std::string body;
-};
-
 // An answer that takes time. Lives on the connection's thread; ends what it runs when it is destroyed.
 class Work {
  public:
   virtual ~Work() = default;
-  // What there is by now. Errors before the head was given are thrown (ApiError).
+  // What there is by now. Errors: ApiError, Error; behind the head they become the last event of a stream.
   virtual Part poll(RequestRecord& record) = 0;
 };
 

@@ -2,8 +2,9 @@
 #include <fmt/format.h>
 
 #include <ctime>
-#include <nlohmann/json.hpp>
+#include <random>
 
+#include "server/adapters.h"
 #include "server/ids.h"
 #include "server/prompts.h"
 #include "server/reply.h"
@@ -13,10 +14,10 @@ namespace ingot::server {
 namespace {
 
 // Outputs become an answer, whole or streamed.
-class Generating : public Work {
+class CompletionWork : public Work {
  public:
-  Generating(std::unique_ptr<Generation> generation, std::unique_ptr<Reply> reply, bool stream, int64_t prompt_tokens)
-      : generation_(std::move(generation)), reply_(std::move(reply)), stream_(stream), prompt_tokens_(prompt_tokens) {}
+  CompletionWork(std::unique_ptr<Outputs> outputs, std::unique_ptr<Reply> reply, bool stream, int64_t prompt_tokens)
+      : outputs_(std::move(outputs)), reply_(std::move(reply)), stream_(stream), prompt_tokens_(prompt_tokens) {}
 
   Part poll(RequestRecord& record) override {
     Part part;
@@ -24,27 +25,26 @@ class Generating : public Work {
       part.end = true;
       return part;
     }
-    std::vector<Piece> pieces = generation_->take();
-    record.completion_tokens = generation_->completion_tokens();
-    if (generation_->overflowed()) {
+    std::vector<Piece> pieces = outputs_->take();
+    record.completion_tokens = outputs_->completion_tokens();
+    if (outputs_->overflowed()) {
       record.failure = "the client read too slowly";
       part.broken = true;
       return part;
     }
-    if (!generation_->failure().empty()) return fail(record);
     if (pieces.empty()) return part;
     std::string events;
     if (stream_ && !begun_) events = reply_->begin();
     events += reply_->push(std::move(pieces));
-    const Usage usage{prompt_tokens_, generation_->completion_tokens(), generation_->cached_tokens()};
-    ended_ = generation_->ended();
+    const Usage usage{prompt_tokens_, outputs_->completion_tokens(), outputs_->cached_tokens()};
+    ended_ = outputs_->ended();
     if (stream_) {
       if (!begun_) part.head = stream_head();
       part.bytes = std::move(events);
       if (ended_) part.bytes += reply_->end(usage);
     } else if (ended_) {
       part.head = ReplyHead();
-      part.bytes = reply_->body(*generation_, usage);
+      part.bytes = reply_->body(*outputs_, usage);
     }
     begun_ = begun_ || part.head.has_value();
     part.end = ended_;
@@ -60,18 +60,7 @@ class Generating : public Work {
     return head;
   }
 
-  Part fail(RequestRecord& record) {
-    record.failure = generation_->failure();
-    ended_ = true;
-    const ApiError error = api_error(Error(ErrorKind::internal, ""), "");
-    if (!begun_) throw error;
-    Part part;
-    part.bytes = event(error_body(error));
-    part.end = true;
-    return part;
-  }
-
-  std::unique_ptr<Generation> generation_;
+  std::unique_ptr<Outputs> outputs_;
   std::unique_ptr<Reply> reply_;
   bool stream_;
   int64_t prompt_tokens_;
@@ -122,7 +111,7 @@ ToolForm form_of(const ServedModel& model, const ChatRequest& request) {
   return ToolForm::none;
 }
 
-ReplyFacts facts_of(const ApiContext& api, const GenerationRequest& request, const char* prefix) {
+ReplyFacts facts_of(const ApiContext& api, const TextRequest& request, const char* prefix) {
   ReplyFacts facts;
   facts.id = make_id(prefix);
   facts.model = request.model;
@@ -132,19 +121,44 @@ ReplyFacts facts_of(const ApiContext& api, const GenerationRequest& request, con
   return facts;
 }
 
+void check_bias(const ServedModel& model, const TextRequest& request) {
+  for (const infer::LogitBias& bias : request.sampling.logit_bias) check_id(model, bias.id, "logit_bias");
+}
+
 // The answer is held until it is sent: what is told of all tokens has a limit.
-void check_logprobs(const ServedModel& model, const GenerationRequest& request, int64_t outputs, const char* param) {
+void check_logprobs(const ServedModel& model, const TextRequest& request, int64_t outputs, const char* param) {
   if (!request.logprobs || request.stream) return;
   const int64_t tokens = std::min(request.max_tokens.value_or(model.context), model.context);
-  const int64_t told = outputs * tokens * (1 + request.top_logprobs);
+  const int64_t told = outputs * tokens * (1 + request.sampling.top_logprobs);
   if (told <= most_told) return;
   throw bad_field(param, "invalid_value",
                   fmt::format("{} outputs of up to {} tokens with {} log-probabilities each are {}; an answer has at "
                               "most {}: ask for fewer, set a smaller 'max_tokens', or stream.",
-                              outputs, tokens, 1 + request.top_logprobs, told, most_told));
+                              outputs, tokens, 1 + request.sampling.top_logprobs, told, most_told));
 }
 
-GenerationSettings settings_of(const ApiContext& api, const GenerationRequest& request, int64_t per_prompt) {
+// The request's seed, or one that nobody can guess.
+int64_t seed_of(const TextRequest& request) {
+  if (request.seed) return *request.seed;
+  std::random_device random;
+  return static_cast<int64_t>(uint64_t{random()} << 32 | random());
+}
+
+// One request to the engine but for its prompt; `index` is the output's place, which the seed depends on. Only requests
+// of the same key share kept prompts: how fast an answer comes tells nobody what others have asked.
+infer::Request engine_request(const ServedModel& model, const TextRequest& request, const RequestRecord& record,
+                              int64_t seed, int64_t index) {
+  infer::Request out;
+  out.cache_salt = static_cast<uint64_t>(int64_t{record.key} + 1);
+  out.max_tokens = request.max_tokens.value_or(model.context);
+  out.stop_ids = model.eos;
+  out.sampling = request.sampling;
+  // Outputs of one request differ in their seeds; the first has the request's, as `ingot generate --seed`.
+  out.sampling.seed = static_cast<uint64_t>(seed) + static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15U;
+  return out;
+}
+
+OutputSettings settings_of(const ApiContext& api, const TextRequest& request, int64_t per_prompt) {
   return {request.stop, request.logprobs, static_cast<size_t>(per_prompt), api.settings.slow_outputs};
 }
 
@@ -160,6 +174,7 @@ std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, Request
   const Ids prompt = encode(api.model, text, false, "messages");
   record.prompt_tokens = static_cast<int64_t>(prompt.size());
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
+  check_bias(api.model, request);
   const ResponseFormat demanded = demanded_of(api, request);
   const int64_t seed = seed_of(request);
   std::vector<infer::Request> requests;
@@ -170,14 +185,14 @@ std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, Request
     requests.back().mask = mask_of(api, demanded, demands_call(request) ? "tools" : "response_format");
   }
   const ToolForm form = form_of(api.model, request);
-  GenerationSettings settings = settings_of(api, request, request.n);
+  OutputSettings settings = settings_of(api, request, request.n);
   // Behind the first call there is nothing more to make.
   if (!request.parallel_tool_calls && form == ToolForm::tagged) settings.stops.emplace_back(tool_close_tag);
-  auto generation =
-      std::make_unique<Generation>(api.service, *api.model.tokenizer, std::move(requests), settings, std::move(wake));
-  return std::make_unique<Generating>(std::move(generation),
-                                      chat_reply(request, form, facts_of(api, request, "chatcmpl-")), request.stream,
-                                      record.prompt_tokens);
+  auto outputs =
+      std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests), settings, std::move(wake));
+  return std::make_unique<CompletionWork>(std::move(outputs),
+                                          chat_reply(request, form, facts_of(api, request, "chatcmpl-")),
+                                          request.stream, record.prompt_tokens);
 }
 
 std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
@@ -185,6 +200,7 @@ std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, R
   record.model = request.model;
   check_logprobs(api.model, request, static_cast<int64_t>(request.prompts.size()) * request.best_of, "logprobs");
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
+  check_bias(api.model, request);
   const int64_t seed = seed_of(request);
   std::vector<infer::Request> requests;
   std::vector<std::string> echoed;
@@ -201,11 +217,11 @@ std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, R
       requests.back().adapter = adapter;
     }
   }
-  auto generation = std::make_unique<Generation>(api.service, *api.model.tokenizer, std::move(requests),
-                                                 settings_of(api, request, request.best_of), std::move(wake));
-  return std::make_unique<Generating>(std::move(generation),
-                                      completion_reply(request, std::move(echoed), facts_of(api, request, "cmpl-")),
-                                      request.stream, record.prompt_tokens);
+  auto outputs = std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests),
+                                           settings_of(api, request, request.best_of), std::move(wake));
+  return std::make_unique<CompletionWork>(std::move(outputs),
+                                          completion_reply(request, std::move(echoed), facts_of(api, request, "cmpl-")),
+                                          request.stream, record.prompt_tokens);
 }
 
 }  // namespace ingot::server

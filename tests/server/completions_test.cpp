@@ -145,7 +145,7 @@ TEST(Chat, StopStringsThatTheEndCompletes) {
   EXPECT_EQ(with["finish_reason"], "stop");
 }
 
-TEST(Generating, LogprobsHaveALimit) {
+TEST(Completions, LogprobsHaveALimit) {
   TinyServer server;
   server.served.context = int64_t{1} << 20;
   const Json refused =
@@ -390,7 +390,7 @@ TEST(Completions, BestOfIsTheLikeliest) {
   EXPECT_EQ(one["choices"][0]["text"], best_text);
 }
 
-TEST(Generating, AdaptersAreModels) {
+TEST(Completions, AdaptersAreModels) {
   TinyServer server;
   const Json body = {{"model", "poet"}, {"prompt", "abc"}, {"temperature", 0}};
   EXPECT_EQ(server.post("/v1/completions", body, 404)["error"]["code"], "model_not_found");

@@ -1,11 +1,12 @@
-#include "server/generation.h"
+#include "server/outputs.h"
 
+#include "base/error.h"
 #include "base/mutex.h"
 
 namespace ingot::server {
 
 // Filled by the engine's thread, emptied by the connection's.
-struct Generation::Inbox {
+struct Outputs::Inbox {
   struct Content {
     std::vector<infer::Output> outputs;
     bool overflowed = false;
@@ -13,8 +14,8 @@ struct Generation::Inbox {
   Guarded<Content> content;
 };
 
-Generation::Generation(infer::Service& service, const text::Tokenizer& tokenizer, std::vector<infer::Request> requests,
-                       const GenerationSettings& settings, std::function<void()> wake)
+Outputs::Outputs(infer::Service& service, const text::Tokenizer& tokenizer, std::vector<infer::Request> requests,
+                 const OutputSettings& settings, std::function<void()> wake)
     : service_(service),
       inbox_(std::make_shared<Inbox>()),
       finished_(requests.size(), false),
@@ -40,9 +41,9 @@ Generation::Generation(infer::Service& service, const text::Tokenizer& tokenizer
   });
 }
 
-Generation::~Generation() { service_.cancel(ticket_); }
+Outputs::~Outputs() { service_.cancel(ticket_); }
 
-std::vector<Piece> Generation::take() {
+std::vector<Piece> Outputs::take() {
   std::vector<infer::Output> outputs;
   {
     auto content = inbox_->content.lock();
@@ -61,7 +62,7 @@ std::vector<Piece> Generation::take() {
     if (index % per_prompt_ == 0) cached_ += output.cached_tokens;  // a prompt counts once
     if (output.token) piece.text += choice.push(std::move(*output.token));
     piece.embedding = std::move(output.embedding);
-    if (output.finish == infer::Finish::failed) failure_ = output.error.empty() ? "the engine failed" : output.error;
+    if (output.finish == infer::Finish::failed) throw_error(ErrorKind::internal, "{}", output.error);
     if (choice.stopped() && !output.finish) service_.cancel(ticket_, output.request);
     if (choice.stopped() || output.finish) {
       piece.text += choice.finish();
@@ -75,13 +76,13 @@ std::vector<Piece> Generation::take() {
   return pieces;
 }
 
-int64_t Generation::completion_tokens() const {
+int64_t Outputs::completion_tokens() const {
   int64_t tokens = 0;
   for (const ChoiceText& choice : choices_) tokens += choice.tokens();
   return tokens;
 }
 
-double Generation::mean_logprob(size_t choice) const {
+double Outputs::mean_logprob(size_t choice) const {
   const ChoiceText& text = choices_[choice];
   return text.tokens() == 0 ? 0 : text.logprob() / static_cast<double>(text.tokens());
 }

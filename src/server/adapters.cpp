@@ -1,9 +1,9 @@
-// Routes that answer at once: models, adapters, tokens.
+#include "server/adapters.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "server/prompts.h"
 #include "server/reply_json.h"
 
 namespace ingot::server {
@@ -12,10 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json model_json(const std::string& id, int64_t created) {
-  return {{"id", id}, {"object", "model"}, {"created", created}, {"owned_by", "ingot"}};
-}
-
 AdapterList& adapters_of(ApiContext& api) {
   if (api.adapters) return *api.adapters;
   ApiError error(404, "This server was started without --adapters.");
@@ -23,48 +19,42 @@ AdapterList& adapters_of(ApiContext& api) {
   throw error;
 }
 
+// An adapter that cannot be had, in words that name no file: where the server keeps them is nobody's business. `param`
+// is the field with its name.
+ApiError adapter_error(const Error& error, const std::string& name, const char* param) {
+  switch (error.kind()) {
+    case ErrorKind::not_found: return model_not_found(name);
+    case ErrorKind::resource:
+      return bad_field(param, "invalid_value",
+                       fmt::format("The adapter '{}' needs more memory than this server has for adapters.", name));
+    case ErrorKind::unsupported:
+      return bad_field(param, "unsupported_value",
+                       fmt::format("The adapter '{}' is of a kind or rank that this server does not take.", name));
+    case ErrorKind::internal: return api_error(error, param);
+    case ErrorKind::usage:
+    case ErrorKind::corrupt:
+    case ErrorKind::unavailable: break;
+  }
+  return bad_field(param, "invalid_value", fmt::format("The adapter '{}' cannot be read.", name));
+}
+
 }  // namespace
 
-std::string list_models(ApiContext& api) {
-  Json data = Json::array({model_json(api.model.id, api.model.created)});
-  if (api.adapters) {
-    for (const AdapterEntry& entry : api.adapters->entries()) data.push_back(model_json(entry.name, entry.created));
-  }
-  return line_of({{"object", "list"}, {"data", std::move(data)}});
+void check_model(const ApiContext& api, const std::string& model) {
+  if (model == api.model.id) return;
+  if (!api.adapters || !infer::is_adapter_name(model) || !api.adapters->has(model))
+    throw model_not_found(model.substr(0, 200));
 }
 
-std::string one_model(ApiContext& api, const std::string& id) {
-  if (id == api.model.id) return line_of(model_json(id, api.model.created));
-  if (api.adapters) {
-    for (const AdapterEntry& entry : api.adapters->entries()) {
-      if (entry.name == id) return line_of(model_json(id, entry.created));
-    }
+std::shared_ptr<const infer::HostAdapter> adapter_of(ApiContext& api, const std::string& model, RequestRecord& record) {
+  check_model(api, model);
+  if (model == api.model.id) return nullptr;
+  try {
+    return api.adapters->get(model);
+  } catch (const Error& error) {
+    record.failure = text_of(error);
+    throw adapter_error(error, model, "model");
   }
-  throw model_not_found(id.substr(0, 200));
-}
-
-std::string tokenize(ApiContext& api, std::string_view body, RequestRecord& record) {
-  const TokenizeRequest request = parse_tokenize(body);
-  if (request.model) check_model(api, *request.model);
-  record.model = request.model.value_or(api.model.id);
-  const Ids ids =
-      request.prompt
-          ? api.model.tokenizer->encode(*request.prompt, {.add_special_tokens = request.add_special_tokens})
-          : api.model.tokenizer->encode(render_chat(api.model, request.messages, ""), {.add_special_tokens = false});
-  return line_of({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", api.model.context}});
-}
-
-std::string detokenize(ApiContext& api, std::string_view body, RequestRecord& record) {
-  const DetokenizeRequest request = parse_detokenize(body);
-  if (request.model) check_model(api, *request.model);
-  record.model = request.model.value_or(api.model.id);
-  for (const int32_t id : request.tokens) {
-    if (id >= api.model.vocab) {
-      throw bad_field("tokens", "invalid_value",
-                      fmt::format("Token id {} is outside the vocabulary of {}.", id, api.model.vocab));
-    }
-  }
-  return line_of({{"prompt", api.model.tokenizer->decode(request.tokens)}});
 }
 
 std::string list_adapters(ApiContext& api) {

@@ -13,7 +13,7 @@
 
 namespace ingot::server {
 
-struct GenerationSettings {
+struct OutputSettings {
   std::vector<std::string> stops;
   bool logprobs = false;
   size_t per_prompt = 1;  // choices of one prompt, one behind another
@@ -25,25 +25,25 @@ struct Piece {
   size_t choice = 0;
   std::string text;
   std::vector<TokenFact> facts;
-  std::optional<infer::Finish> finish;  // stop, length, deadline; `failed` comes as Generation::failure
+  std::optional<infer::Finish> finish;  // stop, length, deadline
   std::vector<float> embedding;
 };
 
-class Generation {
+class Outputs {
  public:
   // Submits the requests, one a choice. `wake` is called from the engine's thread. Errors: infer::Service::submit's.
-  Generation(infer::Service& service, const text::Tokenizer& tokenizer, std::vector<infer::Request> requests,
-             const GenerationSettings& settings, std::function<void()> wake);
-  Generation(const Generation&) = delete;
-  Generation& operator=(const Generation&) = delete;
-  ~Generation();  // cancels what is left; `wake` is not called afterwards
+  Outputs(infer::Service& service, const text::Tokenizer& tokenizer, std::vector<infer::Request> requests,
+          const OutputSettings& settings, std::function<void()> wake);
+  Outputs(const Outputs&) = delete;
+  Outputs& operator=(const Outputs&) = delete;
+  ~Outputs();  // cancels what is left; `wake` is not called afterwards
 
-  // What there is by now, in the order in which it was made. One thread at a time.
+  // What there is by now, in the order in which it was made. One thread at a time. Errors: internal when one of them
+  // has failed, which the whole request does then.
   std::vector<Piece> take();
 
-  bool ended() const { return open_ == 0; }                // every choice has its finish
-  const std::string& failure() const { return failure_; }  // why the whole has failed; "" when it has not
-  bool overflowed() const { return overflowed_; }          // the reader was too slow
+  bool ended() const { return open_ == 0; }        // every choice has its finish
+  bool overflowed() const { return overflowed_; }  // the reader was too slow
 
   int64_t completion_tokens() const;
   int64_t cached_tokens() const { return cached_; }  // of the prompts, in the prefix cache
@@ -60,7 +60,6 @@ class Generation {
   int64_t ticket_ = 0;
   size_t per_prompt_;
   int64_t cached_ = 0;
-  std::string failure_;
   bool overflowed_ = false;
 };
 
