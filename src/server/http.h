@@ -30,6 +30,10 @@ struct ReplyHead {
   bool streamed = false;  // the length is not known: the body comes in pieces
 };
 
+// The lines in front of a body: of this length, in chunks, or (neither) up to the end of the connection, which `close`
+// says follows.
+std::string head_text(const ReplyHead& head, std::optional<size_t> length, bool chunked, bool close);
+
 // The next piece of an answer.
 struct Part {
   std::optional<ReplyHead> head;  // in the first one; without `streamed` all of the body is in the same part
@@ -37,6 +41,9 @@ struct Part {
   bool end = false;     // nothing follows
   bool broken = false;  // the answer cannot be ended well: the connection is dropped
 };
+
+// Its body as chunks of HTTP/1.1, the last one too.
+std::string chunks_of(const Part& part);
 
 // One request and its answer. The server calls in this order, one call at a time: body_limit, quick, receive, poll as
 // often as wanted, closed. After `closed` nothing is called, and the exchange calls nothing.
@@ -76,11 +83,12 @@ struct HttpLimits {
   size_t headers = 100;
   int64_t connections = 16384;  // at a time
   int64_t connections_per_address = 16384;
-  double header_s = 10;  // from a request's first byte to the end of its head; a TLS handshake too
-  double body_s = 60;    // for all of a body
-  double idle_s = 75;    // between requests
-  double write_s = 30;   // for the client to take a piece
-  double linger_s = 2;   // for the client to take an answer after which the connection is closed
+  int64_t refusals = 256;  // beyond these, and told so at a time; others are closed without a word
+  double header_s = 10;    // from a request's first byte to the end of its head; a TLS handshake too
+  double body_s = 60;      // for all of a body
+  double idle_s = 75;      // between requests
+  double write_s = 30;     // for the client to take a piece
+  double linger_s = 2;     // for the client to take an answer after which the connection is closed
 };
 
 struct HttpSettings {

@@ -12,461 +12,49 @@
 #include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/http.hpp>
-#include <limits>
-#include <map>
-#include <set>
 #include <thread>
 
 #include "base/error.h"
-#include "base/mutex.h"
 #include "base/signals.h"
 #include "server/attempt.h"
+#include "server/connection.h"
 
 namespace ingot::server {
 
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using Tcp = asio::ip::tcp;
-using Clock = std::chrono::steady_clock;
 using Code = boost::system::error_code;
-using Strand = asio::strand<asio::io_context::executor_type>;
-using Socket = asio::basic_stream_socket<Tcp, Strand>;
-using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Strand>;
 
-constexpr size_t read_bytes = 16 << 10;
-constexpr size_t most_ahead = 64 << 10;  // read of what follows while an answer is on its way
+}  // namespace
 
-Clock::duration of_seconds(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return out;
-}
-
-std::string head_text(const ReplyHead& head, std::optional<size_t> length, bool chunked, bool close) {
-  std::string text = fmt::format("HTTP/1.1 {} {}\r\n", head.status,
-                                 std::string(http::obsolete_reason(static_cast<http::status>(head.status))));
-  text += fmt::format("Content-Type: {}\r\n", head.content_type);
-  if (length) text += fmt::format("Content-Length: {}\r\n", *length);
-  if (chunked) text += "Transfer-Encoding: chunked\r\n";
-  if (close) text += "Connection: close\r\n";
-  for (const auto& [name, value] : head.headers) text += fmt::format("{}: {}\r\n", name, value);
-  return text + "\r\n";
-}
-
-using Parser = http::request_parser<http::string_body>;
-
-// Whether others must read a head as it is read here. Where a body ends may be said in one way only (RFC 9112, 6.1 and
-// 6.3), and so may the host (3.2): a proxy in front that chooses another would take one request for two.
-bool is_plain(const Parser& parser) {
-  const auto& fields = parser.get();
-  if (fields.count(http::field::host) > 1) return false;
-  const size_t codings = fields.count(http::field::transfer_encoding);
-  if (codings == 0) return true;
-  return codings == 1 && parser.chunked() && fields.version() >= 11 &&
-         lower(std::string(fields[http::field::transfer_encoding])) == "chunked";
-}
-
-// Streams differ in how they begin and in what their socket is.
-Socket& socket_of(Socket& stream) { return stream; }
-Socket& socket_of(asio::ssl::stream<Socket>& stream) { return stream.next_layer(); }
-
-// A connection as the server sees it. Both may be called from any thread.
-struct Peer {
-  virtual ~Peer() = default;
-  virtual void drain() = 0;  // ends when it has no request
-  virtual void stop() = 0;
-};
-
-// What the connections share.
-struct Network {
-  struct Known {
-    std::set<std::shared_ptr<Peer>> peers;
-    std::map<std::string, int64_t> by_address;  // of the peers that have a place
-    int64_t places = 0;                         // taken; a peer that is told that there are too many has none
-    bool stopping = false;
-  };
-
+struct HttpServer::State {
   HttpSettings settings;
-  Handler& handler;
   asio::io_context io;
   asio::ssl::context tls{asio::ssl::context::tls_server};
-  asio::basic_socket_acceptor<Tcp, Strand> acceptor{asio::make_strand(io.get_executor())};
-  Timer pause{acceptor.get_executor()};
+  asio::strand<asio::io_context::executor_type> strand{asio::make_strand(io)};  // the listener's
+  asio::basic_socket_acceptor<Tcp, decltype(strand)> acceptor{strand};
+  asio::basic_waitable_timer<std::chrono::steady_clock, asio::wait_traits<std::chrono::steady_clock>, decltype(strand)>
+      pause{strand};
   asio::thread_pool workers;
   std::vector<std::thread> threads;
-  Guarded<Known> known;
-  std::atomic<int64_t> exchanges{0};
-  std::atomic<bool> draining{false};
+  Connections all;
 
-  Network(HttpSettings s, Handler& h)
-      : settings(std::move(s)), handler(h), workers(static_cast<size_t>(std::max(1, settings.workers))) {}
+  State(HttpSettings s, Handler& handler)
+      : settings(std::move(s)),
+        workers(static_cast<size_t>(std::max(1, settings.workers))),
+        all{settings, handler, io, tls, workers} {}
 
   void open_tls();
   void listen();
-  static asio::awaitable<void> accept(Network& network);
-  void welcome(Socket socket);
-  // Whether it has a place and is answered; the others are told that there are too many.
-  bool enter(const std::shared_ptr<Peer>& peer, const std::string& address);
-  void leave(const std::shared_ptr<Peer>& peer, const std::string& address, bool placed);
+  static asio::awaitable<void> accept(State& state);
   void start();
   void run();  // a thread for connections
   void stop();
 };
 
-// One client. Everything runs on the connection's strand; `stop` and `draining` go there.
-template <class Stream>
-class Connection : public Peer, public std::enable_shared_from_this<Connection<Stream>> {
- public:
-  using Self = std::shared_ptr<Connection>;
-
-  template <class... Args>
-  Connection(Network& server, std::string address, Socket socket, Args&... tls)
-      : server_(server),
-        limits_(server.settings.limits),
-        address_(std::move(address)),
-        strand_(socket.get_executor()),
-        stream_(std::move(socket), tls...),
-        deadline_timer_(strand_),
-        changed_(strand_) {}
-
-  void drain() override {
-    asio::post(strand_, [self = this->shared_from_this()] {
-      if (self->idle_) self->close();
-    });
-  }
-  void stop() override {
-    asio::post(strand_, [self = this->shared_from_this()] { self->close(); });
-  }
-
-  // `self` keeps the connection while it runs. Without a place it is told so, and closed.
-  static asio::awaitable<void> run(Self self, bool placed) {
-    try {
-      if (co_await self->begin()) {
-        if (!placed) {
-          co_await self->send_refusal(503);
-        } else {
-          while (co_await self->serve()) {
-          }
-        }
-      }
-    } catch (const std::exception&) {
-      self->input_.clear();  // what a client can cause ends its connection and nothing else
-    }
-    while (!self->received_) co_await self->changed();
-    attempt([&] { self->end_exchange(false); });  // it has ended all the same, and the place must be free again
-    self->close();
-    self->server_.leave(self, self->address_, placed);
-  }
-
- private:
-  asio::awaitable<bool> begin() {
-    if constexpr (!std::is_same_v<Stream, Socket>) {
-      arm(limits_.header_s);
-      busy_ = true;
-      Code failed;
-      co_await stream_.async_handshake(asio::ssl::stream_base::server,
-                                       asio::redirect_error(asio::use_awaitable, failed));
-      busy_ = false;
-      if (failed || expired_) co_return false;
-    }
-    co_return !closed_;
-  }
-
-  // One request and its answer; whether another may follow.
-  asio::awaitable<bool> serve() {
-    idle_ = true;
-    if (server_.draining && served_ > 0) co_return false;
-    arm(served_ == 0 ? limits_.header_s : limits_.idle_s);
-    while (input_.empty()) {
-      if (!co_await more()) co_return false;
-    }
-    idle_ = false;
-    arm(limits_.header_s);
-    Parser parser;
-    parser.header_limit(static_cast<uint32_t>(limits_.header_bytes));
-    parser.body_limit(std::numeric_limits<uint64_t>::max());  // the route decides, when the head is known
-    while (!parser.is_header_done()) {
-      const Code failed = feed(parser);
-      if (failed && failed != http::error::need_more) {
-        co_return co_await send_refusal(failed == http::error::header_limit ? 431 : 400);
-      }
-      if (parser.is_header_done()) break;
-      if (input_.size() > limits_.header_bytes) co_return co_await send_refusal(431);
-      if (!co_await more()) co_return expired_ ? co_await send_refusal(408) : false;
-    }
-    const auto& fields = parser.get().base();
-    if (static_cast<size_t>(std::distance(fields.begin(), fields.end())) > limits_.headers) {
-      co_return co_await send_refusal(431);
-    }
-    if (!is_plain(parser)) co_return co_await send_refusal(400);
-    begin_exchange(parser);
-    const bool has_body = parser.chunked() || parser.content_length().value_or(0) > 0;
-    version_ = parser.get().version();
-    bool keep = parser.keep_alive() && version_ >= 11;
-    head_only_ = parser.get().method() == http::verb::head;
-    if (const std::optional<size_t> limit = exchange_->body_limit()) {
-      if (!co_await read_body(parser, *limit)) {
-        if (gone_ || closed_) co_return false;
-        keep = false;
-      }
-    } else {
-      keep = keep && !has_body;
-    }
-    ++served_;
-    const bool whole = co_await answer(keep);
-    end_exchange(whole);
-    if (whole && !keep_) co_await linger();
-    co_return whole&& keep_ && !closed_;
-  }
-
-  // Gives the parser what was read. The header is parsed alone first: the route decides how large a body may be.
-  Code feed(Parser& parser) {
-    Code failed;
-    const size_t used = parser.put(asio::buffer(input_), failed);
-    input_.erase(0, used);
-    return failed;
-  }
-
-  void begin_exchange(Parser& parser) {
-    RequestHead head;
-    head.method = std::string(parser.get().method_string());
-    head.target = std::string(parser.get().target());
-    head.peer = address_;
-    for (const auto& field : parser.get().base()) {
-      head.headers.emplace_back(lower(std::string(field.name_string())), std::string(field.value()));
-    }
-    exchange_ = server_.handler.open(std::move(head));
-    ++server_.exchanges;
-    sent_ = 0;
-    received_ = true;
-  }
-
-  void end_exchange(bool whole) {
-    const std::shared_ptr<Exchange> ended = std::exchange(exchange_, nullptr);
-    if (!ended) return;
-    --server_.exchanges;
-    ended->closed(sent_, whole);
-  }
-
-  // False when it did not come: the exchange knows why, or the client has gone.
-  asio::awaitable<bool> read_body(Parser& parser, size_t limit) {
-    if (parser.content_length().value_or(0) > limit) {
-      exchange_->refuse(413);
-      co_return false;
-    }
-    parser.body_limit(limit);
-    parser.eager(true);
-    arm(limits_.body_s);
-    const auto expects = parser.get()[http::field::expect];
-    if (!parser.is_done() && input_.empty() && lower(std::string(expects)) == "100-continue") {
-      if (!co_await send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
-      arm(limits_.body_s);
-    }
-    while (!parser.is_done()) {
-      if (!input_.empty()) {
-        const Code failed = feed(parser);
-        if (failed && failed != http::error::need_more) {
-          exchange_->refuse(failed == http::error::body_limit ? 413 : 400);
-          co_return false;
-        }
-        if (parser.is_done()) break;
-        // All of a body is taken; what is left is the beginning of a chunk's size or of a trailer.
-        if (input_.size() > limits_.header_bytes) {
-          exchange_->refuse(400);
-          co_return false;
-        }
-      }
-      if (!co_await more()) {
-        if (expired_) exchange_->refuse(408);
-        co_return false;
-      }
-    }
-    disarm();
-    auto wake = [weak = std::weak_ptr<Connection>(this->shared_from_this())] {
-      if (const Self woken = weak.lock()) asio::post(woken->strand_, [woken] { woken->notify(); });
-    };
-    if (exchange_->quick()) {
-      exchange_->receive(std::move(parser.get().body()), std::move(wake));
-      co_return true;
-    }
-    received_ = false;
-    asio::post(server_.workers, [self = this->shared_from_this(), exchange = exchange_,
-                                 body = std::move(parser.get().body()), wake = std::move(wake)]() mutable {
-      exchange->receive(std::move(body), std::move(wake));
-      asio::post(self->strand_, [self] {
-        self->received_ = true;
-        self->notify();
-      });
-    });
-    co_return true;
-  }
-
-  // Sends the answer as it comes. Whether all of it went out.
-  asio::awaitable<bool> answer(bool keep) {
-    keep_ = keep;
-    bool chunked = false;
-    for (;;) {
-      // What comes now is the next request, or the news that the client has gone.
-      if (input_.size() < most_ahead) start_read();
-      if (received_ && (closed_ || gone_)) co_return false;
-      Part part = received_ ? exchange_->poll() : Part();
-      if (part.broken) co_return false;
-      std::string out;
-      if (part.head) {
-        if (server_.draining) keep_ = false;
-        chunked = part.head->streamed && version_ >= 11;
-        if (part.head->streamed && !chunked) keep_ = false;
-        std::optional<size_t> length;
-        if (!part.head->streamed) length = part.bytes.size();
-        out = head_text(*part.head, length, chunked, !keep_);
-      }
-      if (!part.bytes.empty() && !head_only_) {
-        out += chunked ? fmt::format("{:x}\r\n", part.bytes.size()) + part.bytes + "\r\n" : part.bytes;
-      }
-      if (part.end && chunked && !head_only_) out += "0\r\n\r\n";
-      if (!out.empty() && !co_await send(out)) co_return false;
-      if (part.end) co_return true;
-      if (out.empty()) co_await changed();
-    }
-  }
-
-  asio::awaitable<bool> send_refusal(int status) {
-    const auto [head, body] = server_.handler.refusal(status, address_);
-    if (co_await send(head_text(head, body.size(), false, true) + body)) co_await linger();
-    co_return false;
-  }
-
-  asio::awaitable<bool> send(std::string bytes) {
-    arm(limits_.write_s);
-    busy_ = true;
-    Code failed;
-    const size_t sent =
-        co_await asio::async_write(stream_, asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, failed));
-    busy_ = false;
-    sent_ += sent;
-    disarm();
-    co_return !failed && !closed_;
-  }
-
-  // A close with unread bytes would reset the connection and lose the answer: read and drop them for a while.
-  asio::awaitable<void> linger() {
-    Code ignored;
-    socket_of(stream_).shutdown(Tcp::socket::shutdown_send, ignored);
-    arm(limits_.linger_s);
-    do {
-      input_.clear();
-    } while (co_await more());
-  }
-
-  // Reads once. False when the client has gone or time is up.
-  asio::awaitable<bool> more() {
-    const size_t before = input_.size();
-    start_read();
-    while (reading_ && !expired_ && !closed_) co_await changed();
-    co_return !expired_ && !closed_ && input_.size() > before;
-  }
-
-  void start_read() {
-    if (reading_ || gone_ || closed_) return;
-    reading_ = true;
-    if (room_.empty()) room_.resize(read_bytes);
-    stream_.async_read_some(asio::buffer(room_), [self = this->shared_from_this()](Code failed, size_t bytes) {
-      self->reading_ = false;
-      if (failed) self->gone_ = true;
-      try {
-        self->input_.append(self->room_.data(), bytes);
-      } catch (const std::bad_alloc&) {
-        self->close();  // with a gap, what follows would be something else
-      }
-      self->notify();
-    });
-  }
-
-  asio::awaitable<void> changed() {
-    if (!notified_) {
-      changed_.expires_at(Clock::time_point::max());
-      Code cancelled;
-      co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
-    }
-    notified_ = false;
-  }
-  void notify() {
-    notified_ = true;
-    changed_.cancel();
-  }
-
-  // From now on the connection has so long. One wait is pending at most; it looks at the time that holds when it ends.
-  void arm(double seconds) {
-    expired_ = false;
-    if (closed_) return;  // a timer would keep the server from ending
-    deadline_ = Clock::now() + of_seconds(seconds);
-    if (waiting_ && deadline_timer_.expiry() <= deadline_) return;
-    wait_for_deadline();
-  }
-  void disarm() { deadline_ = Clock::time_point::max(); }
-  void wait_for_deadline() {
-    waiting_ = true;
-    deadline_timer_.expires_at(deadline_);
-    deadline_timer_.async_wait([weak = std::weak_ptr<Connection>(this->shared_from_this())](Code cancelled) {
-      const Self self = weak.lock();
-      if (cancelled || !self) return;
-      self->waiting_ = false;
-      if (self->closed_ || self->deadline_ == Clock::time_point::max()) return;
-      if (Clock::now() < self->deadline_) return self->wait_for_deadline();
-      self->expired_ = true;
-      Code ignored;
-      // Reads end by being waited for no longer; an operation that the coroutine itself waits for must be cancelled.
-      if (self->busy_) socket_of(self->stream_).cancel(ignored);
-      self->notify();
-    });
-  }
-
-  void close() {
-    if (closed_) return;
-    closed_ = true;
-    Code ignored;
-    deadline_timer_.cancel();
-    socket_of(stream_).shutdown(Tcp::socket::shutdown_both, ignored);
-    socket_of(stream_).close(ignored);
-    notify();
-  }
-
-  Network& server_;
-  const HttpLimits& limits_;
-  std::string address_;
-  Strand strand_;
-  Stream stream_;
-  Timer deadline_timer_;
-  Timer changed_;  // never expires: cancelled when something has changed
-  Clock::time_point deadline_ = Clock::time_point::max();
-  std::shared_ptr<Exchange> exchange_;
-  std::string input_;       // read and not yet used
-  std::vector<char> room_;  // what is being read
-  uint64_t sent_ = 0;       // of this answer
-  int64_t served_ = 0;
-  unsigned version_ = 11;
-  bool head_only_ = false;
-  bool keep_ = true;
-  bool idle_ = true;
-  bool received_ = true;  // the exchange may be asked
-  bool reading_ = false;
-  bool gone_ = false;  // the client sends no more
-  bool closed_ = false;
-  bool expired_ = false;
-  bool busy_ = false;  // the coroutine is in a write or a handshake
-  bool waiting_ = false;
-  bool notified_ = false;
-};
-
-void Network::open_tls() {
+void HttpServer::State::open_tls() {
   if (settings.certificate.empty() && settings.key.empty()) return;
   if (settings.certificate.empty() || settings.key.empty()) {
     throw_error(ErrorKind::usage, "TLS needs a certificate and its key: one of the two files was not given");
@@ -483,7 +71,7 @@ void Network::open_tls() {
   }
 }
 
-void Network::listen() {
+void HttpServer::State::listen() {
   Code failed;
   const asio::ip::address address = asio::ip::make_address(settings.host, failed);
   if (failed) {
@@ -504,119 +92,51 @@ void Network::listen() {
   }
 }
 
-asio::awaitable<void> Network::accept(Network& network) {
-  while (network.acceptor.is_open()) {
+asio::awaitable<void> HttpServer::State::accept(State& state) {
+  while (state.acceptor.is_open()) {
     Code failed;
     try {
-      Socket socket = co_await network.acceptor.async_accept(asio::make_strand(network.io.get_executor()),
-                                                             asio::redirect_error(asio::use_awaitable, failed));
-      if (!network.acceptor.is_open()) co_return;
+      auto socket = co_await state.acceptor.async_accept(asio::redirect_error(asio::use_awaitable, failed));
+      if (!state.acceptor.is_open()) co_return;
       if (!failed) {
-        network.welcome(std::move(socket));
+        const Tcp::endpoint client = socket.remote_endpoint(failed);
+        if (failed) continue;  // it has left already
+        const asio::ip::address address = client.address();
+        begin_connection(state.all, Descriptor(socket.release()), address.is_v6(), address.to_string());
         continue;
       }
     } catch (const std::exception&) {
       failed = asio::error::no_memory;  // not even a refusal can be made: this client is dropped
     }
     // No descriptor is free, or the client has left already: others may come.
-    network.pause.expires_after(std::chrono::milliseconds(20));
+    state.pause.expires_after(std::chrono::milliseconds(20));
     Code ignored;
-    co_await network.pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    co_await state.pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
 }
 
-void Network::welcome(Socket socket) {
-  Code failed;
-  const Tcp::endpoint endpoint = socket.remote_endpoint(failed);
-  if (failed) return;
-  attempt([&] { socket.set_option(Tcp::no_delay(true)); });  // fails where the client has left
-  const std::string address = endpoint.address().to_string();
-  const Strand strand = socket.get_executor();
-  const auto spawn = [&](const auto& connection) {
-    bool placed = false;
-    try {
-      placed = enter(connection, address);
-      asio::co_spawn(strand, connection->run(connection, placed), asio::detached);
-    } catch (const std::exception&) {
-      leave(connection, address, placed);
-      throw;
-    }
-  };
-  if (settings.certificate.empty()) {
-    spawn(std::make_shared<Connection<Socket>>(*this, address, std::move(socket)));
-  } else {
-    spawn(std::make_shared<Connection<asio::ssl::stream<Socket>>>(*this, address, std::move(socket), tls));
-  }
-}
-
-bool Network::enter(const std::shared_ptr<Peer>& peer, const std::string& address) {
-  auto held = known.lock();
-  held->peers.insert(peer);
-  if (held->stopping) peer->stop();
-  const auto there = held->by_address.find(address);
-  const int64_t from_there = there == held->by_address.end() ? 0 : there->second;
-  if (held->places >= settings.limits.connections || from_there >= settings.limits.connections_per_address) {
-    return false;
-  }
-  ++held->by_address[address];
-  ++held->places;
-  return true;
-}
-
-void Network::leave(const std::shared_ptr<Peer>& peer, const std::string& address, bool placed) {
-  auto held = known.lock();
-  held->peers.erase(peer);
-  if (!placed) return;
-  --held->places;
-  if (--held->by_address[address] == 0) held->by_address.erase(address);
-}
-
-void Network::start() {
+void HttpServer::State::start() {
   open_tls();
   listen();
-  asio::co_spawn(acceptor.get_executor(), accept(*this), asio::detached);
+  asio::co_spawn(strand, accept(*this), asio::detached);
   const BlockedSignals blocked;
   for (int i = 0; i < std::max(1, settings.threads); ++i) threads.emplace_back([this] { run(); });
 }
 
-void Network::run() {
+void HttpServer::State::run() {
   // Where one connection's timer or read could not be begun, for want of memory, the others are to go on.
   while (!attempt([&] { io.run(); })) {
   }
 }
 
-void Network::stop() {
-  asio::post(acceptor.get_executor(), [this] {
+void HttpServer::State::stop() {
+  asio::post(strand, [this] {
     attempt([&] { acceptor.close(); });
     pause.cancel();
   });
-  {
-    auto held = known.lock();
-    held->stopping = true;
-    for (const std::shared_ptr<Peer>& peer : held->peers) peer->stop();
-  }
+  all.peers.stop();
   for (std::thread& thread : threads) thread.join();
   workers.join();
-}
-
-}  // namespace
-
-struct HttpServer::State : Network {
-  using Network::Network;
-};
-
-std::string_view RequestHead::header(std::string_view lower_name) const {
-  for (const auto& [name, value] : headers) {
-    if (name == lower_name) return value;
-  }
-  return {};
-}
-
-bool is_loopback(const std::string& address) {
-  Code failed;
-  const asio::ip::address parsed = asio::ip::make_address(address, failed);
-  if (failed) throw_hint(ErrorKind::usage, "such as 127.0.0.1, 0.0.0.0 or ::1", "'{}' is not an address", address);
-  return parsed.is_loopback();
 }
 
 HttpServer::HttpServer(HttpSettings settings, Handler& handler)
@@ -628,14 +148,13 @@ HttpServer::~HttpServer() { state_->stop(); }
 
 int HttpServer::port() const { return state_->acceptor.local_endpoint().port(); }
 
-int64_t HttpServer::connections() const { return static_cast<int64_t>(state_->known.lock()->peers.size()); }
+int64_t HttpServer::connections() const { return state_->all.peers.count(); }
 
-int64_t HttpServer::exchanges() const { return state_->exchanges; }
+int64_t HttpServer::exchanges() const { return state_->all.exchanges; }
 
 void HttpServer::drain() {
-  state_->draining = true;
-  auto held = state_->known.lock();
-  for (const std::shared_ptr<Peer>& peer : held->peers) peer->drain();
+  state_->all.draining = true;
+  state_->all.peers.drain();
 }
 
 }  // namespace ingot::server

@@ -250,24 +250,24 @@ struct SlowClients : HttpServerTest {
     settings.limits.body_s = 1000;
     settings.limits.idle_s = 1000;
   }
+  void expect_time_out(std::string_view bytes) {
+    RawClient slow(port());
+    slow.send(bytes);
+    EXPECT_EQ(slow.answer().status, 408);
+    EXPECT_TRUE(slow.ends());
+  }
 };
 
 TEST_F(SlowClients, Heads) {
   settings.limits.header_s = 0.05;
   RawClient silent(port());
   EXPECT_TRUE(silent.ends());
-  RawClient slow(port());
-  slow.send("GET / HTTP/1.1\r\nX: ");
-  EXPECT_EQ(slow.answer().status, 408);
-  EXPECT_TRUE(slow.ends());
+  expect_time_out("GET / HTTP/1.1\r\nX: ");
 }
 
 TEST_F(SlowClients, Bodies) {
   settings.limits.body_s = 0.05;
-  RawClient slow(port());
-  slow.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
-  EXPECT_EQ(slow.answer().status, 408);
-  EXPECT_TRUE(slow.ends());
+  expect_time_out("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
 }
 
 TEST_F(SlowClients, BetweenRequests) {
@@ -368,6 +368,22 @@ TEST_F(HttpServerTest, WhoIsRefusedTakesNoPlace) {
   first.close();
   while (server->connections() > 1) std::this_thread::yield();  // the refused one reads on
   EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
+}
+
+TEST_F(HttpServerTest, RefusalsHaveALimitToo) {
+  settings.limits.connections = 1;
+  settings.limits.refusals = 1;
+  settings.limits.linger_s = 1000;
+  RawClient first(port());
+  first.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(first.answer().status, 200);
+  RawClient refused(port());
+  EXPECT_EQ(refused.answer().status, 503);
+  EXPECT_TRUE(RawClient(port()).ends());  // without a word
+  EXPECT_EQ(server->connections(), 2);
+  refused.close();
+  while (server->connections() > 1) std::this_thread::yield();
+  EXPECT_EQ(RawClient(port()).answer().status, 503);
 }
 
 TEST_F(HttpServerTest, TooManyConnectionsOfOneAddress) {

@@ -1,0 +1,430 @@
+#include "server/connection.h"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http.hpp>
+#include <limits>
+
+#include "server/attempt.h"
+
+namespace ingot::server {
+
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+using Code = boost::system::error_code;
+using Strand = asio::strand<asio::io_context::executor_type>;
+using Socket = asio::basic_stream_socket<Tcp, Strand>;
+using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Strand>;
+
+constexpr size_t read_bytes = 16 << 10;
+constexpr size_t most_ahead = 64 << 10;  // read of what follows while an answer is on its way
+
+Clock::duration of_seconds(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return out;
+}
+
+using Parser = http::request_parser<http::string_body>;
+
+// Whether others must read a head as it is read here. Where a body ends may be said in one way only (RFC 9112, 6.1 and
+// 6.3), and so may the host (3.2): a proxy in front that chooses another would take one request for two.
+bool is_plain(const Parser& parser) {
+  const auto& fields = parser.get();
+  if (fields.count(http::field::host) > 1) return false;
+  const size_t codings = fields.count(http::field::transfer_encoding);
+  if (codings == 0) return true;
+  return codings == 1 && parser.chunked() && fields.version() >= 11 &&
+         lower(std::string(fields[http::field::transfer_encoding])) == "chunked";
+}
+
+// Streams differ in how they begin and in what their socket is.
+Socket& socket_of(Socket& stream) { return stream; }
+Socket& socket_of(asio::ssl::stream<Socket>& stream) { return stream.next_layer(); }
+
+// One client. Everything runs on the connection's strand; `stop` and `draining` go there.
+template <class Stream>
+class Connection : public Peer, public std::enable_shared_from_this<Connection<Stream>> {
+ public:
+  using Self = std::shared_ptr<Connection>;
+
+  template <class... Args>
+  Connection(Connections& all, std::string address, Socket socket, Args&... tls)
+      : all_(all),
+        limits_(all.settings.limits),
+        address_(std::move(address)),
+        strand_(socket.get_executor()),
+        stream_(std::move(socket), tls...),
+        deadline_timer_(strand_),
+        changed_(strand_) {}
+
+  void drain() override {
+    asio::post(strand_, [self = this->shared_from_this()] {
+      if (self->idle_) self->close();
+    });
+  }
+  void stop() override {
+    asio::post(strand_, [self = this->shared_from_this()] { self->close(); });
+  }
+
+  // `self` keeps the connection while it runs.
+  static asio::awaitable<void> run(Self self, Entry entered) {
+    try {
+      if (co_await self->begin()) {
+        if (entered == Entry::refused) {
+          co_await self->send_refusal(503);
+        } else {
+          while (co_await self->serve()) {
+          }
+        }
+      }
+    } catch (const std::exception&) {
+      self->input_.clear();  // what a client can cause ends its connection and nothing else
+    }
+    while (!self->received_) co_await self->changed();
+    attempt([&] { self->end_exchange(false); });  // it has ended all the same, and the place must be free again
+    self->close();
+    self->all_.peers.leave(self, self->address_, entered);
+  }
+
+ private:
+  asio::awaitable<bool> begin() {
+    if constexpr (!std::is_same_v<Stream, Socket>) {
+      arm(limits_.header_s);
+      busy_ = true;
+      Code failed;
+      co_await stream_.async_handshake(asio::ssl::stream_base::server,
+                                       asio::redirect_error(asio::use_awaitable, failed));
+      busy_ = false;
+      if (failed || expired_) co_return false;
+    }
+    co_return !closed_;
+  }
+
+  // One request and its answer; whether another may follow.
+  asio::awaitable<bool> serve() {
+    idle_ = true;
+    if (all_.draining && served_ > 0) co_return false;
+    arm(served_ == 0 ? limits_.header_s : limits_.idle_s);
+    while (input_.empty()) {
+      if (!co_await more()) co_return false;
+    }
+    idle_ = false;
+    arm(limits_.header_s);
+    Parser parser;
+    parser.header_limit(static_cast<uint32_t>(limits_.header_bytes));
+    parser.body_limit(std::numeric_limits<uint64_t>::max());  // the route decides, when the head is known
+    while (!parser.is_header_done()) {
+      const Code failed = feed(parser);
+      if (failed && failed != http::error::need_more) {
+        co_return co_await send_refusal(failed == http::error::header_limit ? 431 : 400);
+      }
+      if (parser.is_header_done()) break;
+      if (input_.size() > limits_.header_bytes) co_return co_await send_refusal(431);
+      if (!co_await more()) co_return expired_ ? co_await send_refusal(408) : false;
+    }
+    const auto& fields = parser.get().base();
+    if (static_cast<size_t>(std::distance(fields.begin(), fields.end())) > limits_.headers) {
+      co_return co_await send_refusal(431);
+    }
+    if (!is_plain(parser)) co_return co_await send_refusal(400);
+    begin_exchange(parser);
+    const bool has_body = parser.chunked() || parser.content_length().value_or(0) > 0;
+    version_ = parser.get().version();
+    bool keep = parser.keep_alive() && version_ >= 11;
+    head_only_ = parser.get().method() == http::verb::head;
+    if (const std::optional<size_t> limit = exchange_->body_limit()) {
+      if (!co_await read_body(parser, *limit)) {
+        if (gone_ || closed_) co_return false;
+        keep = false;
+      }
+    } else {
+      keep = keep && !has_body;
+    }
+    ++served_;
+    const bool whole = co_await answer(keep);
+    end_exchange(whole);
+    if (whole && !keep_) co_await linger();
+    co_return whole&& keep_ && !closed_;
+  }
+
+  // Gives the parser what was read. The header is parsed alone first: the route decides how large a body may be.
+  Code feed(Parser& parser) {
+    Code failed;
+    const size_t used = parser.put(asio::buffer(input_), failed);
+    input_.erase(0, used);
+    return failed;
+  }
+
+  void begin_exchange(Parser& parser) {
+    RequestHead head;
+    head.method = std::string(parser.get().method_string());
+    head.target = std::string(parser.get().target());
+    head.peer = address_;
+    for (const auto& field : parser.get().base()) {
+      head.headers.emplace_back(lower(std::string(field.name_string())), std::string(field.value()));
+    }
+    exchange_ = all_.handler.open(std::move(head));
+    ++all_.exchanges;
+    sent_ = 0;
+    received_ = true;
+  }
+
+  void end_exchange(bool whole) {
+    const std::shared_ptr<Exchange> ended = std::exchange(exchange_, nullptr);
+    if (!ended) return;
+    --all_.exchanges;
+    ended->closed(sent_, whole);
+  }
+
+  // False when it did not come: the exchange knows why, or the client has gone.
+  asio::awaitable<bool> read_body(Parser& parser, size_t limit) {
+    if (parser.content_length().value_or(0) > limit) {
+      exchange_->refuse(413);
+      co_return false;
+    }
+    parser.body_limit(limit);
+    parser.eager(true);
+    arm(limits_.body_s);
+    const auto expects = parser.get()[http::field::expect];
+    if (!parser.is_done() && input_.empty() && lower(std::string(expects)) == "100-continue") {
+      if (!co_await send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+      arm(limits_.body_s);
+    }
+    while (!parser.is_done()) {
+      if (!input_.empty()) {
+        const Code failed = feed(parser);
+        if (failed && failed != http::error::need_more) {
+          exchange_->refuse(failed == http::error::body_limit ? 413 : 400);
+          co_return false;
+        }
+        if (parser.is_done()) break;
+        // All of a body is taken; what is left is the beginning of a chunk's size or of a trailer.
+        if (input_.size() > limits_.header_bytes) {
+          exchange_->refuse(400);
+          co_return false;
+        }
+      }
+      if (!co_await more()) {
+        if (expired_) exchange_->refuse(408);
+        co_return false;
+      }
+    }
+    disarm();
+    auto wake = [weak = std::weak_ptr<Connection>(this->shared_from_this())] {
+      if (const Self woken = weak.lock()) asio::post(woken->strand_, [woken] { woken->notify(); });
+    };
+    if (exchange_->quick()) {
+      exchange_->receive(std::move(parser.get().body()), std::move(wake));
+      co_return true;
+    }
+    received_ = false;
+    asio::post(all_.workers, [self = this->shared_from_this(), exchange = exchange_,
+                              body = std::move(parser.get().body()), wake = std::move(wake)]() mutable {
+      exchange->receive(std::move(body), std::move(wake));
+      asio::post(self->strand_, [self] {
+        self->received_ = true;
+        self->notify();
+      });
+    });
+    co_return true;
+  }
+
+  // Sends the answer as it comes. Whether all of it went out.
+  asio::awaitable<bool> answer(bool keep) {
+    keep_ = keep;
+    bool chunked = false;
+    for (;;) {
+      // What comes now is the next request, or the news that the client has gone.
+      if (input_.size() < most_ahead) start_read();
+      if (received_ && (closed_ || gone_)) co_return false;
+      Part part = received_ ? exchange_->poll() : Part();
+      if (part.broken) co_return false;
+      std::string out;
+      if (part.head) {
+        if (all_.draining) keep_ = false;
+        chunked = part.head->streamed && version_ >= 11;
+        if (part.head->streamed && !chunked) keep_ = false;
+        std::optional<size_t> length;
+        if (!part.head->streamed) length = part.bytes.size();
+        out = head_text(*part.head, length, chunked, !keep_);
+      }
+      if (!head_only_) out += chunked ? chunks_of(part) : part.bytes;
+      if (!out.empty() && !co_await send(out)) co_return false;
+      if (part.end) co_return true;
+      if (out.empty()) co_await changed();
+    }
+  }
+
+  asio::awaitable<bool> send_refusal(int status) {
+    const auto [head, body] = all_.handler.refusal(status, address_);
+    if (co_await send(head_text(head, body.size(), false, true) + body)) co_await linger();
+    co_return false;
+  }
+
+  asio::awaitable<bool> send(std::string bytes) {
+    arm(limits_.write_s);
+    busy_ = true;
+    Code failed;
+    const size_t sent =
+        co_await asio::async_write(stream_, asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, failed));
+    busy_ = false;
+    sent_ += sent;
+    disarm();
+    co_return !failed && !closed_;
+  }
+
+  // A close with unread bytes would reset the connection and lose the answer: read and drop them for a while.
+  asio::awaitable<void> linger() {
+    Code ignored;
+    socket_of(stream_).shutdown(Tcp::socket::shutdown_send, ignored);
+    arm(limits_.linger_s);
+    do {
+      input_.clear();
+    } while (co_await more());
+  }
+
+  // Reads once. False when the client has gone or time is up.
+  asio::awaitable<bool> more() {
+    const size_t before = input_.size();
+    start_read();
+    while (reading_ && !expired_ && !closed_) co_await changed();
+    co_return !expired_ && !closed_ && input_.size() > before;
+  }
+
+  void start_read() {
+    if (reading_ || gone_ || closed_) return;
+    reading_ = true;
+    if (room_.empty()) room_.resize(read_bytes);
+    stream_.async_read_some(asio::buffer(room_), [self = this->shared_from_this()](Code failed, size_t bytes) {
+      self->reading_ = false;
+      if (failed) self->gone_ = true;
+      try {
+        self->input_.append(self->room_.data(), bytes);
+      } catch (const std::bad_alloc&) {
+        self->close();  // with a gap, what follows would be something else
+      }
+      self->notify();
+    });
+  }
+
+  asio::awaitable<void> changed() {
+    if (!notified_) {
+      changed_.expires_at(Clock::time_point::max());
+      Code cancelled;
+      co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+    }
+    notified_ = false;
+  }
+  void notify() {
+    notified_ = true;
+    changed_.cancel();
+  }
+
+  // From now on the connection has so long. One wait is pending at most; it looks at the time that holds when it ends.
+  void arm(double seconds) {
+    expired_ = false;
+    if (closed_) return;  // a timer would keep the server from ending
+    deadline_ = Clock::now() + of_seconds(seconds);
+    if (waiting_ && deadline_timer_.expiry() <= deadline_) return;
+    wait_for_deadline();
+  }
+  void disarm() { deadline_ = Clock::time_point::max(); }
+  void wait_for_deadline() {
+    waiting_ = true;
+    deadline_timer_.expires_at(deadline_);
+    deadline_timer_.async_wait([weak = std::weak_ptr<Connection>(this->shared_from_this())](Code cancelled) {
+      const Self self = weak.lock();
+      if (cancelled || !self) return;
+      self->waiting_ = false;
+      if (self->closed_ || self->deadline_ == Clock::time_point::max()) return;
+      if (Clock::now() < self->deadline_) return self->wait_for_deadline();
+      self->expired_ = true;
+      Code ignored;
+      // Reads end by being waited for no longer; an operation that the coroutine itself waits for must be cancelled.
+      if (self->busy_) socket_of(self->stream_).cancel(ignored);
+      self->notify();
+    });
+  }
+
+  void close() {
+    if (closed_) return;
+    closed_ = true;
+    Code ignored;
+    deadline_timer_.cancel();
+    socket_of(stream_).shutdown(Tcp::socket::shutdown_both, ignored);
+    socket_of(stream_).close(ignored);
+    notify();
+  }
+
+  Connections& all_;
+  const HttpLimits& limits_;
+  std::string address_;
+  Strand strand_;
+  Stream stream_;
+  Timer deadline_timer_;
+  Timer changed_;  // never expires: cancelled when something has changed
+  Clock::time_point deadline_ = Clock::time_point::max();
+  std::shared_ptr<Exchange> exchange_;
+  std::string input_;       // read and not yet used
+  std::vector<char> room_;  // what is being read
+  uint64_t sent_ = 0;       // of this answer
+  int64_t served_ = 0;
+  unsigned version_ = 11;
+  bool head_only_ = false;
+  bool keep_ = true;
+  bool idle_ = true;
+  bool received_ = true;  // the exchange may be asked
+  bool reading_ = false;
+  bool gone_ = false;  // the client sends no more
+  bool closed_ = false;
+  bool expired_ = false;
+  bool busy_ = false;  // the coroutine is in a write or a handshake
+  bool waiting_ = false;
+  bool notified_ = false;
+};
+
+}  // namespace
+
+void begin_connection(Connections& all, Descriptor socket, bool ipv6, const std::string& address) {
+  const Strand strand = asio::make_strand(all.io);
+  Socket taken(strand, ipv6 ? Tcp::v6() : Tcp::v4(), socket.fd);
+  socket.fd = -1;
+  attempt([&] { taken.set_option(Tcp::no_delay(true)); });  // fails where the client has left
+  const auto begin = [&](const auto& connection) {
+    const Entry entered = all.peers.enter(connection, address);
+    if (entered == Entry::dropped) return;
+    try {
+      asio::co_spawn(strand, connection->run(connection, entered), asio::detached);
+    } catch (const std::exception&) {
+      all.peers.leave(connection, address, entered);
+      throw;
+    }
+  };
+  if (all.settings.certificate.empty()) {
+    begin(std::make_shared<Connection<Socket>>(all, address, std::move(taken)));
+  } else {
+    begin(std::make_shared<Connection<asio::ssl::stream<Socket>>>(all, address, std::move(taken), all.tls));
+  }
+}
+
+}  // namespace ingot::server

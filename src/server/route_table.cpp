@@ -1,0 +1,69 @@
+#include "server/route_table.h"
+
+#include "base/strings.h"
+
+namespace ingot::server {
+
+namespace {
+
+constexpr std::array routes = {
+    RouteFacts{Route::page, "page", "/", "GET", true, false, true},
+    RouteFacts{Route::health, "health", "/health", "GET", true, false, true},
+    RouteFacts{Route::ready, "ready", "/ready", "GET", true, false, true},
+    RouteFacts{Route::metrics, "metrics", "/metrics", "GET", false, false, true},
+    RouteFacts{Route::models, "models", "/v1/models", "GET"},
+    RouteFacts{Route::model, "models", "/v1/models/*", "GET, DELETE"},
+    RouteFacts{Route::chat, "chat", "/v1/chat/completions", "POST", false, true},
+    RouteFacts{Route::completions, "completions", "/v1/completions", "POST", false, true},
+    RouteFacts{Route::embeddings, "embeddings", "/v1/embeddings", "POST", false, true},
+    RouteFacts{Route::tokenize, "tokenize", "/v1/tokenize", "POST", false, true},
+    RouteFacts{Route::detokenize, "detokenize", "/v1/detokenize", "POST", false, true},
+    RouteFacts{Route::adapters, "adapters", "/v1/adapters", "GET, POST"},
+    RouteFacts{Route::adapter, "adapters", "/v1/adapters/*", "DELETE"},
+};
+
+}  // namespace
+
+const RouteFacts& route_of(std::string_view path) {
+  for (const RouteFacts& facts : routes) {
+    const std::string_view pattern = facts.path;
+    if (pattern.ends_with('*')) {
+      const std::string_view prefix = pattern.substr(0, pattern.size() - 1);
+      if (path.size() > prefix.size() && path.starts_with(prefix)) return facts;
+    } else if (path == pattern) {
+      return facts;
+    }
+  }
+  return unknown_route;
+}
+
+std::optional<std::string> percent_decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      if (i + 2 >= text.size() || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0) return std::nullopt;
+      c = static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    }
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return std::nullopt;
+    out += c;
+  }
+  if (!is_utf8(out)) return std::nullopt;
+  return out;
+}
+
+bool is_method_of(std::string_view method, const RouteFacts& facts) {
+  for (const std::string& allowed : split(facts.methods, ',')) {
+    if (trim(allowed) == method) return true;
+  }
+  return false;
+}
+
+}  // namespace ingot::server
