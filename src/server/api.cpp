@@ -175,9 +175,7 @@ class ApiExchange : public Exchange {
         facts_->route == Route::adapter ||
         ((facts_->route == Route::adapters || facts_->route == Route::model) && head_.method != "GET");
     if (is_admin && key_ >= 0 && !api_.keys.at(key_).admin) {
-      ApiError error = plain(403, "This key may not change what is served.", "insufficient_permissions");
-      error.type = "permission_error";
-      throw error;
+      throw not_permitted("This key may not change what is served.");
     }
     if (head_.method == "POST") {
       const std::string_view type = head_.header("content-type");

@@ -20,6 +20,13 @@ ApiError model_not_found(const std::string& model) {
   return error;
 }
 
+ApiError not_permitted(std::string message) {
+  ApiError error(403, std::move(message));
+  error.type = "permission_error";
+  error.code = "insufficient_permissions";
+  return error;
+}
+
 ApiError api_error(const Error& error, const std::string& param) {
   ApiError out(400, error.hint().empty() ? error.message() : error.message() + "; " + error.hint());
   if (!param.empty()) out.param = param;

@@ -27,6 +27,9 @@ struct ApiError : std::exception {
 ApiError bad_field(std::string param, const char* code, std::string message);
 ApiError model_not_found(const std::string& model);
 
+// 403: the request's key does not allow that.
+ApiError not_permitted(std::string message);
+
 // An Error on the way of a request. `param` is the field that it is about, "" when that is not known. Causes inside the
 // server are told without their words: these are for the log.
 ApiError api_error(const Error& error, const std::string& param);

@@ -1,6 +1,7 @@
 // /v1/chat/completions and /v1/completions.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <ctime>
 #include <random>
 
@@ -125,6 +126,14 @@ void check_bias(const ServedModel& model, const TextRequest& request) {
   for (const infer::LogitBias& bias : request.sampling.logit_bias) check_id(model, bias.id, "logit_bias");
 }
 
+// Who may not change what is served may not come before others either.
+void check_priority(const ApiContext& api, const TextRequest& request, const RequestRecord& record) {
+  if (request.priority <= 0 || record.key < 0 || api.keys.at(record.key).admin) return;
+  ApiError error = not_permitted("This key may not ask for a 'priority' above 0.");
+  error.param = "priority";
+  throw error;
+}
+
 // The answer is held until it is sent: what is told of all tokens has a limit.
 void check_logprobs(const ServedModel& model, const TextRequest& request, int64_t outputs, const char* param) {
   if (!request.logprobs || request.stream) return;
@@ -152,6 +161,10 @@ infer::Request engine_request(const ServedModel& model, const TextRequest& reque
   out.cache_salt = static_cast<uint64_t>(int64_t{record.key} + 1);
   out.max_tokens = request.max_tokens.value_or(model.context);
   out.stop_ids = model.eos;
+  out.priority = static_cast<int>(request.priority);
+  if (request.deadline_ms) {
+    out.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(*request.deadline_ms);
+  }
   out.sampling = request.sampling;
   // Outputs of one request differ in their seeds; the first has the request's, as `ingot generate --seed`.
   out.sampling.seed = static_cast<uint64_t>(seed) + static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15U;
@@ -167,6 +180,7 @@ OutputSettings settings_of(const ApiContext& api, const TextRequest& request, in
 std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
   const ChatRequest request = parse_chat(body);
   record.model = request.model;
+  check_priority(api, request, record);
   check_model(api, request.model);
   check_logprobs(api.model, request, request.n, "top_logprobs");
   const bool with_tools = request.tool_choice != ToolChoice::none;
@@ -198,6 +212,7 @@ std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, Request
 std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
   const CompletionRequest request = parse_completion(body);
   record.model = request.model;
+  check_priority(api, request, record);
   check_logprobs(api.model, request, static_cast<int64_t>(request.prompts.size()) * request.best_of, "logprobs");
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
   check_bias(api.model, request);

@@ -19,13 +19,14 @@ struct ApiKey {
   std::string name;  // for logs and metrics; "key1", "key2", ... without one
   std::optional<int64_t> requests_per_minute;
   std::optional<int64_t> concurrent;  // requests at a time
-  bool admin = true;                  // may load and remove adapters
+  bool admin = true;                  // may load and remove adapters, and ask for a priority above 0
 };
 
 // One key a line: the key itself or `sha256:HEX` of it, then optionally a name and limits, apart by spaces:
 //   sha256:9f86d0...  alice  requests=600 concurrent=8 infer
-// `requests` is a minute's; `infer` keys may not change what is served. Empty lines and those that begin with '#' are
-// passed over. Errors: usage, naming file and line and never the key, for what is wrong, and when there is no key.
+// `requests` is a minute's; `infer` keys may not change what is served, nor come before others (`priority`). Empty
+// lines and those that begin with '#' are passed over. Errors: usage, naming file and line and never the key, for what
+// is wrong, and when there is no key.
 std::vector<ApiKey> read_keys(const std::filesystem::path& file);
 std::vector<ApiKey> parse_keys(std::string_view text, const std::string& name);
 

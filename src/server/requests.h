@@ -20,6 +20,8 @@ struct TextRequest {
   int64_t n = 1;
   std::vector<std::string> stop;
   std::optional<int64_t> max_tokens;
+  int64_t priority = 0;                // higher first
+  std::optional<int64_t> deadline_ms;  // from when it is read
   bool stream = false;
   bool include_usage = false;
   bool logprobs = false;  // and so many as `sampling` says of the likeliest

@@ -208,6 +208,13 @@ TEST(Api, EveryRouteNeedsAKeyButTheProbes) {
   EXPECT_EQ(server.ask("POST", "/v1/chat/completions", plain_chat, bearer(secret)).status, 200);
   expect_error(server.ask("POST", "/v1/adapters", R"({"name": "poet"})", bearer("another-key-of-mine")), 403,
                "insufficient_permissions");
+  Json urgent = Json::parse(plain_chat);
+  urgent["priority"] = 1;
+  EXPECT_EQ(server.ask("POST", "/v1/chat/completions", urgent.dump(), bearer(secret)).status, 200);
+  expect_error(server.ask("POST", "/v1/chat/completions", urgent.dump(), bearer("another-key-of-mine")), 403,
+               "insufficient_permissions");
+  urgent["priority"] = -1;
+  EXPECT_EQ(server.ask("POST", "/v1/chat/completions", urgent.dump(), bearer("another-key-of-mine")).status, 200);
   expect_error(server.ask("DELETE", "/v1/models/poet", "", bearer("another-key-of-mine")), 403,
                "insufficient_permissions");
   EXPECT_EQ(server.ask("POST", "/v1/adapters", R"({"name": "poet"})", bearer(secret)).status, 200);
@@ -273,21 +280,25 @@ TEST(Api, AFullQueueIsToldSo) {
   server.post("/v1/chat/completions", body);
 }
 
-TEST(Api, ClientsThatLeaveEndTheirGeneration) {
-  TinyServer server;
+// Asks for 128 outputs that end by the context only, and waits for the first of their text.
+std::unique_ptr<RawClient> begin_endless(TinyServer& server) {
   Json body = Json::parse(plain_chat);
   body["n"] = 128;
   body["stream"] = true;
-  body["max_tokens"] = 200;            // what the context has room for: nothing else ends it before
+  body["max_tokens"] = 200;            // what the context has room for
   body["logit_bias"] = {{"2", -100}};  // never ends by itself
   const std::string text = body.dump();
-  {
-    RawClient client(server.http->port());
-    client.send(
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
-        std::to_string(text.size()) + "\r\n\r\n" + text);
-    EXPECT_NE(client.read_to("data: "), "");
-  }
+  auto client = std::make_unique<RawClient>(server.http->port());
+  client->send(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+      std::to_string(text.size()) + "\r\n\r\n" + text);
+  EXPECT_NE(client->read_to("data: "), "");
+  return client;
+}
+
+TEST(Api, ClientsThatLeaveEndTheirGeneration) {
+  TinyServer server;
+  begin_endless(server)->close();
   const Json line = server.log_lines(1).front();
   EXPECT_EQ(line["status"], 499);
   EXPECT_LT(line.value("completion_tokens", 0), 128 * 200);
@@ -295,6 +306,29 @@ TEST(Api, ClientsThatLeaveEndTheirGeneration) {
   server.post("/v1/chat/completions", Json::parse(plain_chat));
   while (!server.service->idle()) std::this_thread::yield();
   EXPECT_LT(server.service->counts().output_tokens, 128 * 200);
+}
+
+TEST(Api, HigherPrioritiesComeFirst) {
+  TinySettings settings;
+  settings.engine.sequences = 1;
+  TinyServer server(std::move(settings));
+  const std::unique_ptr<RawClient> others = begin_endless(server);
+  Json body = Json::parse(plain_chat);
+  body["priority"] = 1;
+  const Json reply = server.post("/v1/chat/completions", body);
+  EXPECT_EQ(server.log_lines(1).front().value("completion_tokens", 0), reply["usage"]["completion_tokens"]);
+}
+
+TEST(Api, DeadlinesEndAnAnswer) {
+  TinyServer server;
+  Json body = Json::parse(plain_chat);
+  body["n"] = 128;
+  body["max_tokens"] = 200;
+  body["logit_bias"] = {{"2", -100}};
+  body["deadline_ms"] = 1;
+  const Json reply = server.post("/v1/chat/completions", body);
+  EXPECT_LT(reply["usage"]["completion_tokens"], 128 * 200);
+  for (const Json& choice : reply["choices"]) EXPECT_EQ(choice["finish_reason"], "length");
 }
 
 TEST(Api, TheLogHasNoPrompt) {

@@ -81,6 +81,8 @@ TEST(Requests, ChatFieldsThatAreRefused) {
       {R"(, "modalities": ["audio"])", "modalities", "unsupported_value"},
       {R"(, "functions": [])", "functions", "unsupported_parameter"},
       {R"(, "min_p": 2)", "min_p", "invalid_value"},
+      {R"(, "priority": 101)", "priority", "invalid_value"},
+      {R"(, "deadline_ms": 0)", "deadline_ms", "invalid_value"},
       {R"(, "n_discard": -1)", "n_discard", "unsupported_parameter"},
   };
   for (const Members& c : cases) {
