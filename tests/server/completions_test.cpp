@@ -303,6 +303,27 @@ TEST(Chat, ResponseFormats) {
   EXPECT_FALSE(large.headers.contains("retry-after"));
 }
 
+TEST(Chat, FailuresOfTheEngine) {
+  TinyServer server;
+  Json body = chat("x", {{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}}}});
+  body["response_format"]["json_schema"]["schema"] = {{"break", true}};
+  const Json whole = server.post("/v1/chat/completions", body, 500)["error"];
+  EXPECT_EQ(whole["type"], "server_error");
+  EXPECT_EQ(whole["message"].get<std::string>().find("mask"), std::string::npos);
+  EXPECT_NE(server.log_lines(1).back().value("failure", "").find("more than 9 steps"), std::string::npos);
+
+  body["stream"] = true;
+  const Answer streamed = server.ask("POST", "/v1/chat/completions", body.dump());
+  EXPECT_TRUE(streamed.whole);
+  if (streamed.status == 200) {  // something had been sent before
+    const size_t last = streamed.body.rfind("data: ");
+    EXPECT_EQ(Json::parse(streamed.body.substr(last + 6))["error"], whole);
+  } else {
+    EXPECT_EQ(Json::parse(streamed.body)["error"], whole);
+  }
+  EXPECT_NE(server.log_lines(2).back().value("failure", "").find("more than 9 steps"), std::string::npos);
+}
+
 TEST(Completions, PromptsInAllForms) {
   TinyServer server;
   const std::vector<int32_t> first = server.tokenizer->encode("abc");

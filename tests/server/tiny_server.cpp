@@ -12,21 +12,24 @@ constexpr const char* chat_text =
     "'\\n' + message['content'] + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
     "'<|im_start|>assistant\\n' }}{% endif %}";
 
-// Allows one text, a character a token.
+// Allows one text, a character a token. Fails behind `most` of them.
 class ScriptMask : public infer::TokenMask {
  public:
-  explicit ScriptMask(std::vector<int32_t> script) : script_(std::move(script)) {}
+  explicit ScriptMask(std::vector<int32_t> script, size_t most = SIZE_MAX) : script_(std::move(script)), most_(most) {}
   void fill(std::span<uint32_t> bits) override {
     std::fill(bits.begin(), bits.end(), 0);
     const auto id = static_cast<uint32_t>(finished() ? 2 : script_[at_]);
     bits[id / 32] |= 1U << id % 32;
   }
-  void accept(int32_t) override { ++at_; }
+  void accept(int32_t) override {
+    if (at_++ == most_) throw_error(ErrorKind::resource, "a mask needs more than 9 steps");
+  }
   void rollback(int64_t tokens) override { at_ -= static_cast<size_t>(tokens); }
   bool finished() const override { return at_ >= script_.size(); }
 
  private:
   std::vector<int32_t> script_;
+  size_t most_;
   size_t at_ = 0;
 };
 
@@ -65,7 +68,8 @@ std::shared_ptr<infer::TokenMask> FakeMasks::json_schema(std::string_view schema
   if (schema.find("huge") != std::string_view::npos) {
     throw_error(ErrorKind::resource, "the schema needs more than 9 terms");
   }
-  return std::make_shared<ScriptMask>(tokenizer_.encode(text));
+  const bool breaks = schema.find("break") != std::string_view::npos;
+  return std::make_shared<ScriptMask>(tokenizer_.encode(text), breaks ? 20 : SIZE_MAX);
 }
 
 std::shared_ptr<infer::TokenMask> FakeMasks::any_json_object() {

@@ -36,8 +36,8 @@ class FakeAdapters : public AdapterList {
   mutable Guarded<std::map<std::string, std::shared_ptr<const infer::HostAdapter>>> made_;
 };
 
-// Masks that allow one text and then the end; a schema with "refuse" in it is refused, one with "huge" is
-// too large.
+// Masks that allow one text and then the end; a schema with "refuse" in it is refused, one with "huge" is too large,
+// that of one with "break" fails behind 20 tokens.
 class FakeMasks : public MaskFactory {
  public:
   explicit FakeMasks(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
