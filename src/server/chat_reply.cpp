@@ -58,14 +58,7 @@ class ChatReply : public Reply {
   }
 
   std::string end(const Usage& usage) override {
-    std::string events;
-    if (include_usage_) {
-      Json last = frame("chat.completion.chunk");
-      last["choices"] = Json::array();
-      last["usage"] = usage_json(usage);
-      events += event(line_of(last));
-    }
-    return events + "data: [DONE]\n\n";
+    return last_events(frame_of(facts_, "chat.completion.chunk"), include_usage_ ? &usage : nullptr);
   }
 
   std::string body(const Outputs&, const Usage& usage) override {
@@ -87,7 +80,7 @@ class ChatReply : public Reply {
       list.push_back(fmt::format(R"({{"index":{},"message":{},"logprobs":{},"finish_reason":"{}"}})", i,
                                  line_of(message), logprobs_text(choice.facts), choice.reason));
     }
-    Json whole = frame("chat.completion");
+    Json whole = frame_of(facts_, "chat.completion");
     whole["service_tier"] = nullptr;
     return whole_of(whole, list, usage);
   }
@@ -102,16 +95,8 @@ class ChatReply : public Reply {
     std::string reason;
   };
 
-  Json frame(const char* object) const {
-    return {{"id", facts_.id},
-            {"object", object},
-            {"created", facts_.created},
-            {"model", facts_.model},
-            {"system_fingerprint", facts_.fingerprint}};
-  }
-
   std::string chunk(size_t index, Json delta, Json logprobs, Json reason) const {
-    Json out = frame("chat.completion.chunk");
+    Json out = frame_of(facts_, "chat.completion.chunk");
     out["choices"] = Json::array({{{"index", index},
                                    {"delta", std::move(delta)},
                                    {"logprobs", std::move(logprobs)},

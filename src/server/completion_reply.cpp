@@ -52,14 +52,7 @@ class CompletionReply : public Reply {
   }
 
   std::string end(const Usage& usage) override {
-    std::string events;
-    if (include_usage_) {
-      Json last = frame();
-      last["choices"] = Json::array();
-      last["usage"] = usage_json(usage);
-      events += event(line_of(last));
-    }
-    return events + "data: [DONE]\n\n";
+    return last_events(frame_of(facts_, "text_completion"), include_usage_ ? &usage : nullptr);
   }
 
   std::string body(const Outputs& outputs, const Usage& usage) override {
@@ -79,7 +72,7 @@ class CompletionReply : public Reply {
                                    choice.reason));
       }
     }
-    return whole_of(frame(), list, usage);
+    return whole_of(frame_of(facts_, "text_completion"), list, usage);
   }
 
  private:
@@ -95,16 +88,8 @@ class CompletionReply : public Reply {
     return prompts_.empty() ? none : prompts_[choice / best_of_];
   }
 
-  Json frame() const {
-    return {{"id", facts_.id},
-            {"object", "text_completion"},
-            {"created", facts_.created},
-            {"model", facts_.model},
-            {"system_fingerprint", facts_.fingerprint}};
-  }
-
   std::string chunk(size_t index, const std::string& text, Json logprobs, Json reason) const {
-    Json out = frame();
+    Json out = frame_of(facts_, "text_completion");
     out["choices"] = Json::array(
         {{{"text", text}, {"index", index}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(reason)}}});
     if (include_usage_) out["usage"] = nullptr;

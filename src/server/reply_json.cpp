@@ -13,6 +13,24 @@ std::string line_of(const Json& value) { return value.dump(-1, ' ', false, Json:
 
 std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
 
+Json frame_of(const ReplyFacts& facts, const char* object) {
+  return {{"id", facts.id},
+          {"object", object},
+          {"created", facts.created},
+          {"model", facts.model},
+          {"system_fingerprint", facts.fingerprint}};
+}
+
+std::string last_events(Json frame, const Usage* usage) {
+  std::string events;
+  if (usage) {
+    frame["choices"] = Json::array();
+    frame["usage"] = usage_json(*usage);
+    events = event(line_of(frame));
+  }
+  return events + "data: [DONE]\n\n";
+}
+
 std::string whole_of(const Json& frame, const std::vector<std::string>& choices, const Usage& usage) {
   std::string text = line_of(frame);
   text.pop_back();  // the closing brace

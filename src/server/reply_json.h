@@ -13,6 +13,10 @@ namespace ingot::server {
 std::string event(const std::string& json);
 // On one line; bytes that are not UTF-8 become U+FFFD.
 std::string line_of(const nlohmann::ordered_json& value);
+// What every answer and chunk begins with.
+nlohmann::ordered_json frame_of(const ReplyFacts& facts, const char* object);
+// The end of a stream of such frames; no usage without one.
+std::string last_events(nlohmann::ordered_json frame, const Usage* usage);
 // A whole answer of such a frame with choices that are JSON text already: long ones are never values.
 std::string whole_of(const nlohmann::ordered_json& frame, const std::vector<std::string>& choices, const Usage& usage);
 nlohmann::ordered_json usage_json(const Usage& usage);
