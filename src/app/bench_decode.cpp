@@ -174,8 +174,7 @@ class BenchDecode : public Command {
     a.option("adapters", adapters_, "random LoRA adapters, which the requests have in turns");
     a.option("rank", rank_, "of the adapters");
     a.option("targets", targets_, "the adapters' layers, as in a recipe; may be given several times (all-linear)");
-    a.flag("any-bits", any_bits_,
-           "let a row's bits depend on how many rows there are (faster for one or two on a CPU)");
+    a.flag("any-bits", any_bits_, "let a row's bits depend on how many rows there are");
     a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --dtype fp16 --prompt 128 --tokens 64");
   }
 

@@ -86,7 +86,7 @@ std::string MemoryPlan::table() const {
     text +=
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
   if (copy)
-    text += fmt::format("  {:<22}{:>12} (host memory, from the first checkpoint on)\n", "checkpoint's copy",
+    text += fmt::format("  {:<22}{:>12} (host memory, for checkpoints beside the steps)\n", "checkpoint's copy",
                         format_bytes(copy));
   return text;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/function_ref.h"
@@ -12,21 +13,26 @@
 
 namespace ingot {
 
-// Takes items one after the other (take says false when there are no more), works on each of them on any thread of the
-// pool, and puts them one after the other in the order in which they were taken, until put says no. At any time one
-// thread at most is in `take`, and one in `put`; at most 4 items a thread are between the two. What `take` or `work`
-// throws comes out when it is its item's turn to be put, so which error that is, and what was put before it, does not
-// depend on the threads; what `put` throws comes out as it is. Nothing is put behind an error.
+// Takes items one after the other (take returns about how many bytes one holds, or nothing when there are no more),
+// works on each of them on any thread of the pool, and puts them one after the other in the order in which they were
+// taken, until put says no. At any time one thread at most is in `take`, and one in `put`; between the two are at most
+// 4 items a thread, and nothing more is taken while they hold in_order_bytes a thread. What `take` or `work` throws
+// comes out when it is its item's turn to be put, so which error that is, and what was put before it, does not depend
+// on the threads; what `put` throws comes out as it is. Nothing is put behind an error.
+constexpr int64_t in_order_bytes = int64_t{32} << 20;
+
 template <class Item>
-void run_in_order(ThreadPool& pool, FunctionRef<bool(Item&)> take, FunctionRef<void(Item&)> work,
+void run_in_order(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&)> take, FunctionRef<void(Item&)> work,
                   FunctionRef<bool(Item&)> put) {
   struct Done {
     Item item{};
+    int64_t bytes = 0;
     std::exception_ptr error;
   };
   struct Stream {
     int64_t num_taken = 0;
     int64_t num_put = 0;
+    int64_t bytes = 0;     // of the items between
     bool at_end = false;   // nothing more is taken
     bool stopped = false;  // nothing more is put
     bool putting = false;
@@ -35,25 +41,29 @@ void run_in_order(ThreadPool& pool, FunctionRef<bool(Item&)> take, FunctionRef<v
   Guarded<Stream> stream;
   Mutex taking;
   const int64_t most = int64_t{4} * pool.threads();
+  const int64_t most_bytes = in_order_bytes * pool.threads();
 
   // False at the end. An error of `take` is an item, the last one.
   const auto next = [&](Done& one, int64_t& number) {
     const MutexLock alone(taking);
     {
       auto held = stream.lock();
-      held.wait([&](const Stream& s) { return s.stopped || s.num_taken - s.num_put < most; });
+      held.wait([&](const Stream& s) { return s.stopped || (s.num_taken - s.num_put < most && s.bytes < most_bytes); });
       if (held->stopped || held->at_end) return false;
     }
-    bool found = true;
+    std::optional<int64_t> bytes = 0;
     try {
-      found = take(one.item);
+      bytes = take(one.item);
     } catch (...) {
       one.error = std::current_exception();
     }
     auto held = stream.lock();
-    held->at_end = !found || one.error;
-    if (found) number = held->num_taken++;
-    return found;
+    held->at_end = !bytes || one.error;
+    if (!bytes) return false;
+    one.bytes = *bytes;
+    held->bytes += one.bytes;
+    number = held->num_taken++;
+    return true;
   };
   // The items whose turn it is, unless another thread is at them.
   const auto put_ready = [&] {
@@ -67,24 +77,19 @@ void run_in_order(ThreadPool& pool, FunctionRef<bool(Item&)> take, FunctionRef<v
         one = std::move(first.mapped());
         held->putting = true;
       }
-      bool more = false;
-      try {
-        if (one.error) std::rethrow_exception(one.error);
-        more = put(one.item);
-      } catch (...) {
-        one.error = std::current_exception();
-      }
+      if (one.error) std::rethrow_exception(one.error);
+      const bool more = put(one.item);
       {
         auto held = stream.lock();
         held->putting = false;
         ++held->num_put;
-        held->stopped = !more;
+        held->bytes -= one.bytes;
+        if (!more) held->stopped = true;
       }
       stream.notify_all();
-      if (one.error) std::rethrow_exception(one.error);
     }
   };
-  pool.run(pool.threads(), [&](int) {
+  const auto run = [&] {
     for (;;) {
       Done one;
       int64_t number = 0;
@@ -96,6 +101,15 @@ void run_in_order(ThreadPool& pool, FunctionRef<bool(Item&)> take, FunctionRef<v
       }
       stream.lock()->done.emplace(number, std::move(one));
       put_ready();
+    }
+  };
+  pool.run(pool.threads(), [&](int) {
+    try {
+      run();
+    } catch (...) {
+      stream.lock()->stopped = true;
+      stream.notify_all();
+      throw;
     }
   });
 }

@@ -157,11 +157,13 @@ struct ThreadPool::State {
     uint32_t done = 0;
     Thread& me = threads[self];
     int64_t slice = 0;
+    bool own = true;
     try {
       while (const std::optional<uint32_t> piece = me.pieces.take_first()) {
         ++done;
         job.run_piece(static_cast<int>(self), *piece, slice);
       }
+      own = false;
       for (size_t i = 1; i < threads.size(); ++i) {
         const size_t other = (self + i) % threads.size();
         while (const std::optional<uint32_t> piece = threads[other].pieces.take_last()) {
@@ -170,9 +172,12 @@ struct ThreadPool::State {
         }
       }
     } catch (...) {
-      me.failure = std::current_exception();
-      me.failed = slice;
-      done += me.pieces.take_rest();
+      // A late thread may come here twice in a job; its own block may have been filled while it took from others.
+      if (!me.failure || slice < me.failed) {
+        me.failure = std::current_exception();
+        me.failed = slice;
+      }
+      if (own) done += me.pieces.take_rest();
     }
     if (done > 0 && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done) unfinished.notify_one();
   }

@@ -242,6 +242,7 @@ void Snapshot::reserve(std::span<const NamedTensor> tensors, ThreadPool* threads
   size_t total = 0;
   for (const NamedTensor& named : tensors) total += aligned_bytes(named.tensor);
   if (total <= memory_.bytes()) return;
+  tensors_.clear();  // which lie in it
   memory_ = {};
   memory_ = HostMemory(total, HostMemory::Pages::small, "a checkpoint");
   constexpr int64_t page = 4096;  // the smallest there is

@@ -208,6 +208,11 @@ void DocumentReader::refuse(const Error& error, int64_t number) {
   if (num_skipped_++ == 0) first_skipped_ = where;
 }
 
+void DocumentReader::forget_skipped() {
+  num_skipped_ = 0;
+  first_skipped_.clear();
+}
+
 void DocumentReader::throw_empty() const {
   const std::string hint = "give a file with at least one document";
   if (num_skipped_ == 0) throw_hint(ErrorKind::corrupt, hint, "{}: holds no documents: it is empty", path_.string());

@@ -61,6 +61,7 @@ class DocumentReader {
   Document parse(Record record) const;
   void refuse(const Error& error, int64_t number);
   [[noreturn]] void throw_empty() const;
+  void forget_skipped();  // the bad lines so far were told about by somebody else
 
   const std::filesystem::path& path() const { return path_; }  // as messages show it
   std::string place(int64_t number) const;                     // "data.jsonl line 7", of a record or document.line

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -174,19 +175,19 @@ std::vector<int32_t> ids_of(const Document& document, const TokenizeJob& job, co
   return ids;
 }
 
-void check_format(const DocumentReader& reader) {
-  if (reader.format() == Format::text || reader.format() == Format::tokens) return;
+void check_format(const DocumentReader& reader, Format format) {
+  if (format == Format::text || format == Format::tokens) return;
   throw_hint(ErrorKind::unsupported, "ingot finetune reads it as it is",
              "{}: is of the format {}; a Megatron data set cannot say which of its tokens count",
-             reader.path().string(), name(reader.format()));
+             reader.path().string(), name(format));
 }
 
 // What comes of a record: tokens, or why there are none.
 struct Outcome {
   std::vector<int32_t> ids;
   std::optional<Error> error;
-  bool parsed = false;  // a document, if perhaps one that the tokenizer refuses
-  int64_t number = 0;   // the record's
+  std::optional<Format> format;  // of a document, if perhaps one that the tokenizer refuses
+  int64_t number = 0;            // the record's
 };
 
 // Neighbouring records of one file: few enough that the first are soon written, many enough for every thread.
@@ -207,23 +208,30 @@ class Batches {
  public:
   Batches(const TokenizeJob& job, const Note& begin) : job_(job), file_(begin.file), skip_(begin.documents) {}
 
-  bool take(Batch& batch) {
+  // Its bytes; nothing behind the last file. What goes wrong in reading comes behind the records in front of it.
+  std::optional<int64_t> take(Batch& batch) {
+    if (error_) std::rethrow_exception(error_);
     if (!reader_) {
-      if (file_ == job_.inputs.size()) return false;
+      if (file_ == job_.inputs.size()) return std::nullopt;
       reader_ = std::make_shared<DocumentReader>(job_.inputs[file_++], job_.format, job_.on_error);
       for (Document document; skip_ > 0 && reader_->next(document);) --skip_;
       skip_ = 0;
+      reader_->forget_skipped();
     }
     batch.reader = reader_;
     size_t bytes = 0;
-    for (Record record;
-         std::ssize(batch.records) < records_at_once && bytes < bytes_at_once && reader_->take(record);) {
-      bytes += bytes_of(record);
-      batch.records.push_back(std::move(record));
+    try {
+      for (Record record;
+           std::ssize(batch.records) < records_at_once && bytes < bytes_at_once && reader_->take(record);) {
+        bytes += bytes_of(record);
+        batch.records.push_back(std::move(record));
+      }
+    } catch (const Error&) {
+      if (batch.records.empty()) throw;
+      error_ = std::current_exception();
     }
     if (batch.records.empty()) reader_.reset();
-    if (!batch.records.empty() && batch.reader->format() != Format::automatic) check_format(*batch.reader);
-    return true;
+    return static_cast<int64_t>(bytes);
   }
 
  private:
@@ -231,6 +239,7 @@ class Batches {
   size_t file_;
   int64_t skip_;  // documents of that file
   std::shared_ptr<DocumentReader> reader_;
+  std::exception_ptr error_;
 };
 
 class Job {
@@ -280,7 +289,7 @@ class Job {
       outcome.number = batch.records[i].number;
       try {
         const Document document = batch.reader->parse(std::move(batch.records[i]));
-        outcome.parsed = true;
+        outcome.format = document.format;
         outcome.ids = ids_of(document, job_, tokenizer_);
       } catch (const Error& error) {
         outcome.error = error;
@@ -291,10 +300,11 @@ class Job {
   void write(const Batch& batch) {
     DocumentReader& reader = *batch.reader;
     for (const Outcome& outcome : batch.outcomes) {
-      if (outcome.error && !outcome.parsed) {
+      if (!outcome.format) {
         reader.refuse(*outcome.error, outcome.number);
         continue;
       }
+      check_format(reader, *outcome.format);
       ++note_.documents;
       // The same error, with the place of the document in front.
       const auto placed = [&](const Error& error) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ std::vector<int64_t> put_of(int threads, int count, FunctionRef<void(const std::
           fail("take", item.number);
           EXPECT_LE(item.number - ended, 4 * threads);
           --taking;
-          return item.number < count;
+          return item.number < count ? std::optional<int64_t>(1) : std::nullopt;
         },
         [&](Item& item) {
           ++begun;
@@ -81,9 +82,51 @@ TEST(InOrder, PutSaysWhenToStop) {
   ThreadPool pool(3);
   int taken = 0, put = 0;
   run_in_order<int>(
-      pool, [&](int& item) { return (item = taken++) >= 0; }, [](int&) {}, [&](int& item) { return ++put, item < 20; });
+      pool, [&](int& item) { return std::optional<int64_t>(item = taken++); }, [](int&) {},
+      [&](int& item) { return ++put, item < 20; });
   EXPECT_EQ(put, 21);
   EXPECT_LE(taken, 21 + 4 * 3);
+}
+
+// Items that hold more than is allowed go through one after the other.
+TEST(InOrder, BytesAreBounded) {
+  ThreadPool pool(3);
+  std::atomic<int> between = 0;
+  int taken = 0, put = 0;
+  run_in_order<int>(
+      pool,
+      [&](int&) {
+        if (taken++ == 50) return std::optional<int64_t>();
+        EXPECT_EQ(++between, 1);
+        return std::optional<int64_t>(3 * in_order_bytes);
+      },
+      [](int&) {},
+      [&](int&) {
+        ++put;
+        --between;
+        return true;
+      });
+  EXPECT_EQ(put, 50);
+}
+
+// What cannot be kept until its turn ends the stream; nobody waits for it.
+TEST(InOrder, AnItemThatCannotBeKeptEndsIt) {
+  struct Fragile {
+    int number = 0;
+    Fragile() = default;
+    Fragile(const Fragile& other) : number(other.number) {
+      if (number == 40) throw std::runtime_error("40");
+    }
+    Fragile& operator=(const Fragile&) = default;
+  };
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    int taken = 0;
+    EXPECT_THROW(run_in_order<Fragile>(
+                     pool, [&](Fragile& item) { return std::optional<int64_t>(item.number = taken++); },
+                     [](Fragile&) {}, [](Fragile& item) { return item.number < 1000; }),
+                 std::runtime_error);
+  }
 }
 
 }  // namespace

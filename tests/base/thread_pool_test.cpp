@@ -106,6 +106,23 @@ TEST(ThreadPool, RethrowsTheFirstSlice) {
   }
 }
 
+// Jobs of few and of many slices in turns, so that threads are late for one and come into the next.
+TEST(ThreadPool, RethrowsTheFirstSliceWhateverThreadsAreLate) {
+  ThreadPool pool(4);
+  for (int64_t job = 0; job < 500; ++job) {
+    pool.parallel_for(0, 2, 1, [](int64_t, int64_t) {});
+    const int64_t first = job % 12;
+    try {
+      pool.parallel_for(0, 12, 1, [&](int64_t lo, int64_t) {
+        if (lo >= first) throw std::runtime_error(std::to_string(lo));
+      });
+      FAIL() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      ASSERT_EQ(error.what(), std::to_string(first));
+    }
+  }
+}
+
 TEST(ThreadPool, NestedCallsRunInline) {
   ThreadPool outer(3);
   ThreadPool other(2);

@@ -187,6 +187,48 @@ TEST_F(TokenizeJobTest, BadLines) {
   refused(ErrorKind::usage, "no file");
 }
 
+// The first thing that is wrong is told, in the file's order, whoever reads it.
+TEST_F(TokenizeJobTest, TheFirstBadLineIsToldForAnyThreads) {
+  std::string lines;
+  for (int i = 1; i <= 5000; ++i) {
+    lines += i == 2600 || i == 2601 ? "{\"text\": 3}\n" : "{\"text\": \"a\"}\n";
+  }
+  lines += "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+  job_.inputs = {folder_.file("bad.jsonl", lines)};
+  for (const int threads : {1, 4}) {
+    try {
+      run(1000, threads);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(error.message().find("bad.jsonl line 2600"), std::string::npos) << error.message();
+    }
+  }
+  job_.inputs = {folder_.file("both.jsonl", "no\n{\"prompt\": \"a\", \"completion\": \"b\"}\n")};
+  job_.prefix = folder_.path() / "both";
+  refused(ErrorKind::corrupt, "both.jsonl line 1");
+}
+
+// Bad lines in front of where a job goes on were told by the process that met them.
+TEST_F(TokenizeJobTest, GoesOnBehindBadLines) {
+  std::string lines;
+  for (int i = 0; i < 3000; ++i) lines += i % 100 == 0 ? "bad\n" : "{\"text\": \"" + std::to_string(i) + "\"}\n";
+  job_.inputs = {folder_.file("bad.jsonl", lines)};
+  job_.on_error = OnError::skip;
+  const TokenizeTotals whole = run(1000, 2);
+  EXPECT_EQ(whole.num_documents, 2970);
+  EXPECT_EQ(whole.num_skipped, 30);
+  EXPECT_NE(whole.first_skipped.find("line 1:"), std::string::npos) << whole.first_skipped;
+  const std::string index = written(".idx"), tokens = written(".bin");
+  job_.prefix = folder_.path() / "stopped";
+  const TokenizeTotals first = run(1, 2);
+  EXPECT_FALSE(first.finished);
+  const TokenizeTotals second = run(1000, 3);
+  EXPECT_TRUE(second.finished);
+  EXPECT_EQ(first.num_skipped + second.num_skipped, 30);
+  EXPECT_EQ(written(".idx"), index);
+  EXPECT_EQ(written(".bin"), tokens);
+}
+
 TEST_F(TokenizeJobTest, KnowsARemoteInputThatHasChanged) {
   S3Server server;
   server.announce();
