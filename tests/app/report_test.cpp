@@ -1,5 +1,7 @@
 // ingot report: axes, curves, reading of events, and that the page holds what the run said and nothing that runs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -25,7 +27,7 @@ class RunFolder {
  public:
   explicit RunFolder(std::string_view events) {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::path(testing::TempDir()) / (std::string("ingot_report_") + test->name());
+    path_ = std::filesystem::path(testing::TempDir()) / fmt::format("ingot_report_{}_{}", test->name(), ::getpid());
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
     write_file(path_ / "events.jsonl", events);

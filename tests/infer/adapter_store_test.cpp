@@ -1,6 +1,7 @@
 #include "infer/adapter_store.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -19,8 +20,9 @@ namespace fs = std::filesystem;
 class AdapterStoreTest : public testing::Test {
  protected:
   AdapterStoreTest()
-      : root_(fs::path(testing::TempDir()) /
-              fmt::format("adapter_store_{}", testing::UnitTest::GetInstance()->current_test_info()->name())) {
+      : root_(fs::path(testing::TempDir()) / fmt::format("adapter_store_{}_{}",
+                                                         testing::UnitTest::GetInstance()->current_test_info()->name(),
+                                                         ::getpid())) {
     fs::remove_all(root_);
     fs::create_directories(root_);
   }
