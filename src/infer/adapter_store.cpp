@@ -195,6 +195,19 @@ std::shared_ptr<const HostAdapter> AdapterStore::read(const std::string& name, c
   return std::make_shared<const HostAdapter>(name, std::move(weights), memory);
 }
 
+std::shared_ptr<const HostAdapter> AdapterStore::read_version(const std::string& name, const fs::path& folder,
+                                                              const std::string& version) const {
+  std::shared_ptr<const HostAdapter> adapter;
+  try {
+    adapter = read(name, folder);
+  } catch (const Error&) {
+    if (version_of(folder) == version) throw;
+  }
+  if (adapter && version_of(folder) == version) return adapter;
+  throw_hint(ErrorKind::unavailable, "ask again when they are complete, or put them there by renaming their folder",
+             "the files of the adapter {} changed while they were read", name);
+}
+
 std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
   check_name(name);
   const fs::path folder = folder_of(name);
@@ -223,36 +236,32 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
   bool crowded = false;
   const auto settle = [&] {
     auto held = entries_.lock();
-    Entry& entry = held->by_name[name];
+    Entry& entry = held->by_name.at(name);  // nobody forgets one that is being read
     entry.loading = false;
+    entries_.notify_all();
     if (adapter) {
       make_room(*held, adapter->bytes);
       crowded = held->bytes + adapter->bytes > 2 * settings_.budget;
       if (crowded) adapter.reset();
     }
     if (adapter && !entry.removed) {
-      entry.adapter = adapter;
-      entry.place = held->resident.insert(held->resident.end(), &entry);
+      // What needs memory comes first: without it the entry has no adapter, and no place.
       entry.version = version;
+      entry.place = held->resident.insert(held->resident.end(), &entry);
+      entry.adapter = adapter;
       held->bytes += adapter->bytes;
       ++held->loads;
     }
-    entries_.notify_all();
   };
   try {
-    adapter = read(name, folder);
-    if (version_of(folder) != version) {
-      adapter.reset();
-      throw_hint(ErrorKind::unavailable, "ask again when they are complete, or put them there by renaming their folder",
-                 "the files of the adapter {} changed while they were read", name);
-    }
+    adapter = read_version(name, folder, version);
   } catch (...) {
     settle();
     throw;
   }
   settle();
   if (crowded) {
-    throw_hint(ErrorKind::resource, "ask again when other requests have ended",
+    throw_hint(ErrorKind::unavailable, "ask again when other requests have ended",
                "requests under way use more adapters than fit in twice {} bytes", settings_.budget);
   }
   return adapter;

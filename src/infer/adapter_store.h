@@ -54,8 +54,8 @@ class AdapterStore {
   // The adapter, from memory or its files; with files that changed since, as they are now. A folder that came after the
   // last scan is found, too. Several threads that ask for one at once wait for one of them to read it.
   // Errors: usage for what is_adapter_name refuses; not_found for one that is not there, leads out of the root, or was
-  // removed; unavailable for one whose files change while they are read; resource for one larger than the budget, and
-  // while requests use more than twice the budget; unsupported for one of a larger rank than `most_rank`, and for one
+  // removed; unavailable for one whose files change while they are read, and while requests use more than twice the
+  // budget; resource for one larger than the budget; unsupported for one of a larger rank than `most_rank`, and for one
   // that replaces weights (DoRA, modules_to_save), which must be merged; those of checkpoint::read_adapter.
   std::shared_ptr<const HostAdapter> get(const std::string& name);
 
@@ -87,6 +87,10 @@ class AdapterStore {
 
   std::filesystem::path folder_of(const std::string& name) const;
   std::shared_ptr<const HostAdapter> read(const std::string& name, const std::filesystem::path& folder) const;
+  // The same for files that are still those of `version` when they have been read. Errors: read's; unavailable when
+  // they are not, whatever was wrong with what was read.
+  std::shared_ptr<const HostAdapter> read_version(const std::string& name, const std::filesystem::path& folder,
+                                                  const std::string& version) const;
   void forget(const std::string& name);
   static void drop(Entries& all, Entry& entry);
   void make_room(Entries& all, size_t bytes) const;

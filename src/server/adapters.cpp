@@ -30,10 +30,13 @@ ApiError adapter_error(const Error& error, const std::string& name, const char* 
     case ErrorKind::unsupported:
       return bad_field(param, "unsupported_value",
                        fmt::format("The adapter '{}' is of a kind or rank that this server does not take.", name));
+    case ErrorKind::unavailable:
+      return api_error(
+          Error(ErrorKind::unavailable, fmt::format("The adapter '{}' cannot be had just now; ask again.", name)),
+          param);
     case ErrorKind::internal: return api_error(error, param);
     case ErrorKind::usage:
-    case ErrorKind::corrupt:
-    case ErrorKind::unavailable: break;
+    case ErrorKind::corrupt: break;
   }
   return bad_field(param, "invalid_value", fmt::format("The adapter '{}' cannot be read.", name));
 }

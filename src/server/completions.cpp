@@ -1,7 +1,6 @@
 // /v1/chat/completions and /v1/completions.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <ctime>
 #include <random>
 
@@ -162,9 +161,7 @@ infer::Request engine_request(const ServedModel& model, const TextRequest& reque
   out.max_tokens = request.max_tokens.value_or(model.context);
   out.stop_ids = model.eos;
   out.priority = static_cast<int>(request.priority);
-  if (request.deadline_ms) {
-    out.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(*request.deadline_ms);
-  }
+  out.deadline = request.deadline;
   out.sampling = request.sampling;
   // Outputs of one request differ in their seeds; the first has the request's, as `ingot generate --seed`.
   out.sampling.seed = static_cast<uint64_t>(seed) + static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15U;

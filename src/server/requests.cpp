@@ -87,7 +87,9 @@ void read_common(Fields& fields, TextRequest& request) {
   request.n = fields.integer("n", 1, most_choices).value_or(1);
   request.stop = stops_of(fields);
   request.priority = fields.integer("priority", -100, 100).value_or(0);
-  request.deadline_ms = fields.integer("deadline_ms", 1, 86'400'000);
+  if (const std::optional<int64_t> ms = fields.integer("deadline_ms", 1, 86'400'000)) {
+    request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(*ms);
+  }
   request.stream = fields.boolean("stream").value_or(false);
   if (const Json* options = fields.object("stream_options")) {
     if (!request.stream) {

@@ -1,6 +1,7 @@
 // What the routes take, as typed values: each field with its range (specs/openai_api.md, sections 1 to 3).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,8 +21,8 @@ struct TextRequest {
   int64_t n = 1;
   std::vector<std::string> stop;
   std::optional<int64_t> max_tokens;
-  int64_t priority = 0;                // higher first
-  std::optional<int64_t> deadline_ms;  // from when it is read
+  int64_t priority = 0;                                           // higher first
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // `deadline_ms` after the request was read
   bool stream = false;
   bool include_usage = false;
   bool logprobs = false;  // and so many as `sampling` says of the likeliest

@@ -166,6 +166,26 @@ TEST_F(AdapterStoreTest, FilesThatAreOverwrittenInPlaceAreReadWholeOrRefused) {
   EXPECT_EQ(s.get("one")->weights.layers[base_].a.as<float>()[0], expected_);
 }
 
+// Its file is not a tensor file, and grows: what is wrong with it may be no more when it is whole.
+TEST_F(AdapterStoreTest, AFileThatIsStillWrittenIsNotCalledCorrupt) {
+  write(root_ / "one", 2, 1);
+  const fs::path path = root_ / "one" / "adapter_model.safetensors";
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << "no";
+  AdapterStore s = store();
+  EXPECT_EQ(refused(s, "one"), ErrorKind::corrupt);
+  std::atomic<bool> ends = false;
+  std::thread writer([&] {
+    std::ofstream out(path, std::ios::binary | std::ios::app);
+    while (!ends) out << "no" << std::flush;
+  });
+  ErrorKind kind = ErrorKind::corrupt;
+  for (int round = 0; round < 100'000 && kind == ErrorKind::corrupt; ++round) kind = refused(s, "one");
+  ends = true;
+  writer.join();
+  EXPECT_EQ(kind, ErrorKind::unavailable);
+  EXPECT_EQ(refused(s, "one"), ErrorKind::corrupt) << "it is not written any more";
+}
+
 TEST_F(AdapterStoreTest, NamesThatArePathsAndAdaptersThatDoNotFitAreRefused) {
   write(root_ / "store" / "wide", 9, 1);
   write(root_ / "outside", 2, 1);
@@ -219,7 +239,8 @@ TEST_F(AdapterStoreTest, WhatRequestsUseIsBoundedToo) {
   AdapterStore s = store(each);
   const auto a = s.get("a");
   auto b = s.get("b");
-  EXPECT_EQ(refused(s, "c"), ErrorKind::resource);
+  EXPECT_EQ(refused(s, "c"), ErrorKind::unavailable);
+  EXPECT_EQ(s.get("a"), a) << "what is there can be had";
   b.reset();
   EXPECT_NE(s.get("c"), nullptr);
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <utility>
 
 #include "tests/server/tiny_server.h"
 
@@ -72,7 +73,8 @@ TEST(Api, AdaptersComeAndGo) {
 TEST(Api, AdaptersThatCannotBeReadAnyMore) {
   TinyServer server;
   for (const auto& [name, status, code] :
-       {std::tuple("gone", 404, "model_not_found"), std::tuple("rotten", 400, "invalid_value")}) {
+       {std::tuple("busy", 503, "unavailable"), std::tuple("gone", 404, "model_not_found"),
+        std::tuple("rotten", 400, "invalid_value")}) {
     server.post("/v1/adapters", {{"name", name}});
     for (const char* route : {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"}) {
       Json body = {{"model", name}};
@@ -83,10 +85,19 @@ TEST(Api, AdaptersThatCannotBeReadAnyMore) {
       expect_error(answer, status, code);
       EXPECT_EQ(answer.body.find("secret"), std::string::npos) << answer.body;
       EXPECT_EQ(Json::parse(answer.body)["error"]["param"], "model");
+      EXPECT_EQ(answer.headers.contains("retry-after"), status == 503);
     }
   }
   // The log says why.
-  EXPECT_NE(server.log_lines(8).back().value("failure", "").find("is cut"), std::string::npos);
+  EXPECT_NE(server.log_lines(12).back().value("failure", "").find("is cut"), std::string::npos);
+}
+
+TEST(Api, AdaptersThatMayBeThereSoon) {
+  TinyServer server;
+  const Answer answer = server.ask("POST", "/v1/adapters", R"({"name": "changing"})");
+  expect_error(answer, 503, "unavailable");
+  EXPECT_EQ(answer.headers.at("retry-after"), "1");
+  EXPECT_EQ(Json::parse(answer.body)["error"]["message"], "The adapter 'changing' cannot be had just now; ask again.");
 }
 
 TEST(Api, Tokens) {
@@ -328,6 +339,22 @@ TEST(Api, DeadlinesEndAnAnswer) {
   body["deadline_ms"] = 1;
   const Json reply = server.post("/v1/chat/completions", body);
   EXPECT_LT(reply["usage"]["completion_tokens"], 128 * 200);
+  for (const Json& choice : reply["choices"]) EXPECT_EQ(choice["finish_reason"], "length");
+}
+
+// The first mask takes longer than the whole request may: no output of it begins, also not the second.
+TEST(Api, ADeadlineIsOfTheRequestAndNotOfEachOutput) {
+  TinyServer server;
+  bool first = true;
+  server.masks.before = [&first] {
+    if (std::exchange(first, false)) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  };
+  Json body = Json::parse(plain_chat);
+  body["n"] = 2;
+  body["deadline_ms"] = 500;
+  body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}};
+  const Json reply = server.post("/v1/chat/completions", body);
+  EXPECT_EQ(reply["usage"]["completion_tokens"], 0);
   for (const Json& choice : reply["choices"]) EXPECT_EQ(choice["finish_reason"], "length");
 }
 

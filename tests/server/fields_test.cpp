@@ -1,6 +1,7 @@
 // Requests' fields: types, ranges, and the parameter that an error names.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "server/api_error.h"
@@ -159,6 +160,17 @@ TEST(Requests, ChatInFull) {
     {"role": "assistant", "content": "", "tool_calls":
       [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]},
     {"role": "tool", "content": "1", "tool_call_id": "c1"}])"));
+}
+
+TEST(Requests, ADeadlineBeginsWhenTheRequestIsRead) {
+  using Clock = std::chrono::steady_clock;
+  EXPECT_FALSE(parse_chat(chat_with("")).deadline);
+  const Clock::time_point before = Clock::now();
+  const ChatRequest request = parse_chat(chat_with(R"(, "deadline_ms": 7000)"));
+  const Clock::time_point after = Clock::now();
+  ASSERT_TRUE(request.deadline);
+  EXPECT_GE(*request.deadline, before + std::chrono::seconds(7));
+  EXPECT_LE(*request.deadline, after + std::chrono::seconds(7));
 }
 
 TEST(Requests, CompletionPrompts) {

@@ -46,6 +46,7 @@ bool FakeAdapters::has(const std::string& name) const { return made_.lock()->con
 std::shared_ptr<const infer::HostAdapter> FakeAdapters::get(const std::string& name) {
   if (name == "gone") throw_error(ErrorKind::not_found, "/secret/folder/gone is not there");
   if (name == "rotten") throw_error(ErrorKind::corrupt, "/secret/folder/rotten/adapter_model.safetensors is cut");
+  if (name == "busy") throw_error(ErrorKind::unavailable, "/secret/folder/busy does not fit beside others");
   return made_.lock()->at(name);
 }
 
@@ -54,6 +55,7 @@ void FakeAdapters::add(const std::string& name) {
   if (name == "broken") throw_error(ErrorKind::corrupt, "/secret/folder/broken/adapter_model.safetensors is cut");
   if (name == "huge") throw_error(ErrorKind::resource, "/secret/folder/huge takes 9 GiB");
   if (name == "strange") throw_error(ErrorKind::unsupported, "/secret/folder/strange/adapter_config.json: DoRA");
+  if (name == "changing") throw_error(ErrorKind::unavailable, "/secret/folder/changing is being written");
   std::shared_ptr<infer::RandomAdapter> random = model_.adapter(4, 3);
   (*made_.lock())[name] = std::make_shared<infer::HostAdapter>(name, random->adapter, random);
 }
@@ -61,6 +63,7 @@ void FakeAdapters::add(const std::string& name) {
 void FakeAdapters::remove(const std::string& name) { made_.lock()->erase(name); }
 
 std::shared_ptr<infer::TokenMask> FakeMasks::json_schema(std::string_view schema) {
+  if (before) before();
   schemas.lock()->emplace_back(schema);
   if (schema.find("refuse") != std::string_view::npos) {
     throw_error(ErrorKind::unsupported, "the keyword 'refuse' at /properties is not supported");

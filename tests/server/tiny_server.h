@@ -1,6 +1,7 @@
 // A server on a loopback port with a tiny random llama and a tokenizer of single bytes, and a client for it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,8 +21,8 @@ namespace ingot::server {
 
 using Json = nlohmann::ordered_json;
 
-// Adapters that are made when they are added. "missing", "broken", "huge" and "strange" cannot be; "gone" and "rotten"
-// can, and then cannot be read any more. Errors name files.
+// Adapters that are made when they are added. "missing", "broken", "huge", "strange" and "changing" cannot be; "gone",
+// "rotten" and "busy" can, and then cannot be read any more. Errors name files.
 class FakeAdapters : public AdapterList {
  public:
   explicit FakeAdapters(infer::SmallModel& model) : model_(model) {}
@@ -45,6 +46,7 @@ class FakeMasks : public MaskFactory {
   std::shared_ptr<infer::TokenMask> any_json_object() override;
 
   std::string text = R"({"name":"f","arguments":{"x":1}})";
+  std::function<void()> before;               // each that is made of a schema
   Guarded<std::vector<std::string>> schemas;  // that were asked for
 
  private:
