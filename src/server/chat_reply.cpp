@@ -44,8 +44,11 @@ class ChatReply : public Reply {
       Choice& choice = choices_[piece.choice];
       std::string text = choice.tools.push(piece.text);
       if (piece.finish) text += choice.tools.finish();
-      const bool called = !choice.tools.calls().empty() && !choice.tools.cut();
-      if (piece.finish) choice.reason = called ? "tool_calls" : reason_of(*piece.finish);
+      if (piece.finish) {
+        const bool called = !choice.tools.calls().empty();
+        // Whatever cut a call, a stop string too: nobody may take it for whole.
+        choice.reason = choice.tools.cut() ? "length" : called ? "tool_calls" : reason_of(*piece.finish);
+      }
       if (!stream_) {
         choice.content += text;
         std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(choice.facts));

@@ -1,5 +1,7 @@
 #include "server/outputs.h"
 
+#include <limits>
+
 #include "base/error.h"
 #include "base/mutex.h"
 
@@ -84,7 +86,8 @@ int64_t Outputs::completion_tokens() const {
 
 double Outputs::mean_logprob(size_t choice) const {
   const ChoiceText& text = choices_[choice];
-  return text.tokens() == 0 ? 0 : text.logprob() / static_cast<double>(text.tokens());
+  if (text.tokens() == 0) return -std::numeric_limits<double>::infinity();
+  return text.logprob() / static_cast<double>(text.tokens());
 }
 
 }  // namespace ingot::server

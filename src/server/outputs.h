@@ -47,7 +47,7 @@ class Outputs {
 
   int64_t completion_tokens() const;
   int64_t cached_tokens() const { return cached_; }  // of the prompts, in the prefix cache
-  double mean_logprob(size_t choice) const;          // of its tokens
+  double mean_logprob(size_t choice) const;          // of its tokens; -infinity without any
 
  private:
   struct Inbox;

@@ -124,7 +124,7 @@ bool ToolReader::read_forced(std::string_view text) {
       continue;
     }
     if (!calls_.empty() && calls_.front().name != name) {
-      cut_ = false;
+      cut_ = true;  // and it cannot be told which
       return false;
     }
     const size_t end = end_of_object(rest);

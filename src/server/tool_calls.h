@@ -37,7 +37,7 @@ class ToolReader {
   // ToolForm::forced there is one call however early the output ends, but where its name could still be another's.
   std::string finish();
   const std::vector<ToolCall>& calls() const { return calls_; }
-  bool cut() const { return cut_; }  // the output ended within its call
+  bool cut() const { return cut_; }  // the output ended within the call of ToolForm::forced, also where that is text
 
  private:
   bool read(std::string_view json);

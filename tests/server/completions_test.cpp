@@ -1,6 +1,7 @@
 // Chat and plain completions over a real socket: texts, streams, usage, log-probabilities, stop strings, tools.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/server/tiny_server.h"
@@ -264,6 +265,31 @@ TEST(Chat, ForcedToolCallsThatAreCut) {
   }
 }
 
+// A stop string that stands in a call cuts it: what is left is told as cut, and never as an end that was meant.
+TEST(Chat, ForcedToolCallsThatAStopStringCuts) {
+  TinyServer server;
+  const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}},
+                      {{"type", "function"}, {"function", {{"name", "g"}}}}};
+  const Json named = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  for (const auto& [choice, stop, arguments] :
+       {std::tuple(named, "}", R"({"x":1)"), std::tuple(Json("required"), "}", R"({"x":1)"), std::tuple(named, "e", ""),
+        std::tuple(Json("required"), "e", "no call")}) {
+    Json body = chat("x", {{"tools", tools}, {"tool_choice", choice}, {"stop", {stop}}});
+    const Json reply = server.post("/v1/chat/completions", body)["choices"][0];
+    EXPECT_EQ(reply["finish_reason"], "length") << reply;
+    const Json calls = reply["message"].value("tool_calls", Json::array());
+    if (std::string_view(arguments) == "no call") {  // which of the two it was to be cannot be told
+      EXPECT_EQ(reply["message"]["content"], R"({"nam)");
+      EXPECT_TRUE(calls.empty()) << reply;
+    } else {
+      ASSERT_EQ(calls.size(), 1U) << reply;
+      EXPECT_EQ(calls[0]["function"], (Json{{"name", "f"}, {"arguments", arguments}}));
+    }
+    body["stream"] = true;
+    EXPECT_EQ(server.stream("/v1/chat/completions", body).back()["choices"][0]["finish_reason"], "length");
+  }
+}
+
 TEST(Chat, OneToolCallWhereNoneMayStandBeside) {
   TinyServer server;
   server.served.tool_call_tags = true;
@@ -409,6 +435,43 @@ TEST(Completions, BestOfIsTheLikeliest) {
   const Json one = ask(1, 5);
   ASSERT_EQ(one["choices"].size(), 1U);
   EXPECT_EQ(one["choices"][0]["text"], best_text);
+}
+
+// The end is made likelier until some outputs, and not all, end before their first token: these are chosen last.
+TEST(Completions, BestOfPrefersWhatHasTokens) {
+  TinyServer server;
+  Json body = {{"model", "org/tiny"}, {"prompt", "abc"}, {"seed", 3}, {"max_tokens", 6}, {"n", 8}, {"best_of", 8}};
+  body["logprobs"] = 0;
+  const auto is_empty = [](const Json& choice) { return choice["logprobs"]["tokens"].empty(); };
+  int64_t empty = 0;
+  for (int bias = 0; bias < 100 && empty == 0; ++bias) {
+    body["logit_bias"] = {{"2", bias}};
+    const Json reply = server.post("/v1/completions", body);
+    empty = std::ranges::count_if(reply["choices"], is_empty);
+  }
+  ASSERT_GT(empty, 0);
+  ASSERT_LT(empty, 8);
+  body["n"] = 8 - empty;
+  const Json reply = server.post("/v1/completions", body);
+  EXPECT_EQ(std::ssize(reply["choices"]), 8 - empty);
+  EXPECT_TRUE(std::ranges::none_of(reply["choices"], is_empty)) << reply;
+}
+
+// With one place in the batch, whom the deadline leaves without tokens is whoever came later. It is made longer until
+// it leaves some.
+TEST(Completions, BestOfPrefersWhatTheDeadlineLeftText) {
+  TinySettings settings;
+  settings.engine.sequences = 1;
+  TinyServer server(std::move(settings));
+  const std::string always = std::to_string(*server.tokenizer->find("Q"));
+  Json body = {{"model", "org/tiny"}, {"prompt", "abc"},  {"best_of", 20},
+               {"max_tokens", 200},   {"deadline_ms", 1}, {"logit_bias", {{always, 100}}}};
+  Json reply = server.post("/v1/completions", body);
+  while (reply["usage"]["completion_tokens"] == 0) {
+    body["deadline_ms"] = 2 * body["deadline_ms"].get<int>();
+    reply = server.post("/v1/completions", body);
+  }
+  EXPECT_NE(reply["choices"][0]["text"], "");
 }
 
 TEST(Completions, AdaptersAreModels) {

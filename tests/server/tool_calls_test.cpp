@@ -62,7 +62,7 @@ TEST(ToolReader, ForcedAndCut) {
   EXPECT_EQ(read(ToolForm::forced, R"({"name":"look")", tools), cut("look", ""));
   EXPECT_EQ(read(ToolForm::forced, R"({"name":"look_)", tools), cut("look_up", ""));
   for (const char* output : {"", "{", R"({"name":"look)"}) {
-    EXPECT_EQ(read(ToolForm::forced, output, tools), (Read{output, {}})) << output;
+    EXPECT_EQ(read(ToolForm::forced, output, tools), (Read{output, {}, true})) << output;
     EXPECT_EQ(read(ToolForm::forced, output, {"look_up"}), cut("look_up", "")) << output;
   }
 }
