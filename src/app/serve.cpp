@@ -27,7 +27,7 @@ namespace ingot::app {
 
 namespace {
 
-// A connection is a descriptor: as many as the system lets this process have.
+// A connection is a descriptor, also one that is refused: as many as the system lets this process have.
 void allow_descriptors(const Log& log, int64_t connections) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -49,17 +49,17 @@ class Serve : public Command {
     arguments.option("port", port_, "the port to listen on; 0: any that is free");
     arguments.option("api-key-file", keys_,
                      "keys, one a line: the key or sha256:HEX of it, then optionally a name, requests=N (a minute), "
-                     "concurrent=N and infer (may not change adapters)");
+                     "concurrent=N and infer (may not change adapters or ask for a priority above 0)");
     arguments.option("tls-cert", http_.certificate, "a PEM file with the certificate and its chain: serves HTTPS");
     arguments.option("tls-key", http_.key, "a PEM file with its key");
     arguments.option("adapters", adapters_,
                      "a folder of folders with LoRA adapters in PEFT's layout, each a model by its name");
-    arguments.option("adapter-rank", adapter_rank_, "the largest rank that one of them may have");
+    arguments.option("adapter-rank", adapter_rank_, "the largest rank that one of them may have; 64 without it");
     arguments.option("adapter-slots", adapter_slots_,
                      "most of them that are computed with at once, each with memory of a GPU for that rank; as many as "
                      "--sequences without it");
     arguments.option("adapter-mib", adapter_mib_,
-                     "most memory of the host for them; others are read again when asked for");
+                     "most memory of the host for them, others are read again when asked for; 4096 without it");
     arguments.option("sequences", sequences_, "most requests in one batch");
     arguments.option("context", context_, "most tokens of prompt and answer; the model's without it");
     arguments.option("batch-tokens", batch_tokens_, "most tokens computed in a step");
@@ -86,7 +86,7 @@ class Serve : public Command {
     const Log log(LogLevel::info);
     check();
     server::ApiSettings api_settings = read_api_settings();
-    allow_descriptors(log, connections_);
+    allow_descriptors(log, connections_ + http_.limits.refusals);
     Session session(options_);
     if (stop.requested()) return 130;
     const checkpoint::TextAssets& assets = session.text();
@@ -107,10 +107,11 @@ class Serve : public Command {
     std::optional<infer::AdapterStore> store;
     std::optional<ServedAdapters> adapters;
     if (adapters_) {
-      store.emplace(session.loaded.spec, infer::AdapterStoreSettings{.root = *adapters_,
-                                                                     .activation = session.activation,
-                                                                     .budget = static_cast<size_t>(adapter_mib_) << 20,
-                                                                     .most_rank = adapter_rank_});
+      store.emplace(session.loaded.spec,
+                    infer::AdapterStoreSettings{.root = *adapters_,
+                                                .activation = session.activation,
+                                                .budget = static_cast<size_t>(adapter_mib_.value_or(4096)) << 20,
+                                                .most_rank = most_rank()});
       adapters.emplace(*store);
       log.info("{} adapters below {}", store->counts().registered, *adapters_);
     }
@@ -134,8 +135,12 @@ class Serve : public Command {
       throw_hint(ErrorKind::usage, "put its folder below another and give that as --adapters",
                  "serve takes no --adapter: it would be every request's");
     }
-    if (adapter_rank_ < 1 || adapter_mib_ < 1 || adapter_slots_.value_or(1) < 1)
+    if (adapter_rank_.value_or(1) < 1 || adapter_mib_.value_or(1) < 1 || adapter_slots_.value_or(1) < 1)
       throw_error(ErrorKind::usage, "--adapter-rank, --adapter-slots and --adapter-mib are at least 1");
+    if (!adapters_ && (adapter_rank_ || adapter_mib_ || adapter_slots_)) {
+      throw_hint(ErrorKind::usage, "give the folder of adapters as --adapters",
+                 "--adapter-rank, --adapter-slots and --adapter-mib say nothing without --adapters");
+    }
     if (port_ < 0 || port_ > 65535) throw_error(ErrorKind::usage, "--port {}; it must be from 0 to 65535", port_);
     if (connections_ < 1 || per_address_ < 1) throw_error(ErrorKind::usage, "at least one connection must be allowed");
     if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; at least 1024", body_bytes_);
@@ -152,6 +157,8 @@ class Serve : public Command {
     return settings;
   }
 
+  int64_t most_rank() const { return adapter_rank_.value_or(64); }
+
   infer::EngineSettings engine_settings(const Session& session) const {
     infer::EngineSettings settings;
     settings.activation = session.activation;
@@ -159,7 +166,7 @@ class Serve : public Command {
     settings.batch_tokens = batch_tokens_;
     settings.sequences = sequences_;
     settings.pages = pages_;
-    settings.adapter_rank = adapters_ ? adapter_rank_ : 0;
+    settings.adapter_rank = adapters_ ? most_rank() : 0;
     settings.adapter_slots = adapter_slots_.value_or(sequences_);
     settings.decoded = session.decoded;
     settings.prefix_cache = !no_prefix_cache_;
@@ -222,9 +229,7 @@ class Serve : public Command {
   ModelOptions options_;
   server::HttpSettings http_;
   std::optional<std::string> name_, keys_, access_log_, adapters_;
-  int64_t adapter_rank_ = 64;
-  std::optional<int64_t> adapter_slots_;
-  int64_t adapter_mib_ = 4096;
+  std::optional<int64_t> adapter_rank_, adapter_slots_, adapter_mib_;
   int64_t port_ = 8000;
   int64_t sequences_ = 16;
   std::optional<int64_t> context_;

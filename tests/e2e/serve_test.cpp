@@ -17,6 +17,8 @@ TEST(Serve, WhatItRefuses) {
   program.refuses({"serve", "--model", llama("a"), "--port", "70000"}, 2, "--port 70000");
   program.refuses({"serve", "--model", llama("a"), "--threads", "1"}, 3, "has no tokenizer");
   program.refuses({"serve", "--model", llama("a"), "--adapter-slots", "0"}, 2, "--adapter-slots");
+  for (const char* option : {"--adapter-slots", "--adapter-rank", "--adapter-mib"})
+    program.refuses({"serve", "--model", llama("a"), option, "64"}, 2, "without --adapters");
   program.refuses({"serve", "--model", llama("a"), "--weights", "int4"}, 2, "--weights 'int4'");
   program.refuses({"serve", "--model", llama("b"), "--weights", "int8"}, 3, "not whole q8_0 blocks of 32");
   write(program / "keys", "# nothing\n");
