@@ -5,7 +5,7 @@ Blocks fenced as sh, python and javascript are run, those of a language and page
 build/clients/python and by node beside build/clients/javascript (tools/clients.sh makes both); indented blocks are not.
 MODEL (SmolLM2-135M-Instruct as a GGUF file or a folder: a random model ends no JSON) is served as SmolLM2-135M-Instruct, with an
 adapter called poet. keys.md's first block makes the file of keys of the server that the rest of the page talks to.
-Exit code 1 when an example fails: a curl that is answered with an error, an exception, an answer that is not printed.
+Exit code 1 when an example fails: a curl that is answered with an error, an exception, a block that prints nothing.
 """
 import asyncio
 import json
@@ -24,11 +24,13 @@ from served import ingot_server, run  # noqa: E402
 
 CLIENTS = ROOT / "build/clients"
 FENCE = re.compile(r"^```(sh|python|javascript)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MARK = "--- the next block ---"
+BETWEEN = {"sh": f"printf '%s' '{MARK}'", "python": f"print('{MARK}')", "javascript": f"console.log('{MARK}');"}
 
 
-def tried(page, language, text, port, folder):
-    """Whether the text runs to its end in `folder`; what went wrong is printed."""
-    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+def tried(page, language, blocks, port, folder, is_silent=False):
+    """Whether the blocks run to their end in `folder`, and each prints something unless they are silent; what went wrong is printed."""
+    text = f"\n{BETWEEN[language]}\n".join(blocks).replace("127.0.0.1:8000", f"127.0.0.1:{port}")
     if language == "sh":  # a page's examples are for readers: what curl is answered with is looked at here
         command = ["bash", "-euo", "pipefail", "-c", 'curl() { command curl --fail-with-body -sS "$@"; echo; }\n' + text]
     elif language == "python":
@@ -38,7 +40,8 @@ def tried(page, language, text, port, folder):
         script.write_text(text)
         command = ["node", script]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    is_right = done.returncode == 0 and (done.stdout.strip() or "curl" not in text)
+    outputs = done.stdout.split(MARK)
+    is_right = done.returncode == 0 and len(outputs) == len(blocks) and (is_silent or all(map(str.strip, outputs)))
     print(json.dumps({"page": page.name, "language": language, "result": "runs" if is_right else "fails"}), flush=True)
     if not is_right or "--show" in sys.argv:
         print(text, done.stdout, done.stderr, sep="\n")
@@ -55,14 +58,16 @@ async def try_page(page, model, adapters, folder):
     options = ["--name", "SmolLM2-135M-Instruct", "--adapters", adapters, "--access-log", folder / "access.jsonl"]
     results = []
     if page.name == "keys.md":
-        results.append(tried(page, "sh", blocks["sh"].pop(0), 0, folder))
+        results.append(tried(page, "sh", [blocks["sh"].pop(0)], 0, folder, is_silent=True))
         options += ["--api-key-file", folder / "keys"]
     server = ingot_server(model, folder, *options)
-    await server.wait_ready()
-    for language, texts in blocks.items():
-        if texts:
-            results.append(tried(page, language, "\n".join(texts), server.port, folder))
-    server.end()
+    try:
+        await server.wait_ready()
+        for language, texts in blocks.items():
+            if texts:
+                results.append(tried(page, language, texts, server.port, folder))
+    finally:
+        server.end()
     return all(results)
 
 
