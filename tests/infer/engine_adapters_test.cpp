@@ -147,6 +147,40 @@ TEST_P(EngineAdaptersTest, PriorityTakesTheSlotOfALowerOne) {
   }
 }
 
+// Two slots, and one of them has an equal beside a lower one: the other slot is taken, though its user stands above the
+// lower one.
+TEST_P(EngineAdaptersTest, PriorityTakesTheSlotWithoutEquals) {
+  const auto mixed = small_.adapter(2, 1), lower = small_.adapter(3, 2), wanted = small_.adapter(4, 3);
+  const auto first = shared_adapter(&mixed->adapter), second = shared_adapter(&lower->adapter),
+             third = shared_adapter(&wanted->adapter);
+  const std::vector<int32_t> prompt = small_.prompt(2, 5);
+  EngineSettings s = settings(4, 64, 4);
+  s.adapter_slots = 2;
+  Engine e = engine(s);
+  const auto ask = [&](const std::shared_ptr<const HostAdapter>& adapter, int priority) {
+    Request r = request(prompt, 12);
+    r.adapter = adapter;
+    r.priority = priority;
+    return e.submit(std::move(r));
+  };
+  std::map<int64_t, Answer> found;
+  const int64_t low = ask(first, 0), equal = ask(first, 2), between = ask(second, 1);
+  run(e, found, 2);
+  for (const int64_t id : {low, equal, between}) EXPECT_EQ(found[id].tokens.size(), 2U);
+  const int64_t urgent = ask(third, 2);
+  run(e, found, 1);
+  EXPECT_EQ(e.counts().preemptions, 1);
+  EXPECT_EQ(found[urgent].tokens.size(), 1U);
+  EXPECT_EQ(found[low].tokens.size(), 3U);
+  EXPECT_EQ(found[equal].tokens.size(), 3U);
+  EXPECT_EQ(found[between].tokens.size(), 2U) << "it has lost its slot";
+  run(e, found);
+  EXPECT_EQ(found[low].ids(), ids_of(small_.greedy(prompt, 12, &mixed->adapter)));
+  EXPECT_EQ(found[equal].ids(), found[low].ids());
+  EXPECT_EQ(found[between].ids(), ids_of(small_.greedy(prompt, 12, &lower->adapter)));
+  EXPECT_EQ(found[urgent].ids(), ids_of(small_.greedy(prompt, 12, &wanted->adapter)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineAdaptersTest, testing::Values("a", "b", "c"),
                          [](const auto& info) { return info.param; });
 
