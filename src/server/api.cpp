@@ -293,7 +293,7 @@ class ApiExchange : public Exchange {
 
   // What stands for '*', decoded.
   std::string rest_of_path() const {
-    const std::optional<std::string> rest = percent_decoded(path_.substr(std::string_view(facts_->path).size() - 1));
+    const std::optional<std::string> rest = name_in_path(path_.substr(std::string_view(facts_->path).size() - 1));
     if (!rest) throw plain(400, "The URL is not well encoded.", "invalid_url");
     return *rest;
   }

@@ -9,10 +9,11 @@ Entry Peers::enter(const std::shared_ptr<Peer>& peer, const std::string& address
                       (there == known->by_address.end() || there->second < limits_.connections_per_address);
   const int64_t refused = static_cast<int64_t>(known->peers.size()) - known->served;
   if (!served && refused >= limits_.refusals) return Entry::dropped;
+  int64_t* of_address = served ? &known->by_address[address] : nullptr;  // what can fail comes before it is counted
   known->peers.insert(peer);
   if (known->stopping) peer->stop();
   if (!served) return Entry::refused;
-  ++known->by_address[address];
+  ++*of_address;
   ++known->served;
   return Entry::served;
 }

@@ -37,19 +37,13 @@ const RouteFacts& route_of(std::string_view path) {
   return unknown_route;
 }
 
-std::optional<std::string> percent_decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-  };
+std::optional<std::string> name_in_path(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     char c = text[i];
     if (c == '%') {
-      if (i + 2 >= text.size() || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0) return std::nullopt;
-      c = static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      if (i + 2 >= text.size() || hex_digit(text[i + 1]) < 0 || hex_digit(text[i + 2]) < 0) return std::nullopt;
+      c = static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
       i += 2;
     }
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return std::nullopt;

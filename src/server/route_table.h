@@ -43,6 +43,6 @@ const RouteFacts& route_of(std::string_view path);
 bool is_method_of(std::string_view method, const RouteFacts& facts);
 
 // %2F and the like as bytes; nothing for what is no encoding, and for control characters.
-std::optional<std::string> percent_decoded(std::string_view text);
+std::optional<std::string> name_in_path(std::string_view text);
 
 }  // namespace ingot::server
