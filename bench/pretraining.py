@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from repository import INGOT, ROOT, commit, tokens, vocabulary
+from repository import INGOT, ROOT, commit, tell, tokens, vocabulary
 
 TOKENIZERS = {"gpt2": "gpt-2", "mpt": "gpt-neox"}
 CPUS = len(os.sched_getaffinity(0))
@@ -162,10 +162,8 @@ def main():
         "## Ranks and data", "", *layouts, "", "## Tokenizing", "",
         f"`ingot data tokenize`, GPT-2's tokens: {single[0] / 1e6:.2f} M tokens/s with --threads 1 ({single[1]:.2f} CPUs busy), "
         f"{both[0] / 1e6:.2f} with {CPUS} ({both[1]:.2f} CPUs): {both[0] / single[0]:.2f} times. {CPUS} processes with one thread each, "
-        f"at once: {apart[0] / 1e6:.2f}, so {CPUS} threads of one have {100 * both[0] / apart[0]:.0f} % of what the machine gives."]) + "\n"
-    print(text)
-    if options.report:
-        options.report.write_text(text)
+        f"at once: {apart[0] / 1e6:.2f}, so {CPUS} threads of one have {100 * both[0] / apart[0]:.0f} % of what the machine gives."])
+    tell(text, options.report)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,13 @@ def commit():
                           text=True).stdout.strip()
 
 
+def tell(text, report):
+    """Prints what was found, and keeps it in the file `report`, if there is one."""
+    print(text)
+    if report:
+        report.write_text(text + "\n")
+
+
 def vocabulary(name):
     """The tokenizer `name`: a folder of recipes/models, or one of llama.cpp's vocabularies (./run oracles fetches them)."""
     folder = ROOT / "recipes/models" / name

@@ -31,7 +31,7 @@ import sys
 import time
 
 import serving_adapters
-from repository import ROOT, commit
+from repository import ROOT, commit, tell
 from served import ingot_server, percentile, run, streamed, tiny_model, whole
 
 TOKENS = 32
@@ -174,10 +174,8 @@ def main():
     lines, wrong = asyncio.run(WHAT[options.what](options, options.folder.resolve()))
     text = "\n".join([f"# `bench/serving.py {options.what}` ({time.strftime('%Y-%m-%d')})", "",
                       f"Commit {commit()}, {os.cpu_count()} CPUs, which the clients share; load "
-                      f"{os.getloadavg()[1]:.1f} over the last five minutes.", "", *lines]) + "\n"
-    print(text)
-    if options.report:
-        options.report.write_text(text)
+                      f"{os.getloadavg()[1]:.1f} over the last five minutes.", "", *lines])
+    tell(text, options.report)
     if wrong:
         sys.exit("\n".join(["wrong:", *wrong]))
 

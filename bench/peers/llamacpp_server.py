@@ -27,7 +27,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from repository import INGOT, ROOT, commit  # noqa: E402
+from repository import INGOT, ROOT, commit, tell  # noqa: E402
 from served import Server, percentile, run, streamed, whole  # noqa: E402
 
 CHECKED = 8  # tokens that are to be the same, of at least three quarters of the prompts that are compared
@@ -185,10 +185,8 @@ def main():
         print(json.dumps(rounds[-1]), file=sys.stderr, flush=True)
     title = f"# `ingot serve` beside llama-server ({time.strftime('%Y-%m-%d')})"
     text = "\n".join([title, "", *lines_of(rounds, same, file, options), "",
-                      f"`bench/peers/llamacpp_server.py {' '.join(sys.argv[1:])}`"]) + "\n"
-    print(text)
-    if options.report:
-        options.report.write_text(text)
+                      f"`bench/peers/llamacpp_server.py {' '.join(sys.argv[1:])}`"])
+    tell(text, options.report)
 
 
 if __name__ == "__main__":

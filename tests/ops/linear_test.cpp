@@ -4,13 +4,12 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_device.h"
-#include "base/half.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
 #include "ops/registry.h"
-#include "tensor/block_quant.h"
+#include "tests/ops/stored.h"
 
 namespace ingot {
 namespace {
@@ -30,26 +29,17 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
     std::memcpy(buffers_.back().data(), data, bytes);
     return buffers_.back().data();
   }
-  void* keep_as(DType dtype, const std::vector<float>& values) {
-    if (dtype == DType::f32) return keep(values.data(), values.size() * sizeof(float));
-    std::vector<uint16_t> halves;
-    for (const float value : values) {
-      halves.push_back(dtype == DType::bf16 ? float_to_bf16(value) : float_to_f16(value));
-    }
-    return keep(halves.data(), halves.size() * sizeof(uint16_t));
+  void* keep_as(Storage storage, const std::vector<float>& values) {
+    const std::vector<std::byte> bytes = stored(storage, values);
+    return keep(bytes.data(), bytes.size());
   }
   Weight weight(int64_t out, int64_t in) {
     const Storage storage = std::get<1>(GetParam());
-    const std::vector<float> values = random(out * in, 1);
-    Weight w{.storage = storage, .out = out, .in = in, .device = device_.get()};
-    if (is_block(storage)) {
-      std::vector<std::byte> blocks(static_cast<size_t>(out) * row_bytes(storage, in));
-      block_codec(storage).encode(values.data(), out * in, blocks.data());
-      w.data = keep(blocks.data(), blocks.size());
-    } else {
-      w.data = keep_as(storage == Storage::f32 ? DType::f32 : DType::bf16, values);
-    }
-    return w;
+    return {.storage = storage,
+            .data = keep_as(storage, random(out * in, 1)),
+            .out = out,
+            .in = in,
+            .device = device_.get()};
   }
 
   // Tokens begin .. end - 1 of x, by the memory of a copy.
@@ -81,7 +71,8 @@ TEST_P(LinearBits, OfARowAreTheSameInAnyCompany) {
   const int64_t in = is_block(storage) ? 1024 : 1013;
   const Weight w = weight(107, in);
   constexpr int64_t tokens = 401;
-  const Tensor x{keep_as(dtype, random(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
+  const Storage plain = dtype == DType::f32 ? Storage::f32 : dtype == DType::bf16 ? Storage::bf16 : Storage::f16;
+  const Tensor x{keep_as(plain, random(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
   const size_t row = static_cast<size_t>(w.out) * size_of(dtype);
   for (const bool accumulate : {false, true}) {
     const std::vector<std::byte> whole = rows(w, x, 0, tokens, 1, accumulate);

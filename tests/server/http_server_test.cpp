@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -356,32 +357,37 @@ TEST_F(HttpServerTest, TooManyConnections) {
   EXPECT_EQ(first.answer().status, 200);
 }
 
-TEST_F(HttpServerTest, WhoIsRefusedTakesNoPlace) {
-  settings.limits.connections = 1;
+// A server with room for one: who is served, and who was refused and stays.
+class FullServerTest : public HttpServerTest {
+ protected:
+  FullServerTest() {
+    settings.limits.connections = 1;
+    settings.limits.linger_s = 1000;
+  }
+  void fill() {
+    first.emplace(port());
+    first->send("GET / HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(first->answer().status, 200);
+    refused.emplace(port());
+    EXPECT_EQ(refused->answer().status, 503);
+  }
+  std::optional<RawClient> first, refused;
+};
+
+TEST_F(FullServerTest, WhoIsRefusedTakesNoPlace) {
   settings.limits.connections_per_address = 1;
-  settings.limits.linger_s = 1000;
-  RawClient first(port());
-  first.send("GET / HTTP/1.1\r\n\r\n");
-  EXPECT_EQ(first.answer().status, 200);
-  RawClient refused(port());
-  EXPECT_EQ(refused.answer().status, 503);
-  first.close();
+  fill();
+  first->close();
   while (server->connections() > 1) std::this_thread::yield();  // the refused one reads on
   EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
 }
 
-TEST_F(HttpServerTest, RefusalsHaveALimitToo) {
-  settings.limits.connections = 1;
+TEST_F(FullServerTest, RefusalsHaveALimitToo) {
   settings.limits.refusals = 1;
-  settings.limits.linger_s = 1000;
-  RawClient first(port());
-  first.send("GET / HTTP/1.1\r\n\r\n");
-  EXPECT_EQ(first.answer().status, 200);
-  RawClient refused(port());
-  EXPECT_EQ(refused.answer().status, 503);
+  fill();
   EXPECT_TRUE(RawClient(port()).ends());  // without a word
   EXPECT_EQ(server->connections(), 2);
-  refused.close();
+  refused->close();
   while (server->connections() > 1) std::this_thread::yield();
   EXPECT_EQ(RawClient(port()).answer().status, 503);
 }

@@ -6,11 +6,10 @@
 
 #include "backend/gpu/ops.h"
 #include "backend/gpu/sim/sim_device.h"
-#include "base/half.h"
 #include "base/philox.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
-#include "tensor/block_quant.h"
+#include "tests/ops/stored.h"
 
 namespace ingot {
 namespace {
@@ -30,23 +29,16 @@ class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Stora
     for (float& value : values) value = stream.uniform() - 0.5F;
     return values;
   }
-  const void* upload_as(DType dtype, const std::vector<float>& values) {
-    if (dtype == DType::f32) return upload(values.data(), values.size() * sizeof(float));
-    std::vector<uint16_t> rounded;
-    for (const float value : values) rounded.push_back(float_to_bf16(value));
-    return upload(rounded.data(), rounded.size() * sizeof(uint16_t));
+  const void* upload_as(Storage storage, const std::vector<float>& values) {
+    const std::vector<std::byte> bytes = stored(storage, values);
+    return upload(bytes.data(), bytes.size());
   }
   Weight weight(Storage storage, int64_t out, int64_t in) {
-    const std::vector<float> values = random(out * in, 1);
-    Weight w{.storage = storage, .out = out, .in = in, .device = device_.get()};
-    if (is_block(storage)) {
-      std::vector<std::byte> blocks(static_cast<size_t>(out) * row_bytes(storage, in));
-      block_codec(storage).encode(values.data(), out * in, blocks.data());
-      w.data = upload(blocks.data(), blocks.size());
-    } else {
-      w.data = upload_as(storage == Storage::f32 ? DType::f32 : DType::bf16, values);
-    }
-    return w;
+    return {.storage = storage,
+            .data = upload_as(storage, random(out * in, 1)),
+            .out = out,
+            .in = in,
+            .device = device_.get()};
   }
 
   // Tokens [begin, end) of `x` alone.
@@ -68,7 +60,11 @@ class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Stora
   void expect_rows_alone(int64_t tokens, const std::vector<int64_t>& counts, ops::LinearAttributes attributes) {
     const auto [width, dtype, storage] = GetParam();
     const Weight w = weight(storage, 21, 608);
-    const Tensor x{const_cast<void*>(upload_as(dtype, random(tokens * w.in, 2))), dtype, {tokens, w.in}, device_.get()};
+    const Tensor x{
+        const_cast<void*>(upload_as(dtype == DType::f32 ? Storage::f32 : Storage::bf16, random(tokens * w.in, 2))),
+        dtype,
+        {tokens, w.in},
+        device_.get()};
     const auto whole = rows(w, x, 0, tokens, attributes);
     const size_t row_size = static_cast<size_t>(w.out) * size_of(dtype);
     for (const int64_t count : counts) {
