@@ -13,14 +13,14 @@
 
 namespace ingot {
 
+constexpr int64_t in_order_bytes = int64_t{32} << 20;
+
 // Takes items one after the other (take returns about how many bytes one holds, or nothing when there are no more),
 // works on each of them on any thread of the pool, and puts them one after the other in the order in which they were
 // taken, until put says no. At any time one thread at most is in `take`, and one in `put`; between the two are at most
 // 4 items a thread, and nothing more is taken while they hold in_order_bytes a thread. What `take` or `work` throws
 // comes out when it is its item's turn to be put, so which error that is, and what was put before it, does not depend
 // on the threads; what `put` throws comes out as it is. Nothing is put behind an error.
-constexpr int64_t in_order_bytes = int64_t{32} << 20;
-
 template <class Item>
 void run_in_order(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&)> take, FunctionRef<void(Item&)> work,
                   FunctionRef<bool(Item&)> put) {

@@ -23,19 +23,18 @@ std::string declines(const ops::Context&, const Tensor&, const Tensor& x, const 
 // Rows lo .. hi - 1 of the weight; T: the type of the activations, to which the weight is decoded.
 template <class T, const DotKernels& K, const ElementwiseKernels& E>
 void dot_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64_t lo, int64_t hi, bool accumulate) {
-  const auto dots = [&](int64_t row, int64_t rows, const void* data) {
+  const auto put = [&](auto kernel, int64_t row, int64_t rows, const auto* data) {
     float* y_float = y.dtype == DType::f32 ? y.as<float>() + row : nullptr;
     T* y_own = y.dtype == DType::f32 ? nullptr : elements<T>(y) + row;
-    of_type<T>(K.dots)(y_float, y_own, weight.out, elements<T>(x), static_cast<const T*>(data), x.shape[0], rows,
-                       weight.in, accumulate);
+    kernel(y_float, y_own, weight.out, elements<T>(x), data, x.shape[0], rows, weight.in, accumulate);
+  };
+  const auto dots = [&](int64_t row, int64_t rows, const void* data) {
+    put(of_type<T>(K.dots), row, rows, static_cast<const T*>(data));
   };
   if (in_place(weight, x.dtype)) return dots(lo, hi - lo, weight.slice(lo, hi).data);
   if constexpr (std::is_same_v<T, Bf16>) {
     if (weight.storage == Storage::q8_0 && K.q8 != nullptr && x.shape[0] <= K.tile_tokens) {
-      float* y_float = y.dtype == DType::f32 ? y.as<float>() + lo : nullptr;
-      Bf16* y_own = y.dtype == DType::f32 ? nullptr : bf16(y) + lo;
-      return K.q8(y_float, y_own, weight.out, bf16(x), weight.slice(lo, hi).data, x.shape[0], hi - lo, weight.in,
-                  accumulate);
+      return put(K.q8, lo, hi - lo, weight.slice(lo, hi).data);
     }
   }
   constexpr int64_t at_once = 16;
