@@ -413,7 +413,10 @@ void Engine::State::end_finished(const std::vector<Output>& outputs) {
 }
 
 std::vector<Output> Engine::State::run_batch() {
-  const std::vector<Piece> pieces = next_batch();
+  std::vector<Piece> pieces = next_batch();
+  // Rows of one adapter lie side by side: ops::lora reads its weights once for them.
+  if (forward.adapters())
+    std::ranges::sort(pieces, {}, [&](const Piece& p) { return std::pair(of(p).slot, p.sequence->id); });
   ForwardResult result = compute(pieces);
   std::vector<Output> outputs;
   size_t row = 0, states = 0;

@@ -16,30 +16,41 @@ const ops::LoraEntry* entry_of(const Tensor& entries, const Tensor& slots, int64
   return entry->rank > 0 ? entry : nullptr;
 }
 
+// Rows lo .. hi - 1, as many at once as have the same slot: their adapter's matrices are read once for all of them.
+template <class T, const LoraKernels& K>
+void add_terms(const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots, int64_t lo, int64_t hi,
+               ops::LoraAttributes attributes) {
+  const int64_t in = x.shape[1], out = y.shape[1];
+  thread_local std::vector<float> low, columns;
+  low.resize(static_cast<size_t>((hi - lo) * attributes.rank));
+  columns.resize(static_cast<size_t>(K.lanes * attributes.rank));
+  const int32_t* slot = slots.as<int32_t>();
+  for (int64_t begin = lo, end = lo; begin < hi; begin = end) {
+    while (end < hi && slot[end] == slot[begin]) ++end;
+    const ops::LoraEntry* entry = entry_of(entries, slots, begin, attributes);
+    if (entry == nullptr) continue;
+    const int64_t tokens = end - begin, rank = entry->rank;
+    of_type<T>(K.down->dots)(low.data(), nullptr, rank, elements<T>(x) + begin * in, static_cast<const T*>(entry->a),
+                             tokens, rank, in, false);
+    for (int64_t i = 0; i < tokens * rank; ++i) low[static_cast<size_t>(i)] *= entry->factor;
+    const int64_t first = begin * out;
+    const bool wide = y.dtype == DType::f32;
+    of_type<T>(K.up)(wide ? y.as<float>() + first : nullptr, wide ? nullptr : elements<T>(y) + first,
+                     static_cast<const T*>(entry->b), low.data(), columns.data(), tokens, rank, out);
+  }
+}
+
 template <const LoraKernels& K>
 void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
          ops::LoraAttributes attributes) {
-  const int64_t in = x.shape[1], out = y.shape[1];
-  const bool wide = y.dtype == DType::f32;
+  // Rows that have one adapter are better not dealt out one by one.
+  constexpr int64_t together = 16;
+  const int64_t tokens = x.shape[0];
+  const int64_t share = (tokens + context.threads->threads() - 1) / context.threads->threads();
+  const int64_t grain = std::max(row_grain((x.shape[1] + y.shape[1]) * attributes.rank), std::min(share, together));
   by_type(x.dtype, [&]<class T>() {
-    context.threads->parallel_for(0, x.shape[0], row_grain((in + out) * attributes.rank), [&](int64_t lo, int64_t hi) {
-      thread_local std::vector<float> low;
-      low.resize(static_cast<size_t>(attributes.rank));
-      for (int64_t t = lo; t < hi; ++t) {
-        const ops::LoraEntry* entry = entry_of(entries, slots, t, attributes);
-        if (entry == nullptr) continue;
-        of_type<T>(K.down)(low.data(), static_cast<const T*>(entry->a), elements<T>(x) + t * in, entry->rank, in,
-                           entry->factor);
-        T* own = nullptr;
-        float* single = nullptr;
-        if (wide) {
-          single = y.as<float>() + t * out;
-        } else {
-          own = elements<T>(y) + t * out;
-        }
-        of_type<T>(K.up)(own, single, static_cast<const T*>(entry->b), low.data(), entry->rank, out);
-      }
-    });
+    context.threads->parallel_for(
+        0, tokens, grain, [&](int64_t lo, int64_t hi) { add_terms<T, K>(y, x, entries, slots, lo, hi, attributes); });
   });
 }
 

@@ -1,53 +1,69 @@
+// Outputs lie side by side in y, and ranks in B: B is turned, as many of its rows at once as a vector has lanes, so
+// that nothing is summed across lanes.
 #include "backend/cpu/simd/lora.h"
 
-#include "backend/cpu/simd/row_sums.h"
 #include "backend/cpu/simd/simd.h"
+#include "backend/cpu/simd/transpose.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
+// columns [rank, lanes] = `rows` rows of B, at most `lanes`; what is behind them is 0.
 template <class T>
-void down(float* low, const T* a, const T* x, int64_t rank, int64_t in, float factor) {
+void turn(float* columns, const T* b, int64_t rows, int64_t rank) {
+#if defined(INGOT_SIMD_avx512)
+  sweep(0, rank, [&](int64_t first, auto extent) {
+    __m512 r[lanes];
+    for (int64_t i = 0; i < lanes; ++i) {
+      r[i] = i < rows ? (__m512)load(b + i * rank + first, extent) : _mm512_setzero_ps();
+    }
+    transpose16(r);
+    const int64_t count = rank - first < lanes ? rank - first : lanes;
+    for (int64_t i = 0; i < count; ++i) store(columns + (first + i) * lanes, (Floats)r[i], Whole{});
+  });
+#else
   for (int64_t r = 0; r < rank; ++r) {
-    const T* row = a + r * in;
-    low[r] = factor * sum_of(in, [&](Floats total, int64_t j, auto extent) {
-               return fma(load(row + j, extent), load(x + j, extent), total);
-             });
+    for (int64_t i = 0; i < lanes; ++i) columns[r * lanes + i] = i < rows ? widen(b[i * rank + r]) : 0.0F;
   }
+#endif
 }
 
-template <class T, class Extent>
-INGOT_INLINE float dot_short(const T* b, Floats low, Extent extent) {
-  return sum(load(b, extent) * low);
-}
-
-// Ranks that fit a vector, without a loop over them.
-template <class T, class Y, class Extent>
-INGOT_INLINE void up_short(Y* y, const T* b, const float* low, int64_t rank, int64_t out, Extent extent) {
-  const Floats held = load(low, extent);
-  for (int64_t o = 0; o < out; ++o) narrow(y[o], widen(y[o]) + dot_short(b + o * rank, held, extent));
+// A vector of outputs of so many tokens; their y lie `y_row` apart.
+template <int tokens, class Y, class Extent>
+INGOT_INLINE void add(Y* y, int64_t y_row, const float* columns, const float* low, int64_t rank, Extent extent) {
+  Floats sums[tokens];
+  INGOT_UNROLL
+  for (int t = 0; t < tokens; ++t) sums[t] = Floats{};
+  for (int64_t r = 0; r < rank; ++r) {
+    const Floats column = load(columns + r * lanes, Whole{});
+    INGOT_UNROLL
+    for (int t = 0; t < tokens; ++t) sums[t] = fma(column, splat(low[t * rank + r]), sums[t]);
+  }
+  INGOT_UNROLL
+  for (int t = 0; t < tokens; ++t) store(y + t * y_row, load(y + t * y_row, extent) + sums[t], extent);
 }
 
 template <class T, class Y>
-INGOT_INLINE void up_to(Y* y, const T* b, const float* low, int64_t rank, int64_t out) {
-  if (rank == lanes) return up_short(y, b, low, rank, out, Whole{});
-  if (rank < lanes) return up_short(y, b, low, rank, out, Part{static_cast<int>(rank)});
-  for (int64_t o = 0; o < out; ++o) {
-    Floats total{};
-    sweep(0, rank,
-          [&](int64_t r, auto extent) { total = fma(load(b + o * rank + r, extent), load(low + r, extent), total); });
-    narrow(y[o], widen(y[o]) + sum(total));
-  }
+void up_to(Y* y, const T* b, const float* low, float* columns, int64_t tokens, int64_t rank, int64_t out) {
+  constexpr int at_once = 8;  // enough sums under way
+  sweep(0, out, [&](int64_t o, auto extent) {
+    turn(columns, b + o * rank, out - o < lanes ? out - o : lanes, rank);
+    int64_t t = 0;
+    for (; t + at_once <= tokens; t += at_once)
+      add<at_once>(y + t * out + o, out, columns, low + t * rank, rank, extent);
+    for (; t < tokens; ++t) add<1>(y + t * out + o, out, columns, low + t * rank, rank, extent);
+  });
 }
 
 template <class T>
-void up(T* y_own, float* y_float, const T* b, const float* low, int64_t rank, int64_t out) {
-  if (y_own != nullptr) return up_to(y_own, b, low, rank, out);
-  up_to(y_float, b, low, rank, out);
+void up(float* y_float, T* y_own, const T* b, const float* low, float* columns, int64_t tokens, int64_t rank,
+        int64_t out) {
+  if (y_float != nullptr) return up_to(y_float, b, low, columns, tokens, rank, out);
+  up_to(y_own, b, low, columns, tokens, rank, out);
 }
 
 }  // namespace
 
-const LoraKernels lora_kernels = {{down<float>, down<Bf16>, down<F16>}, {up<float>, up<Bf16>, up<F16>}};
+const LoraKernels lora_kernels = {&dot_kernels, {up<float>, up<Bf16>, up<F16>}, lanes};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL
