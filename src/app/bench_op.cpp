@@ -9,7 +9,6 @@
 #include "app/interrupt.h"
 #include "app/json_text.h"
 #include "app/runtime.h"
-#include "backend/cpu/cpu_device.h"
 #include "base/error.h"
 #include "tensor/arena.h"
 
@@ -17,17 +16,7 @@ namespace ingot::app {
 
 namespace {
 
-// measure_peaks multiplies 2048-cubes; cases bring their own scratch.
-constexpr size_t measuring_bytes = size_t{256} << 20;
-
 using Json = nlohmann::ordered_json;
-
-// What cases are compared with; 0 where it is not known.
-struct Ceilings {
-  double bf16_flops = 0, f32_flops = 0;  // products
-  double bytes = 0;                      // memory
-  double datasheet_bf16_flops = 0;
-};
 
 class BenchOp : public Command {
  public:
@@ -50,7 +39,7 @@ class BenchOp : public Command {
     exit_on_interrupt();
     Runtime runtime = open_runtime(device_, threads_);
     check_names();
-    Arena scratch(*runtime.device, runtime.device->host_visible() ? measuring_bytes : 0, "scratch");
+    Arena scratch;  // cases bring their own
     ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
     const Json verdicts = verify(context, output);
     if (check_) {
@@ -133,15 +122,6 @@ class BenchOp : public Command {
             {"failed", failed}};
   }
 
-  static Ceilings ceilings(ops::Context& context, const Runtime& runtime) {
-    if (runtime.device->kind() == DeviceKind::cpu) {
-      const cpu::Peaks peaks = cpu::measure_peaks(context, 1);
-      return {peaks.bf16_flops, peaks.f32_flops, peaks.read_bytes, 0};
-    }
-    const GpuRates rates = measure_gpu(*runtime.device, runtime.registry);
-    return {rates.products, 0, rates.copied, datasheet_bf16(runtime.model)};
-  }
-
   // Which cases a device is timed on: a CPU on those of its size, a GPU on large ones, and a simulated one, whose
   // times mean nothing, on those that are compared.
   static bool timed(const bench::OpCase& each, DeviceKind kind) {
@@ -151,7 +131,7 @@ class BenchOp : public Command {
   }
 
   void time(ops::Context& context, const Runtime& runtime, const Output& output) const {
-    const Ceilings most = ceilings(context, runtime);
+    const Ceilings most = measure_ceilings(runtime);
     const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
     output.print(fmt::format("{:<24}{:<34}{:>11}{:>11}{:>9}\n", "op", "case", "GFLOP/s", "GB/s",
                              on_cpu ? "of peak" : "reached"));

@@ -10,6 +10,7 @@
 #include "app/device_rates.h"
 #include "app/interrupt.h"
 #include "app/json_text.h"
+#include "app/op_profile.h"
 #include "app/run_plan.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/clock.h"
@@ -41,6 +42,53 @@ spec::Recompute recompute_of(const std::string& word) {
     if (word == spec::name(each)) return each;
   }
   throw_hint(ErrorKind::usage, "none, selective or full", "--recompute '{}' is not known", word);
+}
+
+// A step's time op by op.
+struct StepProfile {
+  double seconds = 0;
+  std::vector<OpProfile::Row> rows;
+  Ceilings most;
+
+  void print(const Output& output) const;
+  Json json() const;
+};
+
+void StepProfile::print(const Output& output) const {
+  output.print(fmt::format("\n{:<26}{:<20}{:>7}{:>10}{:>8}{:>10}{:>8}{:>10}{:>10}\n", "op", "MxNxK", "calls", "ms",
+                           "of step", "GFLOP/s", "GB/s", "floor ms", "of floor"));
+  double inside = 0;
+  for (const OpProfile::Row& row : rows) {
+    inside += row.seconds;
+    const double floor = row.floor(most);
+    output.print(fmt::format("{:<26}{:<20}{:>7}{:>10.2f}{:>8.1f}{:>10}{:>8.1f}{:>10.2f}{:>10}\n", row.op, row.shape,
+                             row.calls, 1e3 * row.seconds, 100 * row.seconds / seconds,
+                             row.flops > 0 ? fmt::format("{:.1f}", row.flops / row.seconds / 1e9) : std::string(),
+                             row.bytes / row.seconds / 1e9, 1e3 * floor,
+                             floor > row.seconds ? "cache" : fmt::format("{:.0f} %", 100 * floor / row.seconds)));
+  }
+  output.print(
+      fmt::format("{:<53}{:>10.2f}{:>8.1f}\n", "outside ops", 1e3 * (seconds - inside), 100 * (1 - inside / seconds)));
+  output.print(fmt::format("products {:.0f} GFLOP/s in bf16, {:.0f} in fp32, memory {:.1f} GB/s; a step of {:.3f} s\n",
+                           most.bf16_flops / 1e9, most.f32_flops / 1e9, most.bytes / 1e9, seconds));
+}
+
+Json StepProfile::json() const {
+  Json list = Json::array();
+  for (const OpProfile::Row& row : rows) {
+    list.push_back({{"op", row.op},
+                    {"shape", row.shape},
+                    {"calls", row.calls},
+                    {"seconds", row.seconds},
+                    {"flops", row.flops},
+                    {"bytes", row.bytes},
+                    {"floor_seconds", row.floor(most)}});
+  }
+  return {{"seconds", seconds},
+          {"rows", list},
+          {"bf16_gflops", most.bf16_flops / 1e9},
+          {"f32_gflops", most.f32_flops / 1e9},
+          {"gb_s", most.bytes / 1e9}};
 }
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
@@ -86,6 +134,7 @@ class BenchTrain : public Command {
     a.option("warmup", warmup_, "steps before the clock starts");
     a.option("steps", steps_, "steps that are timed, at most");
     a.option("seconds", seconds_, "after so many no further step is timed; two are at least");
+    a.flag("profile", profile_, "run another step and tell its time op by op, beside the floor of each");
     a.example("ingot bench train recipes/models/llama-3.1-8b --device cuda:0 --rank 16 --sequence 4096");
   }
 
@@ -95,7 +144,7 @@ class BenchTrain : public Command {
   RunPlan plan(const Runtime& runtime, const spec::ModelSpec& model) const;
 
   std::string model_, device_ = "cpu", dtype_ = "bf16", state_ = "fp32", master_ = "fp32", recompute_ = "none";
-  bool bitwise_ = false;
+  bool bitwise_ = false, profile_ = false;
   std::optional<int64_t> threads_, document_, micro_, rank_;
   int64_t sequence_ = 1024, global_ = 1, warmup_ = 3, steps_ = 20;
   double seconds_ = 60;
@@ -157,6 +206,8 @@ int BenchTrain::run(const Output& output) {
     const cpu::ProductRates measured = cpu::measure_products(context, job.step.activation, 0.4);
     rates = {measured.arithmetic, measured.matmul};
   }
+  std::optional<StepProfile> profile;
+  if (profile_) profile.emplace().most = measure_ceilings(runtime);
   TrainBench bench(runtime, model, job);
   Timed timed;
   for (int64_t step = 0; step < warmup_; ++step) {
@@ -173,6 +224,16 @@ int BenchTrain::run(const Output& output) {
       throw_error(ErrorKind::internal, "timed step {}: loss {} and gradient norm {} are not both finite", step + 1,
                   timed.last.loss, timed.last.grad_norm);
     }
+  }
+
+  if (profile) {
+    OpProfile ops(*runtime.device, document);
+    bench.step().context().watch = &ops;
+    const double from = steady_seconds();
+    bench.run(global_);
+    profile->seconds = steady_seconds() - from;
+    bench.step().context().watch = nullptr;
+    profile->rows = ops.rows();
   }
 
   const auto tokens = static_cast<double>(timed.last.tokens);
@@ -202,6 +263,7 @@ int BenchTrain::run(const Output& output) {
                            shares.mfu ? fmt::format(", MFU {:.1f} % (causal)", 100 * *shares.mfu) : std::string()));
   output.print(fmt::format("  memory {}; moments {}, master weights {}\n", format_bytes(memory), state_, master_));
   if (!warning.empty()) output.print(fmt::format("  {}\n", warning));
+  if (profile) profile->print(output);
   output.print_json(json_line({{"job", "train"},
                                {"model", model_},
                                {"family", model.family},
@@ -236,6 +298,7 @@ int BenchTrain::run(const Output& output) {
                                {"planned_bytes", planned.memory.total()},
                                {"first_loss", timed.first_loss},
                                {"losses", timed.losses},
+                               {"profile", profile ? profile->json() : Json()},
                                {"check", {{"cpu", check.cpu}, {"device", check.device}, {"allowed", check.allowed}}}}));
   return 0;
 }

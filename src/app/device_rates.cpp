@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "app/random_pool.h"
+#include "backend/cpu/cpu_device.h"
 #include "ops/context.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
@@ -78,6 +79,17 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
   const double seconds = timed(to, 20, [&] { ops::scale(context, to, from, 1.0F); });
   rates.copied = 2.0 * static_cast<double>(from.bytes()) / seconds;
   return rates;
+}
+
+Ceilings measure_ceilings(const Runtime& runtime) {
+  if (runtime.device->kind() == DeviceKind::cpu) {
+    Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
+    ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+    const cpu::Peaks peaks = cpu::measure_peaks(context, 1);
+    return {peaks.bf16_flops, peaks.f32_flops, peaks.read_bytes, 0};
+  }
+  const GpuRates rates = measure_gpu(*runtime.device, runtime.registry);
+  return {rates.products, 0, rates.copied, datasheet_bf16(runtime.model)};
 }
 
 train::DeviceRates gpu_training_rates(const Runtime& runtime, DType activation) {

@@ -21,6 +21,15 @@ struct GpuRates {
 // nothing.
 GpuRates measure_gpu(Device& device, const ops::Registry& registry);
 
+// What an op's time is compared with, on any device; 0 where it is not known.
+struct Ceilings {
+  double bf16_flops = 0, f32_flops = 0;  // FLOP/s: a CPU's register loops, products that a GPU reaches
+  double bytes = 0;                      // bytes/s of memory: a CPU's read, a GPU's copied
+  double datasheet_bf16_flops = 0;       // FLOP/s
+};
+// Takes about a second, and while it measures 256 MiB of a CPU's memory or what measure_gpu takes of a GPU's.
+Ceilings measure_ceilings(const Runtime& runtime);
+
 // Of a training run in `activation` on a GPU, before it takes its memory: the datasheet's peak and measured products,
 // both in bf16; zeros in fp32, and for simulated devices.
 train::DeviceRates gpu_training_rates(const Runtime& runtime, DType activation);

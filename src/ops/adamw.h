@@ -1,6 +1,7 @@
 // AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) and the gradient norm it is clipped by.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "ops/context.h"
@@ -27,6 +28,7 @@ struct AdamwState {
   Tensor moment1;  // [n] f32 or bf16
   Tensor moment2;  // [n] f32 or bf16
   Tensor weight;   // [n] bf16 copy that the model computes with; absent when the model uses `master` itself
+  std::array<Tensor, 4> tensors() const { return {master, moment1, moment2, weight}; }
 };
 
 // g = gradient_scale * gradient; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; master -= lr * weight_decay * master, then

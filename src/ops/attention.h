@@ -2,6 +2,7 @@
 // key/value heads (Q is a multiple of G; query head q reads head q / (Q/G)), D head size.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "ops/context.h"
@@ -38,6 +39,7 @@ struct Attention {
 // What the forward pass left, for the backward pass.
 struct AttentionSaved {
   Tensor out, lse, q, k, v;
+  std::array<Tensor, 5> tensors() const { return {out, lse, q, k, v}; }
 };
 
 // Assigns dq [T, Q D], dk and dv [T, G D] from dout [T, Q D], f32 or bf16. Deterministic: no sum depends on threads

@@ -15,12 +15,14 @@ namespace ingot::ops {
 
 class Registry;
 
-// Is told of every op that ran: for finding out where a computation went wrong.
+// Is told of every op that runs: for finding out where a computation went wrong, or where its time went. An op that is
+// made of others is told around them.
 class Watch {
  public:
   virtual ~Watch() = default;
+  virtual void begins(const char*) {}
   // The tensors and the plain matrices that the op was called with, in the order of its signature (outputs first);
-  // without absent ones, coded matrices (block-quantised, fp8), and those inside structs.
+  // without absent ones, coded matrices (block-quantised, fp8), and those inside attributes.
   virtual void ran(const char* op, std::span<const Tensor> tensors) = 0;
 };
 

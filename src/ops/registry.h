@@ -78,6 +78,10 @@ void tell_watch(Context& context, const char* op, const Args&... args) {
       if (arg) tensors.push_back(arg);
     } else if constexpr (std::is_same_v<Arg, Weight>) {
       if (arg && is_plain(arg.storage)) tensors.push_back(arg.tensor());
+    } else if constexpr (requires { arg.tensors(); }) {
+      for (const Tensor& tensor : arg.tensors()) {
+        if (tensor) tensors.push_back(tensor);
+      }
     }
   };
   (add(args), ...);
@@ -114,6 +118,7 @@ void dispatch(Context& context, const Args&... args) {
       }
     }
     if (!context.device.host_visible()) tell_device(context, Op::name, args...);
+    if (context.watch) context.watch->begins(Op::name);
     reinterpret_cast<RunOf<Op>>(entry.run)(context, args...);
     if (context.watch) tell_watch(context, Op::name, args...);
     return;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "tests/e2e/program.h"
@@ -96,6 +97,34 @@ TEST(Bench, TrainsAndDecodesOnTheCpu) {
   const Json decoded = program.report(
       {"bench", "decode", llama("a"), "--dtype", "fp16", "--batch", "3", "--prompt", "9", "--tokens", "7"});
   EXPECT_GT(decoded.at("ms_per_token").get<double>(), 0);
+}
+
+// Every product of a step is in its profile, and nothing is counted twice.
+TEST(Bench, ProfilesAStep) {
+  const Program program;
+  const Json result = program.report({"bench", "train", llama("a"), "--sequence", "32", "--global", "2", "--warmup",
+                                      "1", "--steps", "2", "--dtype", "fp32", "--profile"});
+  const Json& profile = result.at("profile");
+  double seconds = 0, flops = 0, attention = 0;
+  std::set<std::string> ops;
+  for (const Json& row : profile.at("rows")) {
+    ops.insert(row.at("op"));
+    EXPECT_GT(row.at("calls").get<int64_t>(), 0) << row;
+    EXPECT_GT(row.at("floor_seconds").get<double>(), 0) << row;
+    seconds += row.at("seconds").get<double>();
+    flops += row.at("flops").get<double>();
+    if (row.at("op") == "attention") attention = row.at("flops");
+  }
+  EXPECT_LE(seconds, profile.at("seconds").get<double>());
+  for (const char* op : {"linear", "linear_backward_input", "matmul", "attention", "attention_backward", "rms_norm",
+                         "rope", "glu", "cross_entropy", "adamw"}) {
+    EXPECT_EQ(ops.count(op), 1U) << op;
+  }
+  // The model's operations, of which attention's backward is counted as two forwards, where it does half a one more.
+  const double useful = 1e12 * result.at("tflops").get<double>() * result.at("step_seconds").get<double>();
+  EXPECT_NEAR(flops, useful + attention / 2, 1e-9 * flops);
+  const Json without = program.report({"bench", "train", llama("a"), "--sequence", "32", "--steps", "2"});
+  EXPECT_TRUE(without.at("profile").is_null());
 }
 
 // The script as a whole: what it runs, what it keeps, and what it says of it.

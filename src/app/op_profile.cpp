@@ -1,0 +1,83 @@
+#include "app/op_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/clock.h"
+
+namespace ingot::app {
+
+namespace {
+
+bool is_product(std::string_view op) {
+  return op == "matmul" || op == "linear" || op == "linear_backward_input" || op == "linear_fp8" ||
+         op == "linear_fp8_backward_input";
+}
+
+}  // namespace
+
+double OpProfile::Row::floor(const Ceilings& most) const {
+  const double peak = wide ? most.f32_flops : most.bf16_flops;
+  const double arithmetic = peak > 0 ? flops / peak : 0;
+  const double traffic = most.bytes > 0 ? bytes / most.bytes : 0;
+  return std::max(arithmetic, traffic);
+}
+
+double OpProfile::now() {
+  done_->record(Stream::compute);
+  done_->wait();
+  return steady_seconds();
+}
+
+void OpProfile::begins(const char*) { begun_.push_back({now()}); }
+
+void OpProfile::ran(const char* op, std::span<const Tensor> tensors) {
+  const Begun begun = begun_.back();
+  begun_.pop_back();
+  const double seconds = now() - begun.at;
+  if (!begun_.empty()) begun_.back().inside += seconds;
+
+  const Row work = work_of(op, tensors);
+  Row& row = rows_.try_emplace({work.op, work.shape}, work).first->second;
+  if (row.calls > 0) {
+    row.flops += work.flops;
+    row.bytes += work.bytes;
+  }
+  ++row.calls;
+  row.seconds += seconds - begun.inside;
+}
+
+OpProfile::Row OpProfile::work_of(const char* op, std::span<const Tensor> tensors) const {
+  Row row{.op = op};
+  if (tensors.size() < 2) return row;
+  for (const Tensor& tensor : tensors) row.bytes += static_cast<double>(tensor.bytes());
+  const Tensor& result = tensors[0];
+  const Tensor& operand = tensors[1];
+  row.wide = operand.dtype == DType::f32;
+  if (is_product(op)) {
+    // A linear layer's operand has the result's rows; a plain product's may be stored turned.
+    const int64_t m = result.shape[0], n = result.shape[1];
+    const int64_t k = operand.elements() / m;
+    row.shape = fmt::format("{}x{}x{}", m, n, k);
+    row.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  } else if (row.op == "attention" || row.op == "attention_backward") {
+    // Each query meets half of its document's keys, as spec::AttentionCount::causal has it.
+    const double product = static_cast<double>(result.elements()) * static_cast<double>(document_);
+    row.flops = row.op == "attention" ? 2 * product : 5 * product;
+    row.wide = result.dtype == DType::f32;
+  } else if (row.op == "embedding") {
+    row.bytes = 2.0 * static_cast<double>(result.bytes());  // of the table the rows that are asked for
+  }
+  return row;
+}
+
+std::vector<OpProfile::Row> OpProfile::rows() const {
+  std::vector<Row> rows;
+  for (const auto& [key, row] : rows_) rows.push_back(row);
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
+  return rows;
+}
+
+}  // namespace ingot::app
