@@ -252,6 +252,8 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
   for (const int64_t tokens : {1, 8, 32, 512}) {
     cases.push_back(
         timing(linear_case(false, DType::bf16, DType::bf16, Storage::bf16, {tokens, 49152, 576}, false, true)));
+    cases.push_back(
+        timing(linear_case(false, DType::bf16, DType::bf16, Storage::bf16, {tokens, 2048, 5632}, false, true)));
   }
 }
 

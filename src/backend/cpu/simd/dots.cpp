@@ -187,19 +187,24 @@ void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t fi
 
 template <class T, class Rows>
 void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k) {
-  // Tokens that stay in the second cache while all rows pass.
-  constexpr int64_t cached_elements = (384 << 10) / static_cast<int64_t>(sizeof(T));
-  const int64_t fitting = cached_elements / (k > 0 ? k : 1) / most_tokens * most_tokens;
-  const int64_t block = fitting > most_tokens ? fitting : most_tokens;
-  for (int64_t first = 0; first < tokens; first += block) {
-    const int64_t end = first + block < tokens ? first + block : tokens;
-    int64_t row = 0;
-    // Of few tokens more rows at once, so that enough sums are under way.
-    if (end - first <= most_tokens / 2) {
-      for (; row + 8 <= rows; row += 8) few_tokens<T, most_tokens / 2, 8>(y, x, w, k, first, row, end - first);
+  // Tokens that stay in the first cache while rows pass, and rows that stay in the second while these tokens change.
+  constexpr int64_t near = 30 << 10, far = 384 << 10;
+  const int64_t row_bytes = (k > 0 ? k : 1) * static_cast<int64_t>(sizeof(T));
+  const int64_t fitting = near / row_bytes / most_tokens * most_tokens;
+  const int64_t group = fitting > most_tokens ? fitting : most_tokens;
+  const int64_t span = far / row_bytes / 8 * 8 + 8;
+  for (int64_t begin = 0; begin < rows; begin += span) {
+    const int64_t last = begin + span < rows ? begin + span : rows;
+    for (int64_t first = 0; first < tokens; first += group) {
+      const int64_t end = first + group < tokens ? first + group : tokens;
+      int64_t row = begin;
+      // Of few tokens more rows at once, so that enough sums are under way.
+      if (end - first <= most_tokens / 2) {
+        for (; row + 8 <= last; row += 8) few_tokens<T, most_tokens / 2, 8>(y, x, w, k, first, row, end - first);
+      }
+      for (; row + 4 <= last; row += 4) tiles<T, 4>(y, x, w, k, first, end, row);
+      for (; row < last; ++row) tiles<T, 1>(y, x, w, k, first, end, row);
     }
-    for (; row + 4 <= rows; row += 4) tiles<T, 4>(y, x, w, k, first, end, row);
-    for (; row < rows; ++row) tiles<T, 1>(y, x, w, k, first, end, row);
   }
 }
 
