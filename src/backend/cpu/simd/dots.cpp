@@ -58,9 +58,9 @@ struct Q8Rows {
   template <class Extent>
   __m512i load(int64_t row, int64_t i, Extent) const {
     const unsigned char* from = block(row, i);
-    uint16_t scale;
+    int16_t scale;
     __builtin_memcpy(&scale, from, sizeof scale);
-    const float factor = widen(F16{scale});
+    const Floats factor = (Floats)_mm512_cvtph_ps(_mm256_set1_epi16(scale));
     const auto part = [&](const unsigned char* from16) {
       Integers integers;
       __builtin_memcpy(&integers, from16, sizeof integers);
