@@ -35,6 +35,7 @@ struct Step<Bf16> {
 // Rows of a weight, as a tile reads them.
 template <class T>
 struct PlainRows {
+  static constexpr bool steady = true;  // the processor sees by itself what comes next, if little is done meanwhile
   const T* data;
   int64_t k;
 
@@ -48,6 +49,7 @@ struct PlainRows {
 #if defined(__AVX512BF16__)
 // Blocks of 32 elements, a scale in f16 and 8-bit integers, decoded to bf16 on the way: as decoding whole rows does.
 struct Q8Rows {
+  static constexpr bool steady = false;
   typedef signed char Integers __attribute__((vector_size(lanes)));
   const unsigned char* data;
   int64_t row_bytes;
@@ -168,7 +170,8 @@ constexpr int most_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
 // A tile of `count` tokens, at most `most`.
 template <class T, int most, int rows, class Rows>
 void few_tokens(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row, int64_t count) {
-  if (count == most) return tile<T, most, rows, true>(y, x, w, k, token, row);
+  constexpr bool ahead = most > 2 || !Rows::steady;
+  if (count == most) return tile<T, most, rows, ahead>(y, x, w, k, token, row);
   if constexpr (most > 1) few_tokens<T, most - 1, rows>(y, x, w, k, token, row, count);
 }
 
