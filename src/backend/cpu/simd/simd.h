@@ -36,7 +36,8 @@ typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
 typedef uint32_t Words __attribute__((vector_size(4 * lanes)));
 typedef uint16_t Halves __attribute__((vector_size(2 * lanes)));
 
-INGOT_INLINE Floats splat(float x) { return Floats{} + x; }
+// x - 0 is x for every x (0 + x is not, for -0), so nothing is left of it but a broadcast.
+INGOT_INLINE Floats splat(float x) { return x - Floats{}; }
 INGOT_INLINE Words words(Floats x) { return (Words)x; }
 INGOT_INLINE Floats floats(Words x) { return (Floats)x; }
 
