@@ -1,5 +1,7 @@
 #include "app/bench_model.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -7,6 +9,7 @@
 #include "base/philox.h"
 #include "checkpoint/load.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/row_codec.h"
 #include "tensor/tolerance.h"
 
 namespace ingot::app {
@@ -69,6 +72,34 @@ data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t lengt
     sequence.counted += last ? 0 : 1;
   }
   return sequence;
+}
+
+std::shared_ptr<const infer::HostAdapter> random_adapter(const spec::ModelSpec& model, const spec::LoraSpec& lora,
+                                                         DType type, int64_t number) {
+  const std::vector<spec::LoraParam> layers = spec::lora_parameters(model, lora);
+  const Storage storage = checkpoint::storage_of(type);
+  int64_t elements = 0;
+  for (const spec::LoraParam& p : layers) elements += p.rank * (p.in + p.out);
+  const auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(elements) * size_of(type));
+  RandomStream random(7, number);
+  std::vector<float> values;
+  size_t used = 0;
+  const auto fill = [&](Shape shape) {
+    values.resize(static_cast<size_t>(shape.elements()));
+    for (float& value : values) value = 0.04F * (random.uniform() - 0.5F);
+    Tensor tensor{memory->data() + used, type, shape, nullptr};
+    used += tensor.bytes();
+    checkpoint::encode_row(storage, values.data(), shape.elements(), tensor.data);
+    return tensor;
+  };
+  nn::Adapter weights;
+  weights.factor = static_cast<float>(lora.factor());
+  weights.layers.resize(spec::parameters(model).size());
+  for (const spec::LoraParam& p : layers) {
+    weights.layers[p.base].a = fill(Shape{p.rank, p.in});
+    weights.layers[p.base].b = fill(Shape{p.out, p.rank});
+  }
+  return std::make_shared<const infer::HostAdapter>(fmt::format("random-{}", number), std::move(weights), memory);
 }
 
 spec::ModelSpec reduced(const spec::ModelSpec& model) {

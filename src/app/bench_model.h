@@ -7,6 +7,7 @@
 
 #include "app/runtime.h"
 #include "data/packing.h"
+#include "infer/host_adapter.h"
 #include "models/model.h"
 #include "tensor/weight_set.h"
 #include "train/step.h"
@@ -20,6 +21,10 @@ size_t random_model_bytes(const spec::ModelSpec& model, DType type);
 
 // Sequence `number` of `length` random tokens, all of it documents of `document` tokens.
 data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t length, int64_t document, uint64_t number);
+
+// An adapter of random weights in `type` (f32, bf16 or f16), in host memory; the same numbers for the same `number`.
+std::shared_ptr<const infer::HostAdapter> random_adapter(const spec::ModelSpec& model, const spec::LoraSpec& lora,
+                                                         DType type, int64_t number);
 
 // The model with few and narrow layers and large random weights, its head size and all that makes its family kept: what
 // the CPU computes in a moment.

@@ -7,6 +7,7 @@
 
 #include "app/bench/family_specs.h"
 #include "app/bench_model.h"
+#include "app/bench_parity_serving.h"
 #include "app/command.h"
 #include "app/interrupt.h"
 #include "app/json_text.h"
@@ -200,8 +201,11 @@ class BenchParity : public Command {
     arguments.positional("families", families_, "shapes of --list; all of them without any", false);
     arguments.option("device", device_, "cuda:N, hip:N, or a simulated GPU: sim32, sim64");
     arguments.option("steps", steps_, "of training");
+    arguments.flag("serving", serving_, "what an engine says: text, log-probabilities, adapters, JSON, kept prefixes");
+    arguments.option("others", others_, "of --serving: more requests in the same batch");
     arguments.flag("list", list_, "print the names of the shapes and stop");
     arguments.example("ingot bench parity --device cuda:0");
+    arguments.example("ingot bench parity llama gemma2 --serving --device cuda:0");
   }
 
   int run(const Output& output) override {
@@ -211,6 +215,7 @@ class BenchParity : public Command {
       return 0;
     }
     if (steps_ < 1 || steps_ > 1000) throw_error(ErrorKind::usage, "--steps {}; from 1 to 1000", steps_);
+    if (others_ < 0 || others_ > 1000) throw_error(ErrorKind::usage, "--others {}; from 0 to 1000", others_);
     const std::vector<std::string> all = names();
     for (const std::string& family : families_) {
       if (std::find(all.begin(), all.end(), family) == all.end()) {
@@ -224,6 +229,10 @@ class BenchParity : public Command {
     bool agrees = true;
     for (const models::FamilyCase& each : models::family_cases()) {
       if (!families_.empty() && std::find(families_.begin(), families_.end(), each.name) == families_.end()) continue;
+      if (serving_) {
+        agrees = serve(cpu, device, each, output, rows) && agrees;
+        continue;
+      }
       for (const Agreement& one : compare(cpu, device, tiny(each.spec))) {
         agrees = agrees && one.agrees();
         output.print(fmt::format("{:<22}{:<10}{:>8.3f} of what is allowed: {}, off by {:.3g} of {:.3g}{}\n", each.name,
@@ -243,7 +252,8 @@ class BenchParity : public Command {
     output.print_json(json_line({{"device", device.device->name()},
                                  {"arch", device.device->arch()},
                                  {"device_model", device.model},
-                                 {"steps", steps_},
+                                 {"steps", serving_ ? Json() : Json(steps_)},
+                                 {"others", serving_ ? Json(others_) : Json()},
                                  {"agrees", agrees},
                                  {"rows", rows}}));
     return agrees ? 0 : exit_code(ErrorKind::internal);
@@ -254,6 +264,28 @@ class BenchParity : public Command {
     std::vector<std::string> all;
     for (const models::FamilyCase& each : models::family_cases()) all.push_back(each.name);
     return all;
+  }
+
+  // One family's rows. Whether they agree.
+  bool serve(Runtime& cpu, Runtime& device, const models::FamilyCase& family, const Output& output, Json& rows) const {
+    bool agrees = true;
+    for (const ServingAgreement& one : compare_serving(cpu, device, tiny(family.spec), others_)) {
+      agrees = agrees && one.agrees();
+      output.print(fmt::format(
+          "{:<22}{:<18}{:>8.3f} of what is allowed: {}, off by {:.3g}; {} tokens, {} texts parted{}\n", family.name,
+          one.job, one.share(), one.worst, one.error, one.tokens, one.parted, one.agrees() ? "" : "  DISAGREES"));
+      for (const std::string& wrong : one.wrong) output.print(fmt::format("  {}\n", wrong));
+      rows.push_back({{"shape", family.name},
+                      {"job", one.job},
+                      {"agrees", one.agrees()},
+                      {"share_of_allowed", one.share()},
+                      {"worst", one.worst},
+                      {"worst_error", one.error},
+                      {"tokens", one.tokens},
+                      {"parted", one.parted},
+                      {"wrong", one.wrong}});
+    }
+    return agrees;
   }
 
   // fp32: off the CPU by rounding, and by a multiple of what weights changed in their last bit do on the CPU. bf16: as
@@ -298,8 +330,8 @@ class BenchParity : public Command {
 
   std::vector<std::string> families_;
   std::string device_ = "cuda:0";
-  int64_t steps_ = 10;
-  bool list_ = false;
+  int64_t steps_ = 10, others_ = 64;
+  bool list_ = false, serving_ = false;
 };
 
 }  // namespace

@@ -49,6 +49,18 @@ TEST(CheckReport, JobsStandBesideTorchAndKernelsBesideTheBestCeilingOfAny) {
   }
 }
 
+TEST(CheckReport, WhatServesWronglySaysWhy) {
+  const std::string lines = line(
+      "serving-m", "wrong",
+      result(R"("rows":[{"shape":"m","job":"alone fp32","agrees":false,"share_of_allowed":0.5,"worst":"JSON, token 3",)"
+             R"("worst_error":0.001,"tokens":90,"parted":2,"wrong":["JSON: is '|'","base: 3 tokens"]}])"));
+  const std::string page = check_page(merge_checks(lines, "lines"));
+  const std::string row =
+      "| m | alone fp32 | **no** | 0.500 | JSON, token 3 | 0.001 | 90 | 2 | JSON: is '\\|'; base: 3 tokens |";
+  EXPECT_NE(page.find(row), std::string::npos) << page;
+  EXPECT_NE(page.find("| serving-m | wrong |"), std::string::npos) << page;
+}
+
 TEST(CheckReport, WhatIsNoPieceIsRefusedWithItsLine) {
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), std::string(R"({"piece":"a"})"), line("a", "finished", R"("result":3)")}) {

@@ -78,6 +78,7 @@ TEST(Bench, RefusesWhatItCannotDo) {
   program.refuses({"bench", "decode", model, "--weights", "int8"}, 3, "int8");
   program.refuses({"bench", "decode", model, "--tokens", "2"}, 2, "--tokens 2");
   program.refuses({"bench", "parity", "lama", "--device", "sim32"}, 2, "'lama'");
+  program.refuses({"bench", "parity", "llama", "--serving", "--others", "-1", "--device", "sim32"}, 2, "--others -1");
   program.refuses({"bench", "op", "matmull"}, 2, "'matmull'");
   program.refuses({"bench", "curves", "one"}, 2, "two at least");
   write(program / "lines", "{\"piece\":\"a\"}\n");
@@ -148,11 +149,11 @@ TEST(GpuCheck, FindsResumesAndReports) {
     EXPECT_EQ(line.at("commit"), "tested");
     EXPECT_EQ(line.at("device"), device);
   }
-  const std::map<std::string, std::string> expected = {{"devices", "finished"},       {"ops-0", "finished"},
-                                                       {"models-llama", "finished"},  {"training-fp32", "finished"},
-                                                       {"train-tiny", "finished"},    {"train-tiny-lora", "finished"},
-                                                       {"train-tiny-fp8", "refused"}, {"decode-tiny", "finished"},
-                                                       {"kernels-tiny", "finished"},  {"torch", "not there"}};
+  const std::map<std::string, std::string> expected = {
+      {"devices", "finished"},         {"ops-0", "finished"},         {"models-llama", "finished"},
+      {"serving-llama", "finished"},   {"training-fp32", "finished"}, {"train-tiny", "finished"},
+      {"train-tiny-lora", "finished"}, {"train-tiny-fp8", "refused"}, {"decode-tiny", "finished"},
+      {"kernels-tiny", "finished"},    {"torch", "not there"}};
   EXPECT_EQ(status, expected) << read(program / "output");
   EXPECT_TRUE(fs::exists(out / "training-fp32.svg"));
 
@@ -170,8 +171,9 @@ TEST(GpuCheck, FindsResumesAndReports) {
   const Json merged = Json::parse(read(out / "found.json"));
   EXPECT_EQ(merged.at("pieces").size(), expected.size());
   const std::string page = read(out / "found.md");
-  for (const char* words : {"# GPU check of ", "| llama | fp32 | yes |", "| moved | fp32 | 6 | 3 |", "| tiny-lora |",
-                            "| rope |", "| train-tiny-fp8 | refused |", "| torch | not there |"}) {
+  for (const char* words :
+       {"# GPU check of ", "| llama | fp32 | yes |", "| llama | in company bf16 | yes |", "| moved | fp32 | 6 | 3 |",
+        "| tiny-lora |", "| rope |", "| train-tiny-fp8 | refused |", "| torch | not there |"}) {
     EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' is not in:\n" << page;
   }
 }

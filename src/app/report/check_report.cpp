@@ -60,6 +60,7 @@ class Page {
     devices();
     ops();
     models();
+    serving();
     curves();
     jobs();
     kernels();
@@ -155,6 +156,31 @@ class Page {
             fmt::format("| {} | {} | {} | {} | {} | {:.2g} | {:.2g} |\n", text_of(row, "shape"), text_of(row, "job"),
                         row.value("agrees", false) ? "yes" : "**no**", shown(row, "share_of_allowed", 3),
                         cell(text_of(row, "worst")), number_of(row, "worst_error"), number_of(row, "worst_size"));
+      }
+    }
+  }
+
+  void serving() {
+    const std::vector<const Json*> found = results("serving-");
+    if (found.empty()) return;
+    text_ +=
+        "\n## Serving tiny models, against the CPU\n\nGreedy texts and their log-probabilities, of the base, adapters "
+        "of "
+        "three ranks and JSON under a schema. A text is parted\nwhere two tokens are equally likely to within what is "
+        "allowed, and compared up to there.\n\n"
+        "| shape | job | agrees | share | worst | its error | tokens | parted | wrong |\n"
+        "|---|---|---|---|---|---|---|---|---|\n";
+    for (const Json* piece : found) {
+      for (const Json& row : piece->at("result").value("rows", Json::array())) {
+        std::vector<std::string> wrong;
+        for (const Json& each : row.value("wrong", Json::array())) {
+          if (each.is_string()) wrong.push_back(each.get<std::string>());
+        }
+        text_ += fmt::format("| {} | {} | {} | {} | {} | {:.2g} | {} | {} | {} |\n", text_of(row, "shape"),
+                             text_of(row, "job"), row.value("agrees", false) ? "yes" : "**no**",
+                             shown(row, "share_of_allowed", 3), cell(text_of(row, "worst")),
+                             number_of(row, "worst_error"), shown(row, "tokens", 0), shown(row, "parted", 0),
+                             cell(fmt::format("{}", fmt::join(wrong, "; "))));
       }
     }
   }
