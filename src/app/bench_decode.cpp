@@ -27,6 +27,7 @@ using Json = nlohmann::ordered_json;
 struct DecodeAdapters {
   int64_t count = 0;
   spec::LoraSpec lora;
+  bool alternate = false;  // all of them have slots, however few the requests
 };
 
 // A model that serves, and its requests.
@@ -42,7 +43,15 @@ class DecodeBench {
     settings.sequences = batch;
     settings.decoded = weights != activation;
     settings.same_bits = same_bits;
-    if (adapters.count > 0) settings.adapter_rank = adapters.lora.rank;
+    if (adapters.count > 0) {
+      settings.adapter_rank = adapters.lora.rank;
+      settings.adapter_slots = adapters.alternate ? adapters.count : std::min(adapters.count, batch);
+    }
+    if (adapters.alternate) {
+      settings.prefix_cache = true;
+      settings.pages = (1 + adapters.count) * (context / settings.page_tokens + 1);  // what is kept, and what runs
+    }
+    page_tokens_ = settings.page_tokens;
     for (int64_t i = 0; i < adapters.count; ++i) {
       adapters_.push_back(random_adapter(model_, adapters.lora, activation, i));
     }
@@ -55,9 +64,20 @@ class DecodeBench {
       infer::Request request;
       request.prompt = random_sequence(model_, prompt, prompt, static_cast<uint64_t>(i)).ids;
       request.max_tokens = tokens;
+      request.cache_salt = ++salt_;  // nothing of it is kept for others
       if (!adapters_.empty()) request.adapter = adapters_[static_cast<size_t>(i) % adapters_.size()];
       engine_->submit(std::move(request));
     }
+  }
+  // Queues a prompt of whole pages and one token more, which once it was asked is a step of one token. Its tokens.
+  int64_t submit_kept(int64_t prompt, size_t adapter) {
+    infer::Request request;
+    const int64_t length = (prompt - 1) / page_tokens_ * page_tokens_ + 1;
+    request.prompt = random_sequence(model_, length, length, 0).ids;
+    request.max_tokens = 1;
+    request.adapter = adapters_[adapter];
+    engine_->submit(std::move(request));
+    return length;
   }
   std::vector<infer::Output> step() { return engine_->step(); }
   bool idle() const { return engine_->idle(); }
@@ -69,6 +89,8 @@ class DecodeBench {
   std::unique_ptr<models::Model> computed_;
   std::vector<std::shared_ptr<const infer::HostAdapter>> adapters_;
   std::optional<infer::Engine> engine_;
+  int64_t page_tokens_ = 0;
+  uint64_t salt_ = 0;
 };
 
 // Logarithms of the probabilities of greedily chosen tokens of the reduced model, up to where the devices choose
@@ -78,28 +100,96 @@ SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType ac
   const spec::ModelSpec small = reduced(model);
   const int64_t prompt = std::min<int64_t>(20, small.context / 2);
   constexpr int64_t tokens = 8;
+  const int64_t batch = std::clamp<int64_t>(adapters.count, 1, 4);  // of several adapters
+  using Choices = std::vector<std::vector<infer::Choice>>;
   const auto serve = [&](Runtime& on) {
-    DecodeBench bench(on, small, activation, weights, 1, prompt + tokens, adapters, same_bits);
-    bench.submit(1, prompt, tokens);
-    std::vector<infer::Choice> choices;
+    DecodeBench bench(on, small, activation, weights, batch, prompt + tokens, adapters, same_bits);
+    bench.submit(batch, prompt, tokens);
+    Choices choices(static_cast<size_t>(batch));
     while (!bench.idle()) {
       for (const infer::Output& output : bench.step()) {
-        if (output.token) choices.push_back(*output.token);
+        if (output.token) choices.at(static_cast<size_t>(output.request - 1)).push_back(*output.token);
       }
     }
     return choices;
   };
   Runtime cpu = open_runtime("cpu", 1);
-  const std::vector<infer::Choice> expected = serve(cpu);
-  const std::vector<infer::Choice> found = serve(runtime);
+  const Choices expected = serve(cpu);
+  const Choices found = serve(runtime);
   SmallCheck check;
   check.allowed = tolerance(activation, small.vocab);
-  for (size_t i = 0; i < std::min(expected.size(), found.size()); ++i) {
-    check.cpu.push_back(static_cast<double>(expected[i].logprob));
-    check.device.push_back(static_cast<double>(found[i].logprob));
-    if (expected[i].id != found[i].id) break;
+  for (size_t r = 0; r < expected.size(); ++r) {
+    for (size_t i = 0; i < std::min(expected[r].size(), found[r].size()); ++i) {
+      check.cpu.push_back(static_cast<double>(expected[r][i].logprob));
+      check.device.push_back(static_cast<double>(found[r][i].logprob));
+      if (expected[r][i].id != found[r][i].id) break;
+    }
   }
   return check;
+}
+
+// What it costs that a step has another adapter than the one before.
+struct Alternation {
+  double same = 0;         // seconds of a step of one token
+  double alternating = 0;  // with two adapters that take turns
+
+  double percent() const { return 100 * (alternating / same - 1); }
+  static Json json(const std::optional<Alternation>& found) {
+    if (!found) return nullptr;
+    return {{"one_ms", 1e3 * found->same},
+            {"alternating_ms", 1e3 * found->alternating},
+            {"difference_percent", found->percent()}};
+  }
+};
+
+double median(std::vector<double>& values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Medians of steps with one adapter and of steps that alternate two, in blocks of `steps` that take turns. `allowed`:
+// of the difference of log-probabilities of one adapter's steps, as a share.
+Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double allowed) {
+  double logprobs[2] = {};
+  std::vector<double> times[2];
+  const auto step = [&](size_t adapter, bool first) {
+    const int64_t length = bench.submit_kept(prompt, adapter);
+    const double from = steady_seconds();
+    const std::vector<infer::Output> outputs = bench.step();
+    const double took = steady_seconds() - from;
+    double& known = logprobs[adapter];
+    if (outputs.size() != 1 || !outputs[0].token || (!first && outputs[0].cached_tokens != length - 1)) {
+      throw_error(ErrorKind::internal, "a prompt of {} tokens that was kept did not take a step of one token", length);
+    }
+    const double logprob = static_cast<double>(outputs[0].token->logprob);
+    if (first) known = logprob;
+    if (!(std::abs(logprob - known) <= allowed * std::abs(known))) {
+      throw_error(ErrorKind::internal, "an adapter's log-probability is {:.6g} at first and {:.6g} later", known,
+                  logprob);
+    }
+    return took;
+  };
+  const auto block = [&](size_t first, bool alternating, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const double took = step(alternating ? static_cast<size_t>(i) % 2 : first, false);
+      times[alternating ? 1 : 0].push_back(took);
+    }
+  };
+  // The prompts are kept, in as many steps as that takes.
+  for (size_t adapter = 0; adapter < 2; ++adapter) {
+    bench.submit_kept(prompt, adapter);
+    while (!bench.idle()) bench.step();
+    step(adapter, true);
+  }
+  if (logprobs[0] == logprobs[1]) throw_error(ErrorKind::internal, "two adapters say the same");
+  for (const bool timed : {false, true}) {
+    for (std::vector<double>& each : times) each.clear();
+    for (size_t round = 0; round < (timed ? 4 : 1); ++round) {
+      block(round % 2, false, steps);
+      block(0, true, steps);
+    }
+  }
+  return {median(times[0]), median(times[1])};
 }
 
 // Bytes of weights that a token's computation reads: all but the rows of the embedding that it does not look up.
@@ -113,6 +203,10 @@ double read_bytes(const spec::ModelSpec& model, DType weights) {
     }
   }
   return bytes;
+}
+
+int64_t adapter_elements(const spec::ModelSpec& model, const DecodeAdapters& adapters) {
+  return adapters.count > 0 ? spec::num_parameters(spec::lora_parameters(model, adapters.lora)) : 0;
 }
 
 DType weights_of(const std::string& word, DType activation) {
@@ -143,6 +237,7 @@ class BenchDecode : public Command {
     a.option("adapters", adapters_, "random LoRA adapters, which the requests have in turns");
     a.option("rank", rank_, "of the adapters");
     a.option("targets", targets_, "the adapters' layers, as in a recipe; may be given several times (all-linear)");
+    a.flag("alternate", alternate_, "time steps that alternate two adapters, too: with --batch 1 --adapters 2");
     a.flag("any-bits", any_bits_, "let a row's bits depend on how many rows there are");
     a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --dtype fp16 --prompt 128 --tokens 64");
   }
@@ -162,6 +257,10 @@ class BenchDecode : public Command {
     if (adapters_ < 0 || (adapters_ > 0 && rank_ < 1)) {
       throw_error(ErrorKind::usage, "--adapters {} --rank {}: at least 0 and 1", adapters_, rank_);
     }
+    if (alternate_ && (batch_ != 1 || adapters_ != 2)) {
+      throw_error(ErrorKind::usage, "--alternate needs --batch 1 and --adapters 2, not {} and {}", batch_, adapters_);
+    }
+    adapters.alternate = alternate_;
     const SmallCheck check = check_decode(runtime, model, activation, weights, adapters, !any_bits_);
     if (!check.agrees()) {
       throw_error(ErrorKind::internal,
@@ -200,16 +299,19 @@ class BenchDecode : public Command {
         first = steady_seconds() - begin;
       }
     }
-    std::sort(steps.begin(), steps.end());
     if (steps.empty()) throw_error(ErrorKind::internal, "no step decoded a token of every request");
-    const double seconds = steps[steps.size() / 2];
-    std::sort(outside.begin(), outside.end());
-    const double outside_us = 1e6 * outside[outside.size() / 2];
-    // Every weight, and the keys and values of each request as they are at the middle of its answer.
+    const double seconds = median(steps);
+    const double outside_us = 1e6 * median(outside);
+    std::optional<Alternation> alternation;
+    if (alternate_) alternation = alternate(bench, prompt_, tokens_, check.allowed);
+    // Every weight, those of every adapter in the batch, and the keys and values of each request as they are at the
+    // middle of its answer.
     const double rows = static_cast<double>(batch_) * (static_cast<double>(prompt_) + static_cast<double>(tokens_) / 2);
     const double cached = rows * static_cast<double>(2 * model.layers * model.kv_heads * model.head_dim) *
                           static_cast<double>(size_of(activation));
-    const double bytes = read_bytes(model, weights) + cached;
+    const double adapter_bytes = static_cast<double>(std::min(adapters_, batch_) * adapter_elements(model, adapters)) *
+                                 static_cast<double>(size_of(activation));
+    const double bytes = read_bytes(model, weights) + adapter_bytes + cached;
     const uint64_t memory =
         gpu ? runtime.device->memory_bytes() - runtime.device->memory_available() : memory_use().peak;
     output.print(fmt::format("{}, {}, {} weights, batch {} on {} ({})\n", model_, dtype_, ingot::name(weights), batch_,
@@ -219,6 +321,10 @@ class BenchDecode : public Command {
         static_cast<double>(batch_) / seconds, prompt_, first, bytes / seconds / 1e9,
         gpu ? fmt::format(", {:.1f} % of what a copy moves", 100 * bytes / seconds / copied) : std::string()));
     output.print(fmt::format("  {:.1f} us of a step are the engine's own\n", outside_us));
+    if (alternation) {
+      output.print(fmt::format("  {:.3f} ms a step with one adapter, {:.3f} alternating two: {:+.2f} %\n",
+                               1e3 * alternation->same, 1e3 * alternation->alternating, alternation->percent()));
+    }
     output.print_json(
         json_line({{"job", "decode"},
                    {"model", model_},
@@ -240,9 +346,12 @@ class BenchDecode : public Command {
                    {"ms_fastest", 1e3 * steps.front()},
                    {"tokens_per_s", static_cast<double>(batch_) / seconds},
                    {"prompt_seconds", first},
+                   {"alternate", Alternation::json(alternation)},
                    {"read_bytes", bytes},
+                   {"adapter_bytes", adapter_bytes},
                    {"gb_s", bytes / seconds / 1e9},
                    {"copy_gb_s", gpu ? Json(copied / 1e9) : Json()},
+                   {"copy_share", gpu ? Json(bytes / seconds / copied) : Json()},
                    {"floor_ms", gpu ? Json(1e3 * bytes / copied) : Json()},
                    {"memory_bytes", memory},
                    {"check", {{"cpu", check.cpu}, {"device", check.device}, {"allowed", check.allowed}}}}));
@@ -254,7 +363,7 @@ class BenchDecode : public Command {
   std::optional<int64_t> threads_;
   int64_t batch_ = 1, prompt_ = 128, tokens_ = 64, adapters_ = 0, rank_ = 8;
   std::vector<std::string> targets_;
-  bool any_bits_ = false;
+  bool any_bits_ = false, alternate_ = false;
 };
 
 }  // namespace

@@ -41,10 +41,28 @@ TEST(CheckReport, JobsStandBesideTorchAndKernelsBesideTheBestCeilingOfAny) {
            result(R"("versions":{"torch":"2.11"},"gemm_bf16_tflops":500,"copy_gb_s":4300)")) +
       line("train-n", "refused", R"("message":"no fp8")");
   const std::string page = check_page(merge_checks(lines, "lines"));
+  for (const char* words : {"| m | 3000 | 12.5 | 50.0 | - | 2.0 | bf16, fp32 | 2000 | 4.0 | 1.50 |",
+                            "| m | - | - | 2.000 | 1.500 | - | - | - | - | 3.000 | 1.50 |",
+                            "| rope | a\\|b | 1.0000 | 350.00 | 50.0 | 2150.0 | 50.0 |",
+                            "| train-n | refused | no fp8 |", "Beside it: torch 2.11."}) {
+    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' is not in:\n" << page;
+  }
+}
+
+TEST(CheckReport, AdaptersStandBesideTheSameJobWithout) {
+  const std::string same = R"("model":"m","dtype":"bf16","weights":"bf16","prompt":128,"tokens":64,)";
+  const std::string lines =
+      line("decode-m-other", "finished", result(same + R"("batch":8,"adapters":0,"tokens_per_s":1)")) +
+      line("decode-m-with", "finished",
+           result(same +
+                  R"("batch":32,"adapters":4,"tokens_per_s":900,"ms_per_token":3,"floor_ms":1.5,"copy_share":0.5)")) +
+      line("decode-m-none", "finished", result(same + R"("batch":32,"adapters":0,"tokens_per_s":1000)")) +
+      line("decode-m-two", "finished",
+           result(R"("adapters":2,"alternate":{"one_ms":2,"alternating_ms":2.01,"difference_percent":0.5})"));
+  const std::string page = check_page(merge_checks(lines, "lines"));
   for (const char* words :
-       {"| m | 3000 | 12.5 | 50.0 | - | 2.0 | bf16, fp32 | 2000 | 4.0 | 1.50 |",
-        "| m | 2.000 | 1.500 | - | - | 3.000 | 1.50 |", "| rope | a\\|b | 1.0000 | 350.00 | 50.0 | 2150.0 | 50.0 |",
-        "| train-n | refused | no fp8 |", "Beside it: torch 2.11."}) {
+       {"| m-with | 32 | 4 | 3.000 | 1.500 | 50.0 | 900.0 | 90.0 | - | - | - |",
+        "| m-none | 32 | 0 | - | - | - | 1000.0 | - | - | - | - |", "| m-two | 2.000 | 2.010 | 0.50 |"}) {
     EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' is not in:\n" << page;
   }
 }

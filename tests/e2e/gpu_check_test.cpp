@@ -77,6 +77,7 @@ TEST(Bench, RefusesWhatItCannotDo) {
   program.refuses({"bench", "train", model, "--recompute", "some"}, 2, "--recompute 'some'");
   program.refuses({"bench", "decode", model, "--weights", "int8"}, 3, "int8");
   program.refuses({"bench", "decode", model, "--tokens", "2"}, 2, "--tokens 2");
+  program.refuses({"bench", "decode", model, "--alternate", "--adapters", "3"}, 2, "--alternate");
   program.refuses({"bench", "parity", "lama", "--device", "sim32"}, 2, "'lama'");
   program.refuses({"bench", "parity", "llama", "--serving", "--others", "-1", "--device", "sim32"}, 2, "--others -1");
   program.refuses({"bench", "op", "matmull"}, 2, "'matmull'");
@@ -98,6 +99,20 @@ TEST(Bench, TrainsAndDecodesOnTheCpu) {
   const Json decoded = program.report(
       {"bench", "decode", llama("a"), "--dtype", "fp16", "--batch", "3", "--prompt", "9", "--tokens", "7"});
   EXPECT_GT(decoded.at("ms_per_token").get<double>(), 0);
+  EXPECT_EQ(decoded.at("adapter_bytes"), 0);
+  EXPECT_TRUE(decoded.at("alternate").is_null());
+  // What two of three adapters have more to read; and a kept prompt's steps, which alternate.
+  const auto adapted = [&](const char* batch, std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "decode", llama("a"), "--dtype", "fp16", "--rank", "2", "--batch", batch,
+                               "--prompt", "20", "--tokens", "7", "--targets", "q_proj", "--adapters"});
+    return program.report(more);
+  };
+  const Json three = adapted("2", {"3"});
+  const Json two = adapted("1", {"2", "--alternate"});
+  EXPECT_EQ(three.at("adapter_bytes").get<double>(), 2 * two.at("adapter_bytes").get<double>());
+  EXPECT_GT(two.at("adapter_bytes").get<double>(), 0);
+  EXPECT_GT(two.at("alternate").at("one_ms").get<double>(), 0);
+  EXPECT_GT(two.at("alternate").at("alternating_ms").get<double>(), 0);
 }
 
 // Every product of a step is in its profile, and nothing is counted twice.
@@ -149,11 +164,20 @@ TEST(GpuCheck, FindsResumesAndReports) {
     EXPECT_EQ(line.at("commit"), "tested");
     EXPECT_EQ(line.at("device"), device);
   }
-  const std::map<std::string, std::string> expected = {
-      {"devices", "finished"},         {"ops-0", "finished"},         {"models-llama", "finished"},
-      {"serving-llama", "finished"},   {"training-fp32", "finished"}, {"train-tiny", "finished"},
-      {"train-tiny-lora", "finished"}, {"train-tiny-fp8", "refused"}, {"decode-tiny", "finished"},
-      {"kernels-tiny", "finished"},    {"torch", "not there"}};
+  const std::map<std::string, std::string> expected = {{"devices", "finished"},
+                                                       {"ops-0", "finished"},
+                                                       {"models-llama", "finished"},
+                                                       {"serving-llama", "finished"},
+                                                       {"training-fp32", "finished"},
+                                                       {"train-tiny", "finished"},
+                                                       {"train-tiny-lora", "finished"},
+                                                       {"train-tiny-fp8", "refused"},
+                                                       {"decode-tiny", "finished"},
+                                                       {"kernels-tiny", "finished"},
+                                                       {"torch", "not there"},
+                                                       {"decode-tiny-streams-3", "finished"},
+                                                       {"decode-tiny-streams-3-adapters-2", "finished"},
+                                                       {"decode-tiny-alternating", "finished"}};
   EXPECT_EQ(status, expected) << read(program / "output");
   EXPECT_TRUE(fs::exists(out / "training-fp32.svg"));
 
@@ -173,7 +197,8 @@ TEST(GpuCheck, FindsResumesAndReports) {
   const std::string page = read(out / "found.md");
   for (const char* words :
        {"# GPU check of ", "| llama | fp32 | yes |", "| llama | in company bf16 | yes |", "| moved | fp32 | 6 | 3 |",
-        "| tiny-lora |", "| rope |", "| train-tiny-fp8 | refused |", "| torch | not there |"}) {
+        "| tiny-lora |", "| tiny-streams-3-adapters-2 | 3 | 2 |", "| tiny-alternating | ", "| rope |",
+        "| train-tiny-fp8 | refused |", "| torch | not there |"}) {
     EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' is not in:\n" << page;
   }
 }

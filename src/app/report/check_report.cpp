@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -235,17 +236,51 @@ class Page {
     const std::vector<const Json*> decoding = results("decode-");
     if (decoding.empty()) return;
     text_ +=
-        "\n## Decoding\n\nThe floor is the weights and the cache read once at the rate of a copy.\n\n"
-        "| job | ms a token | floor ms | tokens/s | memory GB | torch ms | ratio |\n|---|---|---|---|---|---|---|\n";
+        "\n## Decoding\n\nThe floor is the weights, the adapters in the batch and the cache read once at the rate of a "
+        "copy. Beside adapters stands\nthe share of the same job without.\n\n"
+        "| job | streams | adapters | ms a step | floor ms | of a copy % | tokens/s | of none % | memory GB | torch ms "
+        "| "
+        "ratio |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
     for (const Json* piece : decoding) {
       const std::string name = text_of(*piece, "piece");
       const Json& r = piece->at("result");
       const Json* peer = peer_of(name);
-      text_ += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name.substr(7), shown(r, "ms_per_token", 3),
-                           shown(r, "floor_ms", 3), shown(r, "tokens_per_s", 1), gigabytes(r),
-                           peer ? shown(*peer, "ms_per_token", 3) : "-",
+      text_ += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", name.substr(7),
+                           shown(r, "batch", 0), shown(r, "adapters", 0), shown(r, "ms_per_token", 3),
+                           shown(r, "floor_ms", 3), shown(r, "copy_share", 1, 100), shown(r, "tokens_per_s", 1),
+                           share_of_none(r, decoding), gigabytes(r), peer ? shown(*peer, "ms_per_token", 3) : "-",
                            peer ? ratio(number_of(*peer, "ms_per_token"), number_of(r, "ms_per_token")) : "-");
     }
+    alternating(decoding);
+  }
+
+  // What adapters leave of the tokens a second of the same job without them, in percent.
+  static std::string share_of_none(const Json& result, const std::vector<const Json*>& decoding) {
+    if (number_of(result, "adapters") == 0) return "-";
+    for (const Json* piece : decoding) {
+      const Json& other = piece->at("result");
+      const bool same =
+          std::ranges::all_of(std::array{"model", "dtype", "weights", "batch", "prompt", "tokens"},
+                              [&](const char* key) { return result.value(key, Json()) == other.value(key, Json()); });
+      const double none = number_of(other, "tokens_per_s");
+      if (same && number_of(other, "adapters") == 0 && none > 0) return shown(result, "tokens_per_s", 1, 100 / none);
+    }
+    return "-";
+  }
+
+  void alternating(const std::vector<const Json*>& decoding) {
+    std::string rows;
+    for (const Json* piece : decoding) {
+      const Json found = piece->at("result").value("alternate", Json());
+      if (!found.is_object()) continue;
+      rows += fmt::format("| {} | {} | {} | {} |\n", text_of(*piece, "piece").substr(7), shown(found, "one_ms", 3),
+                          shown(found, "alternating_ms", 3), shown(found, "difference_percent", 2));
+    }
+    if (rows.empty()) return;
+    text_ +=
+        "\nSteps of one token at batch 1, with one adapter and alternating two:\n\n"
+        "| job | one adapter ms | alternating ms | difference % |\n|---|---|---|---|\n" +
+        rows;
   }
 
   void kernels() {
