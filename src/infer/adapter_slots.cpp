@@ -1,7 +1,6 @@
 #include "infer/adapter_slots.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "spec/lora.h"
@@ -51,6 +50,7 @@ AdapterSlots::AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& 
       slot.memory = {arena.take_bytes(bytes), DType::i8, Shape{static_cast<int64_t>(bytes)}, &device};
     slot.staging = HostBuffer(device, row + (device.host_visible() ? 0 : bytes));
   }
+  if (!device.host_visible()) copies_.emplace();
 }
 
 AdapterSlots::~AdapterSlots() {
@@ -94,23 +94,43 @@ int64_t AdapterSlots::acquire(const std::shared_ptr<const HostAdapter>& adapter)
   return static_cast<int64_t>(oldest);
 }
 
-void AdapterSlots::release(int64_t slot) { --slots_[static_cast<size_t>(slot)].users; }
+void AdapterSlots::release(int64_t index) {
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  if (--slot.users > 0 || !slot.staging_copy) return;
+  copies_->cancel(slot.staging_copy);
+  slot.staging_copy = nullptr;
+  slot.adapter = nullptr;
+}
 
-bool AdapterSlots::ready(int64_t slot) { return slots_[static_cast<size_t>(slot)].filled->done(); }
-void AdapterSlots::wait(int64_t slot) { slots_[static_cast<size_t>(slot)].filled->wait(); }
+bool AdapterSlots::ready(int64_t index) {
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  if (slot.staging_copy) {
+    if (!copies_->ended(*slot.staging_copy)) return false;
+    send(static_cast<size_t>(index));
+  }
+  return slot.filled->done();
+}
+
+void AdapterSlots::wait(int64_t index) {
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  if (slot.staging_copy) {
+    copies_->wait(*slot.staging_copy);
+    send(static_cast<size_t>(index));
+  }
+  slot.filled->wait();
+}
 
 void AdapterSlots::fill(size_t index, const HostAdapter& adapter) {
   Slot& slot = slots_[index];
   const bool copied = !in_place(adapter, device_);
-  const size_t row = static_cast<size_t>(entries_.shape[1]) * sizeof(ops::LoraEntry);
   auto* entries = reinterpret_cast<ops::LoraEntry*>(slot.staging.data());
-  std::byte* staged = slot.staging.data() + row;
-  size_t used = 0;
+  slot.staged = row_bytes();
+  std::vector<CopyThread::Part> parts;
   const auto place = [&](const Tensor& weight) -> const void* {
     if (!copied) return weight.data;
-    std::memcpy(staged + used, weight.data, weight.bytes());
-    const void* there = static_cast<const std::byte*>(slot.memory.data) + used;
-    used += Arena::footprint(weight.bytes());
+    parts.push_back({slot.staging.data() + slot.staged, weight.data, weight.bytes()});
+    const void* there = static_cast<const std::byte*>(slot.memory.data) + (slot.staged - row_bytes());
+    slot.staged += Arena::footprint(weight.bytes());
     return there;
   };
   for (size_t p = 0; p < adapter.weights.layers.size(); ++p) {
@@ -120,12 +140,26 @@ void AdapterSlots::fill(size_t index, const HostAdapter& adapter) {
     const void* a = place(layer.a);
     entries[p] = {a, place(layer.b), static_cast<int32_t>(layer.a.rows()), adapter.weights.factor};
   }
-  // No batch that was given to the device reads the slot: nobody used it, and every step waits for its own.
-  if (used > 0) device_.start_copy_from_host(Stream::copy, slot.memory.data, staged, used);
+  ++uploads_;
+  if (parts.empty()) {
+    send(index);
+  } else {
+    slot.staging_copy = copies_->start(std::move(parts));
+  }
+}
+
+// What is staged goes to the device. No batch that was given to it reads the slot: nobody has used it since it was
+// acquired, and every step waits for its own.
+void AdapterSlots::send(size_t index) {
+  Slot& slot = slots_[index];
+  const size_t row = row_bytes();
+  slot.staging_copy = nullptr;
+  if (slot.staged > row) {
+    device_.start_copy_from_host(Stream::copy, slot.memory.data, slot.staging.data() + row, slot.staged - row);
+  }
   device_.start_copy_from_host(Stream::copy, static_cast<std::byte*>(entries_.data) + index * row, slot.staging.data(),
                                row);
   slot.filled->record(Stream::copy);
-  ++uploads_;
 }
 
 }  // namespace ingot::infer

@@ -80,6 +80,42 @@ TEST_P(EngineAdaptersTest, AdaptersTakeTurnsInSlots) {
   }
 }
 
+// On a device whose memory the host does not see a slot is filled beside the steps; texts are the same, and requests
+// that end while their adapters are on the way leave nothing behind.
+TEST_P(EngineAdaptersTest, SlotsAreFilledBesideTheSteps) {
+  SmallModel far(GetParam(), Storage::f32, false);
+  std::vector<std::unique_ptr<RandomAdapter>> weights;
+  std::vector<std::vector<int32_t>> expected;
+  const std::vector<int32_t> prompt = small_.prompt(9, 11);
+  for (uint64_t i = 0; i < 4; ++i) {
+    weights.push_back(small_.adapter(static_cast<int64_t>(2 + 2 * i), i));
+    expected.push_back(ids_of(small_.greedy(prompt, 8, &weights.back()->adapter)));
+  }
+  expected.push_back(ids_of(small_.greedy(prompt, 8)));
+  for (const int64_t slots : {1, 2, 5}) {
+    EngineSettings s = settings(5, 64, 4);
+    s.adapter_slots = slots;
+    Engine e(far.device, far.registry, far.threads, *far.model, s);
+    std::vector<int64_t> names;
+    for (size_t i = 0; i < 5; ++i) {
+      names.push_back(e.submit(request(prompt, 8, i < 4 ? &weights[i]->adapter : nullptr)));
+    }
+    std::map<int64_t, Answer> found;
+    // One whose weights go away with it, at every moment of its way.
+    for (int64_t steps = 0; steps < 4; ++steps) {
+      auto passing = small_.adapter(8, static_cast<uint64_t>(10 + steps));
+      const int64_t name = e.submit(request(prompt, 8, &passing->adapter));
+      run(e, found, steps);
+      e.cancel(name);
+      run(e, found, 1);
+      passing.reset();
+    }
+    run(e, found);
+    for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(found[names[i]].ids(), expected[i]) << i << ", slots " << slots;
+    e.submit(request(prompt, 8, &weights[0]->adapter));  // the engine ends with it
+  }
+}
+
 // One slot, and requests for one adapter without end: who asked for another comes to its turn.
 TEST_P(EngineAdaptersTest, ASlotIsNotKeptByAStreamOfRequests) {
   const auto popular = small_.adapter(2, 1), rare = small_.adapter(3, 2);

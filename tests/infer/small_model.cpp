@@ -12,7 +12,7 @@
 
 namespace ingot::infer {
 
-SmallModel::SmallModel(const std::string& shape, Storage matrices) {
+SmallModel::SmallModel(const std::string& shape, Storage matrices, bool visible) : device(visible) {
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;
   checkpoint::LoadOptions options{device};

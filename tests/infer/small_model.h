@@ -21,7 +21,8 @@ struct RandomAdapter {
   nn::Adapter adapter;
 };
 
-// tests/golden/llama/SHAPE with matrices kept as `matrices`.
+// tests/golden/llama/SHAPE with matrices kept as `matrices`. `visible`: CountingDevice's; where the host does not see
+// the memory, `greedy` and `mean_state` cannot be asked.
 struct SmallModel {
   CountingDevice device;
   ops::Registry registry;
@@ -29,7 +30,7 @@ struct SmallModel {
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
 
-  explicit SmallModel(const std::string& shape, Storage matrices = Storage::f32);
+  explicit SmallModel(const std::string& shape, Storage matrices = Storage::f32, bool visible = true);
 
   const spec::ModelSpec& spec() const { return loaded.spec; }
   // `length` ids that depend on `seed`.
