@@ -21,6 +21,13 @@ int64_t most_edits(int64_t vocab) { return std::max<int64_t>(vocab, 65536); }
 int32_t bits_of(uint64_t word) { return static_cast<int32_t>(static_cast<uint32_t>(word)); }
 
 void describe(const Wanted& wanted, int64_t row, float* scales, int32_t* cuts) {
+  if (wanted.known) {  // the likeliest of those that its mask allows
+    scales[0] = 0;
+    scales[1] = -std::numeric_limits<float>::infinity();
+    std::fill_n(cuts, 4, 0);
+    cuts[4] = static_cast<int32_t>(row);
+    return;
+  }
   const Sampling& s = *wanted.sampling;
   scales[0] = s.temperature > 0 ? power_scale(s.temperature) : 0.0F;
   scales[1] = s.min_p > 0 ? static_cast<float>(std::log2(s.min_p)) : -std::numeric_limits<float>::infinity();
@@ -93,7 +100,13 @@ void Chooser::choose(ops::Context& context, const Tensor& logits, std::span<cons
   bool masked = false;
   for (int64_t r = 0; r < rows; ++r) {
     const Wanted& one = wanted[static_cast<size_t>(r)];
-    masked |= one.masked;
+    masked |= one.masked || one.known;
+    if (one.known) {
+      const std::span<uint32_t> bits = mask(first + r);
+      std::fill(bits.begin(), bits.end(), 0U);
+      const auto id = static_cast<size_t>(*one.known);
+      bits[id / 32] |= 1U << (id % 32);
+    }
     describe(one, first + r, on_host<float>(scales_) + r * 2, on_host<int32_t>(cuts_) + r * 5);
     on_host<int32_t>(offsets_)[r] = static_cast<int32_t>(edited);
     for (const LogitEdit& edit : one.edits) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct Wanted {
   int64_t position = 0;               // of a draw: the number of ids before it, prompt and output
   std::vector<LogitEdit> edits = {};  // in the order of ids, each id once
   bool masked = false;                // Chooser::mask gives the bits
+  std::optional<int32_t> known = {};  // this token is `chosen`, whatever else is said here: it is to be told of
   std::string error = {};             // not empty: nothing is wanted, and this is why
 };
 
@@ -36,7 +38,8 @@ class Chooser {
   // Takes them from `arena`.
   Chooser(Device& device, Arena& arena, int64_t rows, int64_t vocab);
 
-  // The bits of row `row`, [(V + 31) / 32], to be assigned before `run` is told of it.
+  // The bits of row `row`, [(V + 31) / 32], to be assigned before `run` is told of it. Rows of `known` tokens have
+  // none.
   std::span<uint32_t> mask(int64_t row);
 
   // For row r of logits [R, V] what wanted[r] asks for; the logits are used up. Behind what the compute stream was

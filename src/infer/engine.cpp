@@ -24,10 +24,17 @@ struct Sequence {
   bool told = false;           // an output was given
   std::vector<int32_t> draft;  // guesses of this step
   std::vector<double> states;  // of a request for its states: those of the pieces so far, added up
+  int64_t scored = 1;          // tokens of the prompt of which everything was told that is to be told
 
   bool complete(const Piece& piece) const { return piece.end >= state.tokens; }
+  bool generates() const { return !request.embed && request.max_tokens > 0; }
   int64_t wanted(const Piece& piece) const {  // choices
-    return !request.embed && complete(piece) ? piece.end - state.tokens + 1 : 0;
+    return generates() && complete(piece) ? piece.end - state.tokens + 1 : 0;
+  }
+  bool to_score() const { return request.score_prompt && scored < std::ssize(request.prompt); }
+  // The tokens of the prompt from `scored` to here are told of with the piece.
+  int64_t scored_after(const Piece& piece) const {
+    return to_score() ? std::max(scored, std::min(piece.end + 1, std::ssize(request.prompt))) : scored;
   }
 };
 
@@ -76,9 +83,10 @@ struct Engine::State {
         forward(device, registry, threads, m, s) {}
 
   Sequence& of(const Piece& piece) { return sequences.at(piece.sequence->id); }
-  // What the scheduler finds kept pages by; of prompts whose states are wanted every token is computed.
+  // What the scheduler finds kept pages by; of prompts whose states or log-probabilities are wanted every token is
+  // computed.
   void show_ids(Sequence& sequence) const {
-    if (settings.prefix_cache && !sequence.request.embed) sequence.state.ids = sequence.ids;
+    if (settings.prefix_cache && !sequence.request.embed && !sequence.to_score()) sequence.state.ids = sequence.ids;
   }
 
   std::vector<Output> ended_early();
@@ -90,6 +98,7 @@ struct Engine::State {
   std::vector<Output> run_batch();
   ForwardResult compute(const std::vector<Piece>& pieces);
   void want(const Piece& piece, std::vector<Wanted>& all);
+  bool tell_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs);
   void settle_piece(const Piece& piece, std::span<Chosen> chosen, std::vector<Output>& outputs);
   Output settle(Sequence& sequence, Choice choice);
   std::optional<Output> add_states(const Piece& piece, const std::vector<double>& sums);
@@ -106,11 +115,12 @@ int64_t Engine::submit(Request request) {
   State& s = *state_;
   const int64_t length = static_cast<int64_t>(request.prompt.size());
   if (length == 0) throw_error(ErrorKind::usage, "the prompt has no tokens");
-  if (request.max_tokens < 1 && !request.embed) {
-    throw_error(ErrorKind::usage, "max_tokens is {}; at least 1", request.max_tokens);
+  if (request.max_tokens < 0) throw_error(ErrorKind::usage, "max_tokens is {}; at least 0", request.max_tokens);
+  if (request.embed && request.score_prompt) {
+    throw_error(ErrorKind::usage, "a request for a prompt's states cannot have its log-probabilities, too");
   }
   check(request.sampling);
-  if (length > s.settings.context || (length == s.settings.context && !request.embed)) {
+  if (length > s.settings.context || (length == s.settings.context && !request.embed && request.max_tokens > 0)) {
     throw_hint(ErrorKind::usage, "shorten the prompt or raise the context",
                "the prompt has {} tokens; the context of {} leaves no room for an answer", length, s.settings.context);
   }
@@ -233,7 +243,7 @@ void Engine::State::draft() {
   for (SequenceState* state : scheduler.running_list()) {
     Sequence& sequence = sequences.at(state->id);
     sequence.draft.clear();
-    if (!sequence.request.embed && state->cached + 1 == state->tokens) {
+    if (sequence.generates() && state->cached + 1 == state->tokens) {
       const int64_t left = std::min(sequence.request.max_tokens - sequence.produced, settings.context - state->tokens);
       sequence.draft = guess(sequence.ids, std::min(settings.guesses, left - 1));
     }
@@ -312,6 +322,9 @@ ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
     part.slot = sequence.slot;
     part.states = sequence.request.embed;
     part.wanted = sequence.wanted(piece);
+    part.known_begin = sequence.scored;
+    part.known_end = sequence.scored_after(piece);
+    part.sampling = &sequence.request.sampling;
   }
   return forward.run(parts, [&] {
     std::vector<Wanted> all;
@@ -326,6 +339,7 @@ Output Engine::State::settle(Sequence& sequence, Choice choice) {
   const Request& request = sequence.request;
   if (std::find(request.stop_ids.begin(), request.stop_ids.end(), choice.id) != request.stop_ids.end()) {
     output.finish = Finish::stop;
+    output.ended_by = std::move(choice);
     return output;
   }
   sequence.ids.push_back(choice.id);
@@ -340,6 +354,26 @@ Output Engine::State::settle(Sequence& sequence, Choice choice) {
     output.finish = Finish::length;
   }
   return output;
+}
+
+// What is known of the prompt by now. False when the request has failed.
+bool Engine::State::tell_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs) {
+  if (known.empty()) return true;
+  Sequence& sequence = of(piece);
+  sequence.scored = sequence.scored_after(piece);
+  sequence.told = true;
+  Output& output = outputs.emplace_back();
+  output.request = sequence.state.id;
+  for (Chosen& one : known) {
+    if (!one.error.empty()) {
+      output.prompt.clear();
+      output.finish = Finish::failed;
+      output.error = one.error;
+      return false;
+    }
+    output.prompt.push_back(std::move(one.choice));
+  }
+  return true;
 }
 
 void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, std::vector<Output>& outputs) {
@@ -374,6 +408,11 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
   if (!outputs.empty() && outputs.back().finish == Finish::failed && outputs.back().request == sequence.state.id)
     return;
   pool.keep(sequence.state.table, sequence.ids, sequence.state.cached, sequence.state.owner);
+  if (sequence.request.embed || sequence.generates() || !sequence.complete(piece)) return;
+  Output& output = outputs.emplace_back();
+  output.request = sequence.state.id;
+  output.finish = Finish::length;
+  if (!sequence.told) output.cached_tokens = sequence.state.found;
 }
 
 // The embedding at the end of the prompt.
@@ -419,12 +458,16 @@ std::vector<Output> Engine::State::run_batch() {
     std::ranges::sort(pieces, {}, [&](const Piece& p) { return std::pair(of(p).slot, p.sequence->id); });
   ForwardResult result = compute(pieces);
   std::vector<Output> outputs;
-  size_t row = 0, states = 0;
+  size_t row = 0, known = 0, states = 0;
   for (const Piece& piece : pieces) {
     const auto count = static_cast<size_t>(of(piece).wanted(piece));
+    const auto told = static_cast<size_t>(of(piece).scored_after(piece) - of(piece).scored);
     piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
-    settle_piece(piece, std::span(result.chosen).subspan(row, count), outputs);
+    if (tell_prompt(piece, std::span(result.known).subspan(known, told), outputs)) {
+      settle_piece(piece, std::span(result.chosen).subspan(row, count), outputs);
+    }
     row += count;
+    known += told;
     if (!of(piece).request.embed) continue;
     std::optional<Output> output = add_states(piece, result.state_sums[states++]);
     if (output) outputs.push_back(std::move(*output));

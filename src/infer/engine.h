@@ -54,7 +54,7 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& set
 
 struct Request {
   std::vector<int32_t> prompt;  // at least one token
-  int64_t max_tokens = 0;       // at least 1; of no meaning with `embed`
+  int64_t max_tokens = 0;       // 0: the prompt is computed and no token made; of no meaning with `embed`
   Sampling sampling;
   std::vector<int32_t> stop_ids;               // the output ends before any of these
   std::shared_ptr<const HostAdapter> adapter;  // null: the base model
@@ -62,6 +62,9 @@ struct Request {
   int priority = 0;  // higher first; a lower one gives its place, its pages and its adapter's slot up
   std::optional<std::chrono::steady_clock::time_point> deadline;  // it ends at the first step after this
   bool embed = false;                                             // no token is made: the prompt's states are wanted
+  // What the model says of the prompt's tokens is wanted (Output::prompt, with Sampling::top_logprobs of the
+  // likeliest); not with `embed`. All of the prompt is computed then, whatever the prefix cache has.
+  bool score_prompt = false;
   uint64_t cache_salt = 0;  // the prefix cache is shared by requests of the same salt and adapter only
 };
 
@@ -74,12 +77,16 @@ enum class Finish {
 };
 const char* name(Finish finish);  // OpenAI's words where it has them: "stop", "length", "cancelled", "deadline", ...
 
-// A token of a request, or its end.
+// A token of a request, or what is told of its prompt, or its end.
 struct Output {
   int64_t request = 0;
-  std::optional<Choice> token;   // absent at the end when a stop id was chosen, or something ended it
-  std::optional<Finish> finish;  // present at the request's last output
-  std::string error;             // of Finish::failed
+  std::optional<Choice> token;     // absent at the end when a stop id was chosen, or something ended it
+  std::optional<Finish> finish;    // present at the request's last output
+  std::optional<Choice> ended_by;  // the stop id that was chosen at the end
+  std::string error;               // of Finish::failed
+  // Of a request that asked for it, before its first token: those tokens of the prompt that come next, from the second
+  // on, and what the model says of them behind what is before them. A prompt that is filled in pieces comes in pieces.
+  std::vector<Choice> prompt;
   std::vector<float> embedding;  // [hidden] of a request that asked for it: the mean of the final norm's output over
                                  // the prompt
   int64_t cached_tokens = 0;     // at the request's first output: tokens of its prompt that were in the prefix cache

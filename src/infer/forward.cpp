@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -71,10 +72,10 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wan
   EngineBytes bytes;
   bytes.kv = spec::kv_bytes(model, pages, settings.page_tokens, static_cast<int64_t>(activation));
   bytes.scratch = models::pass_bytes(model, shape).forward;
-  // ids, positions, slots, adapters' slots, offsets, lengths, page tables (one after another: they are uploaded
-  // together); normed states of all tokens and of those asked; logits; what is chosen by.
-  bytes.batch = 4 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
-                Arena::footprint(static_cast<size_t>(shape.logit_rows) * 4) + Arena::footprint(sequences * 4) +
+  // ids, positions, slots, adapters' slots, the same of rows of logits, offsets, lengths, page tables (one after
+  // another: they are uploaded together); normed states of all tokens and of those asked; logits; what is chosen by.
+  bytes.batch = 5 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
+                Arena::footprint(sequences * 4) +
                 Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
                 Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
                 Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
@@ -106,7 +107,7 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
   offsets_ = batch_.take(DType::i32, Shape{s.sequences + 1});
   adapter_slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
-  head_slots_ = batch_.take(DType::i32, Shape{rows});
+  head_slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
   lengths_ = batch_.take(DType::i32, Shape{s.sequences});
   tables_ = batch_.take(DType::i32, Shape{s.sequences, pages_per_sequence(s)});
   normed_ = batch_.take(s.activation, Shape{s.batch_tokens, spec.hidden});
@@ -186,10 +187,12 @@ bool Forward::give_adapters(std::span<const ForwardPiece> pieces) {
   lora_.host.clear();
   head_lora_.host.clear();
   bool any = false;
+  std::vector<int32_t> known;
   for (const ForwardPiece& piece : pieces) {
     const auto slot = static_cast<int32_t>(piece.slot);
     lora_.host.insert(lora_.host.end(), static_cast<size_t>(piece.end - piece.begin), slot);
     head_lora_.host.insert(head_lora_.host.end(), static_cast<size_t>(piece.wanted), slot);
+    known.insert(known.end(), static_cast<size_t>(piece.known_end - piece.known_begin), slot);
     if (slot < 0) continue;
     any = true;
     const std::vector<nn::LoraWeights>& layers = adapters_->adapter(slot).weights.layers;
@@ -200,10 +203,57 @@ bool Forward::give_adapters(std::span<const ForwardPiece> pieces) {
   }
   head_lora_.ranks = lora_.ranks;
   std::copy(lora_.host.begin(), lora_.host.end(), on_host(adapter_slots_));
-  std::copy(head_lora_.host.begin(), head_lora_.host.end(), on_host(head_slots_));
+  std::copy(known.begin(), known.end(),
+            std::copy(head_lora_.host.begin(), head_lora_.host.end(), on_host(head_slots_)));
   lora_.slots = adapter_slots_.slice(0, std::ssize(lora_.host));
   head_lora_.slots = head_slots_.slice(0, std::ssize(head_lora_.host));
   return any;
+}
+
+// Logits of rows `asked` of the batch, which are all of it where `every_row`. The rows' adapters are head_lora_'s.
+void Forward::compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> asked, bool every_row) {
+  const int64_t rows = std::ssize(asked);
+  for (int64_t row = 0; row < rows && !every_row; ++row) {
+    const int64_t from = asked[static_cast<size_t>(row)];
+    ops::scale(context_, chosen_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
+  }
+  nn::Pass head{context_, flat, settings_.activation, {}};
+  head.any_rows = true;
+  if (adapted) head.lora = &head_lora_;
+  model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : chosen_).slice(0, rows));
+}
+
+// As many rows at a time as there is memory for logits. Uses up what choices were made by.
+std::vector<Chosen> Forward::tell_known(std::span<const ForwardPiece> pieces, const nn::TokenBatch& flat,
+                                        bool adapted) {
+  std::vector<int64_t> asked;
+  std::vector<Wanted> all;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const ForwardPiece& piece = pieces[i];
+    for (int64_t t = piece.known_begin; t < piece.known_end; ++t) {
+      asked.push_back(on_host(offsets_)[i] + t - 1 - piece.begin);
+      Wanted& wanted = all.emplace_back();
+      wanted.sampling = piece.sampling;
+      wanted.known = piece.ids[static_cast<size_t>(t)];
+    }
+  }
+  const int32_t* slots = on_host(head_slots_) + head_lora_.host.size();
+  const int64_t before = std::ssize(head_lora_.host);
+  const int64_t most = logits_.shape[0];
+  std::vector<Chosen> known;
+  for (int64_t first = 0; first < std::ssize(asked); first += most) {
+    const int64_t end = std::min(first + most, std::ssize(asked));
+    if (adapted) {
+      head_lora_.host.assign(slots + first, slots + end);
+      head_lora_.slots = head_slots_.slice(before + first, before + end);
+    }
+    const auto part = static_cast<size_t>(first), count = static_cast<size_t>(end - first);
+    compute_logits(flat, adapted, std::span(asked).subspan(part, count), false);
+    std::vector<Chosen> told =
+        chooser_->run(context_, logits_.slice(0, end - first), std::span(all).subspan(part, count));
+    std::move(told.begin(), told.end(), std::back_inserter(known));
+  }
+  return known;
 }
 
 ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std::vector<Wanted>()> wanted) {
@@ -229,15 +279,7 @@ ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std
     pass.any_rows = any_rows_;
     if (adapted) pass.lora = &lora_;
     model_.forward(pass, normed_.slice(0, tokens));
-    if (rows == 0) return;
-    for (int64_t row = 0; row < rows && !every_row; ++row) {
-      const int64_t from = asked[static_cast<size_t>(row)];
-      ops::scale(context_, chosen_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
-    }
-    nn::Pass head{context_, flat, settings_.activation, {}};
-    head.any_rows = true;
-    if (adapted) head.lora = &head_lora_;
-    model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : chosen_).slice(0, rows));
+    if (rows > 0) compute_logits(flat, adapted, asked, every_row);
   };
   // Each piece is then one token. Which experts rows go to is known to the host only when it has waited for the router.
   if (every_row && tokens == count && device_.replays() && model_.spec().experts == 0) {
@@ -254,11 +296,13 @@ ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std
     waited += steady_seconds() - from;
   }
   const double from = steady_seconds();
+  result.known = tell_known(pieces, flat, adapted);
   for (int64_t i = 0; i < count; ++i) {
     if (!pieces[static_cast<size_t>(i)].states) continue;
     result.state_sums.push_back(sum_of_rows(on_host(offsets_)[i], on_host(offsets_)[i + 1]));
   }
-  if (rows == 0 && result.state_sums.empty()) {  // what is uploaded next takes the same place on the host
+  if (rows == 0 && result.known.empty() &&
+      result.state_sums.empty()) {  // what is uploaded next takes the same place on the host
     computed_->record(Stream::compute);
     computed_->wait();
   }

@@ -25,10 +25,16 @@ struct ForwardPiece {
   int64_t slot = -1;    // its adapter's (AdapterSlots)
   int64_t wanted = 0;   // so many of its last tokens are followed by a choice
   bool states = false;  // the final norm's output of all its tokens is wanted
+  // Of ids[known_begin .. known_end), which are in the piece or right behind it, but not its first, it is wanted what
+  // the model says of them.
+  int64_t known_begin = 0;
+  int64_t known_end = 0;
+  const Sampling* sampling = nullptr;  // of these: Sampling::top_logprobs; null where there are none
 };
 
 struct ForwardResult {
   std::vector<Chosen> chosen;                   // of the pieces that want choices, in their order
+  std::vector<Chosen> known;                    // of tokens that are known, in the order of pieces
   std::vector<std::vector<double>> state_sums;  // [H] for every piece that asked: its rows added up in double
 };
 
@@ -66,6 +72,8 @@ class Forward {
   void decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work);
   int64_t describe(std::span<const ForwardPiece> pieces);
   bool give_adapters(std::span<const ForwardPiece> pieces);
+  void compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> asked, bool every_row);
+  std::vector<Chosen> tell_known(std::span<const ForwardPiece> pieces, const nn::TokenBatch& flat, bool adapted);
   std::vector<double> sum_of_rows(int64_t begin, int64_t end);
 
   Device& device_;
@@ -74,7 +82,8 @@ class Forward {
   Arena scratch_, kv_, batch_, adapter_arena_;
   ops::Context context_;
   nn::KvCache cache_;
-  // Of the largest batch; with the adapter's slot of each token, and of each row of logits.
+  // Of the largest batch; with the adapter's slot of each token, and of each row whose logits are wanted: first those
+  // that choices are made by, then those of known tokens.
   Tensor ids_, positions_, slots_, offsets_, adapter_slots_, head_slots_, lengths_, tables_;
   Tensor normed_, chosen_, logits_;
   HostBuffer up_;  // of ids .. tables

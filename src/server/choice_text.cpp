@@ -32,6 +32,10 @@ std::string ChoiceText::finish() {
   return given(std::move(text));
 }
 
+void ChoiceText::tell_end(infer::Choice choice) {
+  if (keep_ && !stopped()) facts_.push_back({std::move(choice), decoded_});
+}
+
 std::vector<TokenFact> ChoiceText::take_facts() {
   // A token belongs to what was given out when its text begins there. One that gives no text itself (part of a
   // character) goes with what follows, or at the end with what there is; behind a stop string nothing is told.

@@ -11,10 +11,11 @@
 
 namespace ingot::server {
 
-// A token of the output with its place in the text.
+// A token of the output, or of an echoed prompt, with its place in the text.
 struct TokenFact {
   infer::Choice choice;
-  size_t begin = 0;  // characters of the output before it
+  size_t begin = 0;    // characters before it, of the output or of the prompt
+  bool scored = true;  // false: nothing is before it, so that the model says nothing of it
 };
 
 class ChoiceText {
@@ -26,6 +27,9 @@ class ChoiceText {
   std::string push(infer::Choice choice);
   // The rest, at the end.
   std::string finish();
+  // Behind `finish`: the stop id that ended the output is told of as a token without text. Nothing where a stop string
+  // did.
+  void tell_end(infer::Choice choice);
   bool stopped() const { return stops_.found(); }
 
   int64_t tokens() const { return tokens_; }

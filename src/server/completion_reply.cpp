@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 class CompletionReply : public Reply {
  public:
-  CompletionReply(const CompletionRequest& request, std::vector<std::string> prompts, ReplyFacts facts)
+  CompletionReply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts, ReplyFacts facts)
       : facts_(std::move(facts)),
         prompts_(std::move(prompts)),
         n_(static_cast<size_t>(request.n)),
@@ -21,13 +21,15 @@ class CompletionReply : public Reply {
         stream_(request.stream),
         include_usage_(request.include_usage),
         logprobs_(request.logprobs),
-        choices_(request.prompts.size() * best_of_) {}
+        choices_(request.prompts.size() * best_of_),
+        scored_(choices_.size()) {}
 
   std::string begin() override {
     std::string events;
     for (size_t i = 0; i < choices_.size(); ++i) {
-      const std::string& prompt = echo(i);
-      if (!prompt.empty()) events += chunk(i, prompt, nullptr, nullptr);
+      const EchoedPrompt& prompt = echo(i);
+      const std::vector<TokenFact> facts = prompt_facts(i, {});
+      if (!prompt.text.empty() || !facts.empty()) events += chunk(i, prompt.text, logprobs_json(facts), nullptr);
     }
     return events;
   }
@@ -35,6 +37,7 @@ class CompletionReply : public Reply {
   std::string push(std::vector<Piece> pieces) override {
     std::string events;
     for (Piece& piece : pieces) {
+      piece.facts = facts_of(piece);
       if (!stream_) {
         Choice& choice = choices_[piece.choice];
         choice.text += piece.text;
@@ -43,8 +46,7 @@ class CompletionReply : public Reply {
         continue;
       }
       if (!piece.text.empty() || !piece.facts.empty()) {
-        const std::string logprobs = logprobs_text(piece.facts);
-        events += chunk(piece.choice, piece.text, Json::parse(logprobs), nullptr);
+        events += chunk(piece.choice, piece.text, logprobs_json(piece.facts), nullptr);
       }
       if (piece.finish) events += chunk(piece.choice, "", nullptr, reason_of(*piece.finish));
     }
@@ -68,7 +70,7 @@ class CompletionReply : public Reply {
       for (size_t i = 0; i < n_; ++i) {
         const Choice& choice = choices_[order[i]];
         list.push_back(fmt::format(R"({{"text":{},"index":{},"logprobs":{},"finish_reason":"{}"}})",
-                                   line_of(echo(order[i]) + choice.text), list.size(), logprobs_text(choice.facts),
+                                   line_of(echo(order[i]).text + choice.text), list.size(), logprobs_text(choice.facts),
                                    choice.reason));
       }
     }
@@ -83,9 +85,30 @@ class CompletionReply : public Reply {
     std::vector<TokenFact> facts;
   };
 
-  const std::string& echo(size_t choice) const {
-    static const std::string none;
+  const EchoedPrompt& echo(size_t choice) const {
+    static const EchoedPrompt none;
     return prompts_.empty() ? none : prompts_[choice / best_of_];
+  }
+
+  // What is told of the prompt's next tokens; of its first one nothing is known.
+  std::vector<TokenFact> prompt_facts(size_t choice, std::vector<infer::Choice> known) {
+    const EchoedPrompt& prompt = echo(choice);
+    size_t& next = scored_[choice];
+    std::vector<TokenFact> facts;
+    if (next == 0 && !prompt.ids.empty()) facts.push_back({{prompt.ids[next], 0, {}}, prompt.begins[next++], false});
+    for (infer::Choice& one : known) facts.push_back({std::move(one), prompt.begins.at(next++)});
+    return facts;
+  }
+
+  // What a piece tells of tokens, the prompt's first, with places in the whole text.
+  std::vector<TokenFact> facts_of(Piece& piece) {
+    std::vector<TokenFact> facts = prompt_facts(piece.choice, std::move(piece.prompt));
+    const size_t before = echo(piece.choice).ids.empty() ? 0 : num_characters(echo(piece.choice).text);
+    for (TokenFact& fact : piece.facts) {
+      fact.begin += before;
+      facts.push_back(std::move(fact));
+    }
+    return facts;
   }
 
   std::string chunk(size_t index, const std::string& text, Json logprobs, Json reason) const {
@@ -96,38 +119,50 @@ class CompletionReply : public Reply {
     return event(line_of(out));
   }
 
-  // As JSON text: as values all of a choice would take many times that. Offsets count from the output's own beginning.
+  Json logprobs_json(const std::vector<TokenFact>& facts) const {
+    return facts.empty() ? Json() : Json::parse(logprobs_text(facts));
+  }
+
+  // As JSON text: as values all of a choice would take many times that. Offsets count from the beginning of the text,
+  // but where a prompt is echoed without being told of.
   std::string logprobs_text(const std::vector<TokenFact>& facts) const {
     if (!logprobs_) return "null";
     std::vector<std::string> tokens, logprobs, tops, offsets;
     for (const TokenFact& fact : facts) {
       const std::string token = token_string(*facts_.tokenizer, fact.choice.id);
-      Json top = {{token, fact.choice.logprob}};
-      for (const infer::Likely& likely : fact.choice.top) {
-        top[token_string(*facts_.tokenizer, likely.id)] = likely.logprob;
-      }
       tokens.push_back(line_of(token));
-      logprobs.push_back(line_of(fact.choice.logprob));
-      tops.push_back(line_of(top));
       offsets.push_back(std::to_string(fact.begin));
+      logprobs.push_back(fact.scored ? line_of(fact.choice.logprob) : "null");
+      tops.push_back(fact.scored ? line_of(top_of(token, fact.choice)) : "null");
     }
     return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})",
                        fmt::join(tokens, ","), fmt::join(logprobs, ","), fmt::join(tops, ","), fmt::join(offsets, ","));
   }
 
+  // By their texts, of which several tokens may have the same, as parts of characters have: the likeliest counts.
+  Json top_of(const std::string& token, const infer::Choice& choice) const {
+    Json top = {{token, choice.logprob}};
+    for (const infer::Likely& likely : choice.top) {
+      const auto found = top.emplace(token_string(*facts_.tokenizer, likely.id), likely.logprob);
+      if (*found.first < Json(likely.logprob)) *found.first = likely.logprob;
+    }
+    return top;
+  }
+
   ReplyFacts facts_;
-  std::vector<std::string> prompts_;
+  std::vector<EchoedPrompt> prompts_;
   size_t n_;
   size_t best_of_;
   bool stream_;
   bool include_usage_;
   bool logprobs_;
   std::vector<Choice> choices_;
+  std::vector<size_t> scored_;  // by choice: tokens of its prompt that were told of
 };
 
 }  // namespace
 
-std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<std::string> prompts,
+std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts,
                                         ReplyFacts facts) {
   return std::make_unique<CompletionReply>(request, std::move(prompts), std::move(facts));
 }

@@ -145,6 +145,16 @@ void check_logprobs(const ServedModel& model, const TextRequest& request, int64_
                               outputs, tokens, 1 + request.sampling.top_logprobs, told, most_told));
 }
 
+// The same for `tokens` of echoed prompts, of a stream too: they are all there before a slow client has read any.
+void check_echoed(const TextRequest& request, int64_t tokens) {
+  const int64_t told = tokens * (1 + request.sampling.top_logprobs);
+  if (told <= most_told) return;
+  throw bad_field("prompt", "invalid_value",
+                  fmt::format("{} echoed tokens with {} log-probabilities each are {}; an answer has at most {}: ask "
+                              "for fewer prompts at once.",
+                              tokens, 1 + request.sampling.top_logprobs, told, most_told));
+}
+
 // The request's seed, or one that nobody can guess.
 int64_t seed_of(const TextRequest& request) {
   if (request.seed) return *request.seed;
@@ -169,7 +179,12 @@ infer::Request engine_request(const ServedModel& model, const TextRequest& reque
 }
 
 OutputSettings settings_of(const ApiContext& api, const TextRequest& request, int64_t per_prompt) {
-  return {request.stop, request.logprobs, static_cast<size_t>(per_prompt), api.settings.slow_outputs};
+  OutputSettings settings;
+  settings.stops = request.stop;
+  settings.logprobs = request.logprobs;
+  settings.per_prompt = static_cast<size_t>(per_prompt);
+  settings.queue = api.settings.slow_outputs;
+  return settings;
 }
 
 }  // namespace
@@ -215,22 +230,25 @@ std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, R
   check_bias(api.model, request);
   const int64_t seed = seed_of(request);
   std::vector<infer::Request> requests;
-  std::vector<std::string> echoed;
+  std::vector<EchoedPrompt> echoed;
+  const bool scored = request.echo && request.logprobs;
   for (const Prompt& prompt : request.prompts) {
-    const Ids ids = encode(api.model, prompt, "prompt");
+    const Ids ids = encode(api.model, prompt, "prompt", request.max_tokens == 0 ? 0 : 1);
     record.prompt_tokens += static_cast<int64_t>(ids.size());
-    if (request.echo) {
-      const std::string* words = std::get_if<std::string>(&prompt);
-      echoed.push_back(words ? *words : api.model.tokenizer->decode(ids));
-    }
+    if (scored) check_echoed(request, record.prompt_tokens * request.best_of);
+    if (request.echo) echoed.push_back(echoed_prompt(api.model, prompt, ids, scored));
     for (int64_t i = 0; i < request.best_of; ++i) {
       requests.push_back(engine_request(api.model, request, record, seed, i));
       requests.back().prompt = ids;
       requests.back().adapter = adapter;
+      requests.back().score_prompt = scored;
     }
   }
-  auto outputs = std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests),
-                                           settings_of(api, request, request.best_of), std::move(wake));
+  OutputSettings settings = settings_of(api, request, request.best_of);
+  // Who scores texts asks for one token and drops the last of those told of: it must be there when it ends the answer.
+  settings.tell_end = scored;
+  auto outputs =
+      std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests), settings, std::move(wake));
   return std::make_unique<CompletionWork>(std::move(outputs),
                                           completion_reply(request, std::move(echoed), facts_of(api, request, "cmpl-")),
                                           request.stream, record.prompt_tokens);

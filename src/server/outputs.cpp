@@ -1,5 +1,6 @@
 #include "server/outputs.h"
 
+#include <iterator>
 #include <limits>
 
 #include "base/error.h"
@@ -22,7 +23,8 @@ Outputs::Outputs(infer::Service& service, const text::Tokenizer& tokenizer, std:
       inbox_(std::make_shared<Inbox>()),
       finished_(requests.size(), false),
       open_(requests.size()),
-      per_prompt_(settings.per_prompt) {
+      per_prompt_(settings.per_prompt),
+      tell_end_(settings.tell_end) {
   for (size_t i = 0; i < requests.size(); ++i) choices_.emplace_back(tokenizer, settings.stops, settings.logprobs);
   const size_t most = static_cast<size_t>(settings.queue) + 64 * requests.size();
   ticket_ = service.submit(std::move(requests), [inbox = inbox_, wake = std::move(wake), most](infer::Output output) {
@@ -62,12 +64,14 @@ std::vector<Piece> Outputs::take() {
     Piece& piece = same != pieces.rend() ? *same : pieces.emplace_back();
     piece.choice = index;
     if (index % per_prompt_ == 0) cached_ += output.cached_tokens;  // a prompt counts once
+    std::move(output.prompt.begin(), output.prompt.end(), std::back_inserter(piece.prompt));
     if (output.token) piece.text += choice.push(std::move(*output.token));
     piece.embedding = std::move(output.embedding);
     if (output.finish == infer::Finish::failed) throw_error(ErrorKind::internal, "{}", output.error);
     if (choice.stopped() && !output.finish) service_.cancel(ticket_, output.request);
     if (choice.stopped() || output.finish) {
       piece.text += choice.finish();
+      if (tell_end_ && output.ended_by) choice.tell_end(std::move(*output.ended_by));
       // The rest of the text can complete a stop string too.
       piece.finish = choice.stopped() ? infer::Finish::stop : output.finish;
       finished_[index] = true;

@@ -16,6 +16,7 @@ namespace ingot::server {
 struct OutputSettings {
   std::vector<std::string> stops;
   bool logprobs = false;
+  bool tell_end = false;  // of a stop id at the end, too; with logprobs
   size_t per_prompt = 1;  // choices of one prompt, one behind another
   int64_t queue = 4096;   // most outputs that wait for a slow reader; then the request is given up
 };
@@ -25,6 +26,7 @@ struct Piece {
   size_t choice = 0;
   std::string text;
   std::vector<TokenFact> facts;
+  std::vector<infer::Choice> prompt;    // infer::Output's
   std::optional<infer::Finish> finish;  // stop, length, deadline
   std::vector<float> embedding;
 };
@@ -59,6 +61,7 @@ class Outputs {
   size_t open_;
   int64_t ticket_ = 0;
   size_t per_prompt_;
+  bool tell_end_;
   int64_t cached_ = 0;
   bool overflowed_ = false;
 };

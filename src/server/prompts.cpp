@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "server/api_error.h"
+#include "server/choice_text.h"
 
 namespace ingot::server {
 
@@ -53,6 +56,27 @@ Ids encode(const ServedModel& model, std::string_view text, bool add_special_tok
   Ids ids = model.tokenizer->encode(text, {.add_special_tokens = add_special_tokens});
   check_ids(model, ids, param, room);
   return ids;
+}
+
+EchoedPrompt echoed_prompt(const ServedModel& model, const Prompt& prompt, const Ids& ids, bool logprobs) {
+  const text::Tokenizer& tokenizer = *model.tokenizer;
+  const std::string* words = std::get_if<std::string>(&prompt);
+  EchoedPrompt echoed{words ? *words : tokenizer.decode(ids), {}, {}};
+  if (!logprobs) return echoed;
+  echoed.ids = ids;
+  // What the tokenizer puts around a text is no part of it.
+  const Ids own = words ? tokenizer.encode(*words, {.add_special_tokens = false}) : ids;
+  const auto first = std::search(ids.begin(), ids.end(), own.begin(), own.end());
+  echoed.begins.assign(static_cast<size_t>(first - ids.begin()), 0);
+  const size_t whole = num_characters(echoed.text);
+  text::StreamDecoder decoder(tokenizer);
+  size_t begin = 0;
+  for (auto id = first; id != ids.end(); ++id) {
+    const bool behind = id - first >= std::ssize(own);
+    echoed.begins.push_back(behind ? whole : std::min(begin, whole));
+    begin += num_characters(decoder.push(*id));
+  }
+  return echoed;
 }
 
 Ids encode(const ServedModel& model, const Prompt& prompt, const std::string& param, int64_t room) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/outputs.h"
+#include "server/prompts.h"
 #include "server/requests.h"
 #include "server/tool_calls.h"
 
@@ -37,8 +38,8 @@ class Reply {
 };
 
 std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyFacts facts);
-// `prompts`: the texts that `echo` puts in front; empty without it.
-std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<std::string> prompts,
+// `prompts`: what `echo` puts in front; empty without it.
+std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts,
                                         ReplyFacts facts);
 
 }  // namespace ingot::server

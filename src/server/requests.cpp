@@ -257,15 +257,14 @@ void read(Fields& fields, ChatRequest& request) {
 void read(Fields& fields, CompletionRequest& request) {
   read_common(fields, request);
   request.prompts = prompts_of(fields, "prompt");
-  request.max_tokens = fields.integer("max_tokens", 1, most_tokens).value_or(16);
+  request.max_tokens = fields.integer("max_tokens", 0, most_tokens).value_or(16);
   request.echo = fields.boolean("echo").value_or(false);
+  if (request.max_tokens == 0 && !request.echo) {
+    throw bad_field("max_tokens", "invalid_value", "'max_tokens' of 0 asks for nothing without 'echo': true.");
+  }
   if (const std::optional<int64_t> logprobs = fields.integer("logprobs", 0, 5)) {
     request.logprobs = true;
     request.sampling.top_logprobs = *logprobs;
-  }
-  if (request.echo && request.logprobs) {
-    throw bad_field("logprobs", "unsupported_value",
-                    "'logprobs' cannot be had together with 'echo': the prompt's are not computed.");
   }
   request.best_of = fields.integer("best_of", 0, 20).value_or(request.n);
   if (request.best_of == 0) request.best_of = request.n;

@@ -16,6 +16,7 @@ namespace ingot::infer {
 
 struct Answer {
   std::vector<Choice> tokens;
+  std::vector<Choice> prompt;  // what was told of it
   std::optional<Finish> finish;
   std::vector<int32_t> ids() const { return ids_of(tokens); }
 };
@@ -26,6 +27,8 @@ inline void run(Engine& engine, std::map<int64_t, Answer>& answers, int64_t step
     for (const Output& output : engine.step()) {
       Answer& answer = answers[output.request];
       EXPECT_FALSE(answer.finish) << "an output after the last";
+      EXPECT_TRUE(answer.tokens.empty() || output.prompt.empty()) << "the prompt behind an answer";
+      answer.prompt.insert(answer.prompt.end(), output.prompt.begin(), output.prompt.end());
       if (output.token) answer.tokens.push_back(*output.token);
       answer.finish = output.finish;
     }

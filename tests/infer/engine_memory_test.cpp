@@ -28,7 +28,10 @@ TEST_P(EngineMemoryTest, MemoryIsWhatEngineBytesSays) {
       const EngineBytes bytes = engine_bytes(model.spec(), s, model.threads.threads(), true);
       EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
       for (uint64_t i = 0; i < 9; ++i) {
-        e.submit(request(model.prompt(i, 40), 1000, i % 2 ? &adapter->adapter : nullptr));
+        Request r = request(model.prompt(i, 40), 1000, i % 2 ? &adapter->adapter : nullptr);
+        r.score_prompt = i % 3 == 0;
+        r.sampling.top_logprobs = 20;
+        e.submit(r);
       }
       std::map<int64_t, Answer> found;
       run(e, found);

@@ -10,6 +10,7 @@ namespace {
 class EngineSameBitsTest : public EngineTest {
  protected:
   void expect_same_bits(Storage matrices);
+  void expect_same_prompt_bits(Storage matrices);
 };
 
 // A conversation's next turn finds the turns before it, and says what it says without; others' prompts, other salts and
@@ -55,6 +56,59 @@ TEST_P(EngineSameBitsTest, PrefixesAreFoundAndChangeNothing) {
   // What is kept gives way to what is needed.
   for (uint64_t i = 0; i < 6; ++i) ask(small_.prompt(40 + i, 40), 0);
   ask(prompt, 0);
+}
+
+// The prompt's log-probabilities do not depend on company either, nor on the memory for logits: one row at a time or
+// 65. Its pages are no reason to leave a token out.
+void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
+  SmallModel model(GetParam(), matrices);
+  const auto weights = model.adapter(4, 1, DType::bf16);
+  const std::vector<int32_t> prompt = model.prompt(3, 21);
+  const auto told = [&](EngineSettings s, int64_t others, int64_t times,
+                        const std::shared_ptr<const HostAdapter>& with) {
+    s.activation = DType::bf16;
+    s.decoded = matrices != Storage::bf16;
+    Engine e(model.device, model.registry, model.threads, *model.model, s);
+    std::vector<float> last;
+    for (int64_t time = 0; time < times; ++time) {
+      int64_t name = 0;
+      for (int64_t i = 0; i <= others; ++i) {
+        Request r = request(i == others ? prompt : model.prompt(static_cast<uint64_t>(100 + i), 1 + i % 30), 16);
+        if (i == others || i % 3 == 0) r.adapter = with;
+        r.score_prompt = i == others || i % 2 == 0;
+        r.sampling.top_logprobs = i == others ? 3 : i % 5;
+        const int64_t given = e.submit(r);
+        if (i == others) name = given;
+      }
+      std::map<int64_t, Answer> found;
+      run(e, found);
+      last.clear();
+      for (const std::vector<Choice>& choices : {found[name].prompt, found[name].tokens}) {
+        for (const Choice& choice : choices) {
+          last.push_back(static_cast<float>(choice.id));
+          last.push_back(choice.logprob);
+          for (const Likely& likely : choice.top) {
+            last.push_back(static_cast<float>(likely.id));
+            last.push_back(likely.logprob);
+          }
+        }
+      }
+    }
+    return last;
+  };
+  for (const auto& with : {std::shared_ptr<const HostAdapter>(), shared_adapter(&weights->adapter)}) {
+    const std::vector<float> alone = told(settings(1, 64, 4), 0, 1, with);
+    ASSERT_EQ(alone.size(), (20U + 16U) * 8U);
+    EXPECT_EQ(told(settings(65, 128, 4), 64, 1, with), alone);
+    EXPECT_EQ(told(settings(1, 5, 4), 0, 1, with), alone);
+    EXPECT_EQ(told(settings(4, 1, 4), 3, 1, with), alone);
+    EXPECT_EQ(told(settings(3, 64, 4, 13), 2, 1, with), alone);
+    EngineSettings found = settings(2, 64, 4);
+    found.prefix_cache = true;
+    EXPECT_EQ(told(found, 1, 2, with), alone);
+    found.guesses = 4;
+    EXPECT_EQ(told(found, 1, 2, with), alone);
+  }
 }
 
 // In bf16, where sums of another order are other numbers: the bits of log-probabilities alone, among 64 others, filled
@@ -103,10 +157,12 @@ void EngineSameBitsTest::expect_same_bits(Storage matrices) {
 }
 
 TEST_P(EngineSameBitsTest, LogitsHaveTheSameBitsInAnyCompany) { expect_same_bits(Storage::bf16); }
+TEST_P(EngineSameBitsTest, PromptsHaveTheSameBitsInAnyCompany) { expect_same_prompt_bits(Storage::bf16); }
 
 class EngineInt8SameBitsTest : public EngineSameBitsTest {};
 
 TEST_P(EngineInt8SameBitsTest, LogitsHaveTheSameBitsInAnyCompany) { expect_same_bits(Storage::q8_0); }
+TEST_P(EngineInt8SameBitsTest, PromptsHaveTheSameBitsInAnyCompany) { expect_same_prompt_bits(Storage::q8_0); }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineSameBitsTest, testing::Values("a", "b", "c"),
                          [](const auto& info) { return info.param; });

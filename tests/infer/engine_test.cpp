@@ -108,6 +108,15 @@ TEST_P(EngineTest, StopIdsEndTheAnswerBeforeThem) {
   const Answer found = answer(settings(1, 64, 16), r);
   EXPECT_EQ(found.finish, Finish::stop);
   EXPECT_EQ(found.ids(), std::vector<int32_t>(whole.begin(), first));
+  Engine e = engine(settings(1, 64, 16));
+  e.submit(r);
+  std::optional<Choice> last;
+  while (!e.idle()) {
+    for (const Output& output : e.step()) last = output.ended_by;
+  }
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->id, stop);
+  EXPECT_LT(last->logprob, 0);
 }
 
 TEST_P(EngineTest, LengthEndsAtMaxTokensOrTheContext) {
@@ -225,7 +234,10 @@ TEST_P(EngineTest, WrongRequestsAreRefusedAndHarmNobody) {
     }
   };
   refused(request({}, 1), "no tokens");
-  refused(request({1}, 0), "max_tokens");
+  refused(request({1}, -1), "max_tokens");
+  Request both = request({1}, 0);
+  both.embed = both.score_prompt = true;
+  refused(both, "log-probabilities");
   refused(request({1, -1}, 1), "token id -1");
   refused(request({static_cast<int32_t>(small_.spec().vocab)}, 1), "vocabulary");
   refused(request(small_.prompt(1, context), 1), "48");

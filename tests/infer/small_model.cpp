@@ -105,6 +105,28 @@ std::vector<Choice> SmallModel::greedy(std::vector<int32_t> ids, int64_t count, 
   return choices;
 }
 
+std::vector<Choice> SmallModel::known(const std::vector<int32_t>& ids, int64_t top, const nn::Adapter* adapter) {
+  const Run run(*this, ids, adapter);
+  std::vector<Choice> choices;
+  for (size_t t = 1; t < ids.size(); ++t) {
+    const float* row = run.logits.as<float>() + (static_cast<int64_t>(t) - 1) * spec().vocab;
+    double sum = 0;
+    for (const float* l = row; l != row + spec().vocab; ++l) sum += std::exp(static_cast<double>(*l));
+    std::vector<Likely> all;
+    for (int32_t id = 0; id < spec().vocab; ++id) {
+      all.push_back({id, static_cast<float>(static_cast<double>(row[id]) - std::log(sum))});
+    }
+    Choice& choice = choices.emplace_back();
+    choice.id = ids[t];
+    choice.logprob = all[static_cast<size_t>(ids[t])].logprob;
+    std::sort(all.begin(), all.end(), [](const Likely& a, const Likely& b) {
+      return a.logprob != b.logprob ? a.logprob > b.logprob : a.id < b.id;
+    });
+    choice.top.assign(all.begin(), all.begin() + top);
+  }
+  return choices;
+}
+
 std::vector<double> SmallModel::mean_state(const std::vector<int32_t>& ids) {
   const Run run(*this, ids, nullptr);
   std::vector<double> mean(static_cast<size_t>(spec().hidden));

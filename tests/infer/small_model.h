@@ -39,6 +39,8 @@ struct SmallModel {
 
   // Most likely tokens one after another, each from a forward pass over everything before it: no cache, no batch.
   std::vector<Choice> greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter = nullptr);
+  // What the model says of ids[1] .. behind those before them, with the `top` likeliest: one forward pass.
+  std::vector<Choice> known(const std::vector<int32_t>& ids, int64_t top, const nn::Adapter* adapter = nullptr);
   // The mean over all tokens of the final norm's output, [hidden].
   std::vector<double> mean_state(const std::vector<int32_t>& ids);
 

@@ -191,7 +191,7 @@ TEST(Requests, CompletionPrompts) {
       {"large id", R"({"model": "m", "prompt": [4294967296]})", "prompt", "invalid_value"},
       {"fraction", R"({"model": "m", "prompt": [[1.5]]})", "prompt[0]", "invalid_type"},
       {"logprobs", R"({"model": "m", "prompt": "a", "logprobs": 6})", "logprobs", "invalid_value"},
-      {"echo", R"({"model": "m", "prompt": "a", "logprobs": 1, "echo": true})", "logprobs", "unsupported_value"},
+      {"nothing", R"({"model": "m", "prompt": "a", "logprobs": 1, "max_tokens": 0})", "max_tokens", "invalid_value"},
       {"best_of", R"({"model": "m", "prompt": "a", "n": 3, "best_of": 2})", "best_of", "invalid_value"},
       {"best_of stream", R"({"model": "m", "prompt": "a", "best_of": 2, "stream": true})", "best_of", "invalid_value"},
       {"suffix", R"({"model": "m", "prompt": "a", "suffix": "b"})", "suffix", "unsupported_parameter"},
