@@ -9,12 +9,26 @@
 
 namespace ingot {
 
+namespace {
+
+constexpr size_t least_mapped = 32 << 10;
+
+}  // namespace
+
 // Advice only: no error matters.
 void advise_huge_pages(void* data, size_t bytes) noexcept {
   if (bytes >= huge_page) madvise(data, bytes, MADV_HUGEPAGE);
 }
 
 HostMemory::HostMemory(size_t bytes, Pages pages, const char* purpose) {
+  if (pages == Pages::small && bytes >= least_mapped) {
+    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped != MAP_FAILED) {  // a process has a limited number of these, also where there is memory
+      data_ = {static_cast<std::byte*>(mapped), Free{bytes}};
+      bytes_ = bytes;
+      return;
+    }
+  }
   const bool huge = pages == Pages::huge && bytes >= huge_page;
   void* data = nullptr;
   if (posix_memalign(&data, huge ? huge_page : 64, bytes) != 0) {
@@ -25,6 +39,12 @@ HostMemory::HostMemory(size_t bytes, Pages pages, const char* purpose) {
   bytes_ = bytes;
 }
 
-void HostMemory::Free::operator()(std::byte* data) const noexcept { std::free(data); }
+void HostMemory::Free::operator()(std::byte* data) const noexcept {
+  if (mapped > 0) {
+    munmap(data, mapped);
+  } else {
+    std::free(data);
+  }
+}
 
 }  // namespace ingot

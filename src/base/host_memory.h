@@ -17,7 +17,8 @@ class HostMemory {
  public:
   // Huge ones, where there are at least 2 MiB, make memory that is read again and again faster; the system may have to
   // clear the way for them when they are first touched, which took four times as long as small ones on a machine whose
-  // memory was full of cached files.
+  // memory was full of cached files. Blocks of small ones, where they have 32 KiB, are the system's again when they
+  // end: on the heap what is allocated between them and lives longer would keep them.
   enum class Pages { small, huge };
 
   HostMemory() = default;
@@ -36,6 +37,9 @@ class HostMemory {
 
  private:
   struct Free {
+    size_t mapped;  // bytes; 0: of the heap
+    Free() : mapped(0) {}
+    explicit Free(size_t bytes) : mapped(bytes) {}
     void operator()(std::byte* data) const noexcept;
   };
   std::unique_ptr<std::byte, Free> data_;

@@ -1,11 +1,16 @@
 #include "base/host_memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstring>
+#include <fstream>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "tests/sanitized.h"
@@ -25,6 +30,28 @@ TEST(HostMemory, IsAlignedAndMoves) {
     const HostMemory moved = std::move(memory);
     EXPECT_EQ(moved.data()[bytes - 1], std::byte{7});
   }
+}
+
+size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  size_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Whatever was allocated between the blocks and stays.
+TEST(HostMemory, SmallPagesAreGivenBack) {
+  constexpr size_t bytes = 40000, count = 2000;
+  std::vector<HostMemory> blocks;
+  std::vector<std::unique_ptr<std::string>> between;
+  for (size_t i = 0; i < count; ++i) {
+    blocks.emplace_back(bytes, HostMemory::Pages::small, "a test");
+    std::memset(blocks.back().data(), 1, bytes);
+    between.push_back(std::make_unique<std::string>(100, 'x'));
+  }
+  const size_t before = resident_bytes();
+  blocks.clear();
+  EXPECT_GT(before - resident_bytes(), bytes * count * 9 / 10);
 }
 
 TEST(HostMemory, SaysWhatThereIsNoMemoryFor) {
