@@ -63,6 +63,11 @@ ApiError refusal_of(int status) {
   }
 }
 
+// All requests' bodies together have as many bytes as they may.
+ApiError crowded() {
+  return api_error(Error(ErrorKind::unavailable, "The server holds as many bytes of requests as it may"), "");
+}
+
 int whole_seconds(double seconds) { return static_cast<int>(std::ceil(std::min(seconds, 1e6))); }
 
 // A log that cannot be written changes no answer; who made it tells of it.
@@ -86,7 +91,7 @@ class ApiExchange : public Exchange {
     return facts_->large ? api_.settings.body_bytes : small_body;
   }
 
-  void refuse(int status) override { reply_ = reply_of(refusal_of(status)); }
+  void refuse(int status) override { reply_ = reply_of(status == 503 ? crowded() : refusal_of(status)); }
 
   bool quick() const override { return facts_->quick; }
 

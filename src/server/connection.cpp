@@ -75,7 +75,8 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
         strand_(socket.get_executor()),
         stream_(std::move(socket), tls...),
         deadline_timer_(strand_),
-        changed_(strand_) {}
+        changed_(strand_),
+        body_(all.bodies) {}
 
   void drain() override {
     asio::post(strand_, [self = this->shared_from_this()] {
@@ -192,6 +193,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   void end_exchange(bool whole) {
     const std::shared_ptr<Exchange> ended = std::exchange(exchange_, nullptr);
     if (!ended) return;
+    body_.release();
     --all_.exchanges;
     ended->closed(sent_, whole);
   }
@@ -217,6 +219,10 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
           exchange_->refuse(failed == http::error::body_limit ? 413 : 400);
           co_return false;
         }
+        if (!body_.grow(parser.get().body().size())) {
+          exchange_->refuse(503);
+          co_return false;
+        }
         if (parser.is_done()) break;
         // All of a body is taken; what is left is the beginning of a chunk's size or of a trailer.
         if (input_.size() > limits_.header_bytes) {
@@ -235,6 +241,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     };
     if (exchange_->quick()) {
       exchange_->receive(std::move(parser.get().body()), std::move(wake));
+      body_.release();
       co_return true;
     }
     received_ = false;
@@ -243,6 +250,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       exchange->receive(std::move(body), std::move(wake));
       asio::post(self->strand_, [self] {
         self->received_ = true;
+        self->body_.release();
         self->notify();
       });
     });
@@ -385,6 +393,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   Timer changed_;  // never expires: cancelled when something has changed
   Clock::time_point deadline_ = Clock::time_point::max();
   std::shared_ptr<Exchange> exchange_;
+  BodyBudget::Share body_;  // of the exchange's
   std::string input_;       // read and not yet used
   std::vector<char> room_;  // what is being read
   uint64_t sent_ = 0;       // of this answer

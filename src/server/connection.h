@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/descriptor.h"
+#include "server/body_budget.h"
 #include "server/peers.h"
 
 namespace boost::asio {
@@ -26,6 +27,7 @@ struct Connections {
   boost::asio::ssl::context& tls;     // used where there is a certificate
   boost::asio::thread_pool& workers;  // for Exchange::receive
   Peers peers{settings.limits};
+  BodyBudget bodies{settings.limits.bodies_bytes};
   std::atomic<int64_t> exchanges{0};  // requests whose answer has not ended
   std::atomic<bool> draining{false};  // every answer is its connection's last
 };

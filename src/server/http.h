@@ -54,7 +54,8 @@ class Exchange {
   // Most bytes of a body; none when the head alone decides the answer: then `receive` is not called, and a body that
   // comes anyway is not read.
   virtual std::optional<size_t> body_limit() const = 0;
-  // The body could not be had: 400 (not HTTP), 408 (too slow) or 413 (too large). The answer says so.
+  // The body could not be had: 400 (not HTTP), 408 (too slow), 413 (too large) or 503 (all bodies together are too
+  // large). The answer says so.
   virtual void refuse(int status) = 0;
   // `receive` reads no files and waits for nothing: it is called at once, on the connection's thread.
   virtual bool quick() const { return false; }
@@ -81,7 +82,9 @@ class Handler {
 struct HttpLimits {
   size_t header_bytes = 32 << 10;
   size_t headers = 100;
-  int64_t connections = 16384;  // at a time
+  size_t bodies_bytes = size_t{256} << 20;  // of all bodies that are being read or that `receive` looks at; of each as
+                                            // many as have come
+  int64_t connections = 16384;              // at a time
   int64_t connections_per_address = 16384;
   int64_t refusals = 256;  // beyond these, and told so at a time; others are closed without a word
   double header_s = 10;    // from a request's first byte to the end of its head; a TLS handshake too

@@ -271,6 +271,41 @@ TEST_F(SlowClients, Bodies) {
   expect_time_out("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
 }
 
+// Of bodies that workers look at, and of those that are being read as many bytes as have come.
+TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
+  settings.limits.bodies_bytes = 1500;
+  const auto post = [](const char* target, size_t length, size_t sent) {
+    return "POST " + std::string(target) + " HTTP/1.1\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n" +
+           std::string(sent, 'a');
+  };
+  RawClient held(port());
+  held.send(post("/held", 1000, 1000));
+  {
+    auto log = handler.seen.log.lock();
+    EXPECT_TRUE(log.wait_for(60, [](const Log& l) { return l.held == 1; }));
+  }
+  EXPECT_EQ(ask(post("/", 501, 501)).status, 503);
+  EXPECT_EQ(ask(post("/", 500, 500)).body.size(), 500U);
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
+  handler.seen.log.lock()->may_end = true;
+  handler.seen.log.notify_all();
+  EXPECT_EQ(held.answer().status, 200);
+  EXPECT_EQ(ask(post("/", 501, 501)).status, 200);
+
+  RawClient slow(port());
+  slow.send(post("/", 1000, 999));
+  while (ask(post("/", 502, 502)).status == 200) std::this_thread::yield();  // until the slow one's are read
+  EXPECT_EQ(ask(post("/", 501, 501)).status, 200);
+  slow.send("a");
+  EXPECT_EQ(slow.answer().status, 200);
+  EXPECT_EQ(ask(post("/", 1000, 1000)).status, 200);
+  RawClient gone(port());
+  gone.send(post("/", 1000, 999));
+  while (ask(post("/", 502, 502)).status == 200) std::this_thread::yield();
+  gone.close();
+  while (ask(post("/", 1000, 1000)).status != 200) std::this_thread::yield();
+}
+
 TEST_F(SlowClients, BetweenRequests) {
   settings.limits.idle_s = 0.05;
   RawClient idle(port());

@@ -1,0 +1,37 @@
+// The bytes of all requests' bodies that a server holds at a time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace ingot::server {
+
+// Thread-safe.
+class BodyBudget {
+ public:
+  explicit BodyBudget(size_t most) : most_(most) {}
+
+  // What one body takes of it; given back at the end, which comes before the budget's. One thread at a time.
+  class Share {
+   public:
+    explicit Share(BodyBudget& budget) : budget_(budget) {}
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+    ~Share() { release(); }
+
+    // The body has so many bytes now, at least as many as before. False, and nothing is taken, when all bodies together
+    // would have more than the budget.
+    bool grow(size_t bytes);
+    void release();
+
+   private:
+    BodyBudget& budget_;
+    size_t bytes_ = 0;
+  };
+
+ private:
+  const size_t most_;
+  std::atomic<size_t> held_{0};
+};
+
+}  // namespace ingot::server
