@@ -58,6 +58,10 @@ const checks = {
       for (const choice of chunk.choices) texts[choice.index] += choice.text;
     }
     assert.deepEqual(texts, whole.choices.map((choice) => choice.text));
+    const scored = await client.completions.create({ model, prompt: "The sea is", max_tokens: 0, logprobs: 0, echo: true });
+    assert.equal(scored.choices[0].text, "The sea is");
+    assert.equal(scored.choices[0].logprobs.token_logprobs.length, scored.usage.prompt_tokens);
+    assert.equal(scored.choices[0].logprobs.token_logprobs[0], null);
   },
 
   async embeddings() {

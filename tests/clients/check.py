@@ -67,6 +67,12 @@ def completions():
     assert texts == [c.text for c in whole.choices]
     told = client.completions.create(model=model, prompt="The sea is", max_tokens=4, temperature=0, logprobs=3, echo=False)
     assert len(told.choices[0].logprobs.tokens) == told.usage.completion_tokens
+    scored = client.completions.create(model=model, prompt="The sea is", max_tokens=0, logprobs=2, echo=True)
+    assert scored.choices[0].text == "The sea is" and scored.usage.completion_tokens == 0
+    logprobs = scored.choices[0].logprobs
+    assert len(logprobs.token_logprobs) == len(logprobs.text_offset) == scored.usage.prompt_tokens
+    assert logprobs.token_logprobs[0] is None and all(one <= 0 for one in logprobs.token_logprobs[1:]), logprobs
+    refused(openai.BadRequestError, lambda: client.completions.create(model=model, prompt="a", max_tokens=0), "max_tokens")
 
 
 def embeddings():
