@@ -69,9 +69,13 @@ class Serve : public Command {
     arguments.option("guesses", guesses_,
                      "most tokens a step that are guessed from earlier in the text and checked; 0: none");
     arguments.option("queue", queue_, "most requests that wait; more are refused with 429");
+    arguments.option("queue-per-key", queue_per_key_,
+                     "of them, of one key; half of them without it where there are several keys");
     arguments.option("connections", connections_, "most connections at a time");
     arguments.option("connections-per-address", per_address_, "of them, from one address");
     arguments.option("body-bytes", body_bytes_, "most bytes of a request's body");
+    arguments.option("bodies-bytes", bodies_bytes_,
+                     "most bytes of all bodies that are being read at a time; more are refused with 503");
     arguments.option("drain-seconds", drain_s_, "how long requests may run on after SIGTERM");
     arguments.option("access-log", access_log_, "a file for one JSON line a request; standard error without it");
     arguments.example(
@@ -95,7 +99,7 @@ class Serve : public Command {
     const infer::EngineSettings engine = engine_settings(session);
     infer::Service service(std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry,
                                                            *session.runtime.threads, *session.model, engine),
-                           queue_);
+                           queue_, share_of_queue(api_settings.keys));
     const server::ServedModel model = served(session, chat, engine.context);
     Guarded<const server::HttpServer*> counted{nullptr};
     api_settings.connections = [&counted] {
@@ -144,6 +148,14 @@ class Serve : public Command {
     if (port_ < 0 || port_ > 65535) throw_error(ErrorKind::usage, "--port {}; it must be from 0 to 65535", port_);
     if (connections_ < 1 || per_address_ < 1) throw_error(ErrorKind::usage, "at least one connection must be allowed");
     if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; at least 1024", body_bytes_);
+    if (bodies_bytes_ < body_bytes_) {
+      throw_error(ErrorKind::usage, "--bodies-bytes {}; at least as many as --body-bytes, {}", bodies_bytes_,
+                  body_bytes_);
+    }
+    if (queue_per_key_.value_or(1) < 1) throw_error(ErrorKind::usage, "--queue-per-key is at least 1");
+    if (queue_per_key_ && !keys_) {
+      throw_hint(ErrorKind::usage, "give --api-key-file, or leave it out", "--queue-per-key says nothing without keys");
+    }
     if (drain_s_ < 0) throw_error(ErrorKind::usage, "--drain-seconds must not be negative");
   }
 
@@ -152,9 +164,15 @@ class Serve : public Command {
     if (keys_) settings.keys = server::read_keys(*keys_);
     settings.body_bytes = static_cast<size_t>(body_bytes_);
     http_.port = static_cast<int>(port_);
+    http_.limits.bodies_bytes = static_cast<size_t>(bodies_bytes_);
     http_.limits.connections = connections_;
     http_.limits.connections_per_address = per_address_;
     return settings;
+  }
+
+  // One key alone may not keep all others out.
+  int64_t share_of_queue(const std::vector<server::ApiKey>& keys) const {
+    return queue_per_key_.value_or(keys.size() > 1 ? std::max<int64_t>(1, queue_ / 2) : queue_);
   }
 
   int64_t most_rank() const { return adapter_rank_.value_or(64); }
@@ -240,7 +258,9 @@ class Serve : public Command {
   int64_t queue_ = 16384;
   int64_t connections_ = 16384;
   int64_t per_address_ = 16384;
+  std::optional<int64_t> queue_per_key_;
   int64_t body_bytes_ = 8 << 20;
+  int64_t bodies_bytes_ = 256 << 20;
   double drain_s_ = 30;
 };
 

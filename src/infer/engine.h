@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "infer/host_adapter.h"
 #include "infer/sampler.h"
 #include "infer/token_mask.h"
@@ -65,6 +66,7 @@ struct Request {
   // What the model says of the prompt's tokens is wanted (Output::prompt, with Sampling::top_logprobs of the
   // likeliest); not with `embed`. All of the prompt is computed then, whatever the prefix cache has.
   bool score_prompt = false;
+  uint64_t owner = 0;       // whose it is, for Service's shares; 0: nobody's
   uint64_t cache_salt = 0;  // the prefix cache is shared by requests of the same salt and adapter only
 };
 
@@ -80,10 +82,12 @@ const char* name(Finish finish);  // OpenAI's words where it has them: "stop", "
 // A token of a request, or what is told of its prompt, or its end.
 struct Output {
   int64_t request = 0;
-  std::optional<Choice> token;     // absent at the end when a stop id was chosen, or something ended it
-  std::optional<Finish> finish;    // present at the request's last output
-  std::optional<Choice> ended_by;  // the stop id that was chosen at the end
-  std::string error;               // of Finish::failed
+  std::optional<Choice> token;           // absent at the end when a stop id was chosen, or something ended it
+  std::optional<Finish> finish;          // present at the request's last output
+  std::optional<Choice> ended_by;        // the stop id that was chosen at the end
+  std::string error;                     // of Finish::failed
+  ErrorKind kind = ErrorKind::internal;  // of `error`: usage and the like are the request's fault; unavailable: another
+                                         // engine, or this one later, may do it
   // Of a request that asked for it, before its first token: those tokens of the prompt that come next, from the second
   // on, and what the model says of them behind what is before them. A prompt that is filled in pieces comes in pieces.
   std::vector<Choice> prompt;

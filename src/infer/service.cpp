@@ -16,6 +16,7 @@ namespace {
 // What a ticket's requests have in common. The lock is held while the listener runs, so that who takes the listener
 // away knows that it does not run.
 struct Caller {
+  uint64_t owner = 0;
   Guarded<Listener> listener;
 };
 
@@ -42,11 +43,20 @@ struct Inbox {
   std::vector<Withdrawal> withdrawals;
   std::map<int64_t, Ticket> tickets;  // those of which something is left
   int64_t next_ticket = 1;
-  int64_t waiting = 0;  // requests without an output yet
+  int64_t waiting = 0;                     // requests without an output yet
+  std::map<uint64_t, int64_t> waiting_of;  // of them, by owner, where there is one
   bool draining = false;
   bool stop = false;
   std::string failure;
   ServiceCounts counts;
+
+  void add_waiting(uint64_t owner, int64_t count) {
+    waiting += count;
+    if (owner == 0) return;
+    int64_t& own = waiting_of[owner];
+    own += count;
+    if (own == 0) waiting_of.erase(owner);
+  }
 };
 
 // What the engine works on, by its name for it. The engine's thread alone.
@@ -64,11 +74,18 @@ bool tell(const std::shared_ptr<Caller>& caller, int64_t index, Output output) {
   return !*listener || (*listener)(std::move(output));
 }
 
-Output failed(std::string why) {
+Output failed(std::string why, ErrorKind kind) {
   Output output;
   output.finish = Finish::failed;
   output.error = std::move(why);
+  output.kind = kind;
   return output;
+}
+
+// Of what the engine threw at one request.
+ErrorKind kind_of(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind();
+  return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::unavailable : ErrorKind::internal;
 }
 
 }  // namespace
@@ -76,6 +93,7 @@ Output failed(std::string why) {
 struct Service::State {
   std::unique_ptr<Engine> engine;
   int64_t queue;
+  int64_t share;
   Guarded<Inbox> inbox;
   std::map<int64_t, Running> running;
   std::map<int64_t, std::map<int64_t, int64_t>> names;  // ticket -> index -> the engine's name
@@ -85,14 +103,15 @@ struct Service::State {
   void admit(Arrival arrival);
   void withdraw(const Withdrawal& which);
   void give(Output output);
-  void fail_all(const std::string& why);
+  void fail_all(const std::string& why, ErrorKind kind);
   void end(int64_t ticket, int64_t index, bool heard);
 };
 
-Service::Service(std::unique_ptr<Engine> engine, int64_t queue) : state_(std::make_unique<State>()) {
+Service::Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share) : state_(std::make_unique<State>()) {
   if (queue < 1) throw_error(ErrorKind::usage, "a queue of {} requests; at least 1", queue);
   state_->engine = std::move(engine);
   state_->queue = queue;
+  state_->share = share;
   const BlockedSignals blocked;
   state_->thread = std::thread([this] { state_->run(); });
 }
@@ -107,6 +126,7 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
   const int64_t count = static_cast<int64_t>(requests.size());
   if (count == 0) throw_error(ErrorKind::usage, "no request was given");
   const auto caller = std::make_shared<Caller>();
+  caller->owner = requests.front().owner;
   *caller->listener.lock() = std::move(listener);
   int64_t ticket = 0;
   {
@@ -117,8 +137,14 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
       throw_hint(ErrorKind::resource, "try again later", "{} requests wait already; the queue holds {}", inbox->waiting,
                  state_->queue);
     }
+    const auto own = inbox->waiting_of.find(caller->owner);
+    const int64_t before = own == inbox->waiting_of.end() ? 0 : own->second;
+    if (caller->owner != 0 && state_->share > 0 && before + count > state_->share) {
+      throw_hint(ErrorKind::resource, "try again when some have begun", "{} requests of one owner wait already; {} may",
+                 before, state_->share);
+    }
     ticket = inbox->next_ticket++;
-    inbox->waiting += count;
+    inbox->add_waiting(caller->owner, count);
     inbox->tickets[ticket] = {caller, requests.size()};
     for (int64_t i = 0; i < count; ++i) {
       inbox->arrivals.push_back({ticket, i, std::move(requests[static_cast<size_t>(i)]), caller});
@@ -180,7 +206,7 @@ void Service::State::run() {
       outputs = engine->step();
     } catch (const std::exception& error) {
       // What the engine does not tell of one request alone has left it in a state that nobody knows.
-      fail_all(text_of(error));
+      fail_all(text_of(error), ErrorKind::internal);
       break;
     }
     int64_t tokens = 0;
@@ -194,7 +220,7 @@ void Service::State::run() {
     ++held->counts.steps;
     held->counts.step_s += steady_seconds() - started;
   }
-  fail_all("the server ends");
+  fail_all("the server ends", ErrorKind::unavailable);
 }
 
 void Service::State::admit(Arrival arrival) {
@@ -203,7 +229,7 @@ void Service::State::admit(Arrival arrival) {
   try {
     name = engine->submit(std::move(arrival.request));
   } catch (const std::exception& error) {
-    tell(arrival.caller, arrival.index, failed(text_of(error)));
+    tell(arrival.caller, arrival.index, failed(text_of(error), kind_of(error)));
     end(arrival.ticket, arrival.index, false);
     return;
   }
@@ -226,7 +252,7 @@ void Service::State::give(Output output) {
   if (found == running.end()) return;
   Running& of = found->second;
   const bool last = output.finish.has_value();
-  if (!of.heard && !last) --inbox.lock()->waiting;
+  if (!of.heard && !last) inbox.lock()->add_waiting(of.caller->owner, -1);
   const bool wanted = tell(of.caller, of.index, std::move(output));
   if (last) {
     end(of.ticket, of.index, of.heard);
@@ -245,25 +271,28 @@ void Service::State::end(int64_t ticket, int64_t index, bool heard) {
     if (found->second.empty()) names.erase(found);
   }
   auto held = inbox.lock();
-  if (!heard) --held->waiting;
-  if (--held->tickets.at(ticket).left == 0) held->tickets.erase(ticket);
+  Ticket& of = held->tickets.at(ticket);
+  if (!heard) held->add_waiting(of.caller->owner, -1);
+  if (--of.left == 0) held->tickets.erase(ticket);
 }
 
-void Service::State::fail_all(const std::string& why) {
+// `kind`: of those that run.
+void Service::State::fail_all(const std::string& why, ErrorKind kind) {
   std::deque<Arrival> arrivals;
   {
     auto held = inbox.lock();
     if (held->failure.empty()) held->failure = why;
     arrivals.swap(held->arrivals);
   }
-  for (const Arrival& arrival : arrivals) tell(arrival.caller, arrival.index, failed(why));
-  for (const auto& [name, of] : running) tell(of.caller, of.index, failed(why));
+  for (const Arrival& arrival : arrivals) tell(arrival.caller, arrival.index, failed(why, ErrorKind::unavailable));
+  for (const auto& [name, of] : running) tell(of.caller, of.index, failed(why, kind));
   running.clear();
   names.clear();
   // Only now: who cancels a ticket that is not there any more may take the listener for done.
   auto held = inbox.lock();
   held->tickets.clear();
   held->waiting = 0;
+  held->waiting_of.clear();
 }
 
 }  // namespace ingot::infer

@@ -27,15 +27,18 @@ struct ServiceCounts {
 
 class Service {
  public:
-  // Owns the engine and starts its thread. `queue`: most requests that wait for their first token.
-  Service(std::unique_ptr<Engine> engine, int64_t queue);
+  // Owns the engine and starts its thread. `queue`: most requests that wait for their first token; `share`: of them, of
+  // one owner (Request::owner), or 0 for all.
+  Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share = 0);
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
   ~Service();  // what still runs is cancelled; listeners are told
 
-  // All or none. Gives the ticket that `cancel` takes; the listener may be called before this returns. What the engine
-  // itself refuses comes as Finish::failed with its words.
-  // Errors: resource when the queue is full; unavailable while draining and when the engine has failed.
+  // All or none, all of one owner. Gives the ticket that `cancel` takes; the listener may be called before this
+  // returns. What the engine itself refuses comes as Finish::failed with its words and kind; where the engine fails or
+  // the service ends first, what had not begun comes as unavailable, and what had as internal, or unavailable at the
+  // end. Errors: resource when the queue, or the owner's share of it, is full; unavailable while draining and when the
+  // engine has failed.
   int64_t submit(std::vector<Request> requests, Listener listener);
 
   // Ends what is left of a ticket at the next step. After it returns the listener is not called any more. May not be

@@ -167,7 +167,7 @@ int64_t seed_of(const TextRequest& request) {
 infer::Request engine_request(const ServedModel& model, const TextRequest& request, const RequestRecord& record,
                               int64_t seed, int64_t index) {
   infer::Request out;
-  out.cache_salt = static_cast<uint64_t>(int64_t{record.key} + 1);
+  out.owner = out.cache_salt = static_cast<uint64_t>(int64_t{record.key} + 1);
   out.max_tokens = request.max_tokens.value_or(model.context);
   out.stop_ids = model.eos;
   out.priority = static_cast<int>(request.priority);

@@ -67,7 +67,7 @@ std::vector<Piece> Outputs::take() {
     std::move(output.prompt.begin(), output.prompt.end(), std::back_inserter(piece.prompt));
     if (output.token) piece.text += choice.push(std::move(*output.token));
     piece.embedding = std::move(output.embedding);
-    if (output.finish == infer::Finish::failed) throw_error(ErrorKind::internal, "{}", output.error);
+    if (output.finish == infer::Finish::failed) throw Error(output.kind, output.error);
     if (choice.stopped() && !output.finish) service_.cancel(ticket_, output.request);
     if (choice.stopped() || output.finish) {
       piece.text += choice.finish();

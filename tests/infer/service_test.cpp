@@ -17,6 +17,7 @@ struct Collected {
   std::vector<std::vector<int32_t>> ids;
   std::vector<Finish> finishes;
   std::vector<std::string> errors;
+  std::vector<ErrorKind> kinds;  // of these
 };
 
 class Collector {
@@ -27,7 +28,10 @@ class Collector {
       auto held = collected_.lock();
       if (output.token) held->ids.at(static_cast<size_t>(output.request)).push_back(output.token->id);
       if (output.finish) held->finishes.push_back(*output.finish);
-      if (!output.error.empty()) held->errors.push_back(output.error);
+      if (!output.error.empty()) {
+        held->errors.push_back(output.error);
+        held->kinds.push_back(output.kind);
+      }
       collected_.notify_all();
       return true;
     };
@@ -50,13 +54,13 @@ struct ServiceTest : testing::Test {
   SmallModel model{"a"};
   std::unique_ptr<Service> service;
 
-  void start(int64_t queue = 100, int64_t sequences = 4) {
+  void start(int64_t queue = 100, int64_t sequences = 4, int64_t share = 0) {
     EngineSettings settings;
     settings.activation = DType::f32;
     settings.sequences = sequences;
     settings.batch_tokens = 32;
     service = std::make_unique<Service>(
-        std::make_unique<Engine>(model.device, model.registry, model.threads, *model.model, settings), queue);
+        std::make_unique<Engine>(model.device, model.registry, model.threads, *model.model, settings), queue, share);
   }
   Request request(uint64_t seed, int64_t tokens) const {
     Request out;
@@ -166,6 +170,49 @@ TEST_F(ServiceTest, AFullQueueTakesAllOrNone) {
   service->cancel(ticket);
 }
 
+// The engine waits while one owner has all it may have.
+TEST_F(ServiceTest, AnOwnerTakesNoMoreThanItsShareOfTheQueue) {
+  start(4, 1, 2);
+  Guarded<bool> may_go_on{false};
+  Guarded<bool> waits{false};
+  const auto of = [&](uint64_t owner, size_t count) {
+    std::vector<Request> requests;
+    for (size_t i = 0; i < count; ++i) {
+      requests.push_back(request(i, 2));
+      requests.back().owner = owner;
+    }
+    return requests;
+  };
+  const auto refused = [&](uint64_t owner, size_t count) {
+    try {
+      service->submit(of(owner, count), nullptr);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::resource);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused(7, 3));
+  service->submit(of(7, 1), [&](const Output&) {
+    *waits.lock() = true;
+    waits.notify_all();
+    may_go_on.lock().wait([](bool go_on) { return go_on; });
+    return true;
+  });
+  EXPECT_TRUE(waits.lock().wait_for(60, [](bool there) { return there; }));
+  Collector first(2), second(2);
+  service->submit(of(7, 2), first.listener());
+  EXPECT_TRUE(refused(7, 1));
+  service->submit(of(8, 2), second.listener());
+  EXPECT_TRUE(refused(9, 1)) << "the queue is full";
+  *may_go_on.lock() = true;
+  may_go_on.notify_all();
+  EXPECT_EQ(first.ends(2).ids[1].size(), 2U);
+  EXPECT_EQ(second.ends(2).ids[1].size(), 2U);
+  while (!service->idle()) std::this_thread::yield();
+  EXPECT_FALSE(refused(7, 2));
+}
+
 TEST_F(ServiceTest, WhatTheEngineRefusesFailsAlone) {
   start();
   Request bad = request(1, 4);
@@ -175,6 +222,7 @@ TEST_F(ServiceTest, WhatTheEngineRefusesFailsAlone) {
   const Collected all = collector.ends(3);
   ASSERT_EQ(all.errors.size(), 1U);
   EXPECT_NE(all.errors[0].find("-1"), std::string::npos);
+  EXPECT_EQ(all.kinds[0], ErrorKind::usage);
   EXPECT_EQ(all.ids[0].size(), 4U);
   EXPECT_EQ(all.ids[1].size(), 0U);
   EXPECT_EQ(all.ids[2].size(), 4U);
@@ -201,7 +249,9 @@ TEST_F(ServiceTest, TheEndTellsWhoStillWaits) {
   Collector collector(3);
   service->submit({request(1, 240), request(2, 240), request(3, 240)}, collector.listener());
   service.reset();
-  EXPECT_EQ(collector.ends(3).finishes, std::vector<Finish>(3, Finish::failed));
+  const Collected all = collector.ends(3);
+  EXPECT_EQ(all.finishes, std::vector<Finish>(3, Finish::failed));
+  EXPECT_EQ(all.kinds, std::vector<ErrorKind>(3, ErrorKind::unavailable));
 }
 
 // While the first listener is told of the end, the second one's ticket is cancelled: then it must not be told.

@@ -447,5 +447,24 @@ TEST(Api, ManyAtOnce) {
   EXPECT_EQ(right, 32);
 }
 
+// Outputs count, not requests: a key that may have few at once could ask for thousands in each.
+TEST(Api, OneKeyDoesNotFillTheQueue) {
+  constexpr const char* other = "another-key-of-mine";
+  TinySettings settings;
+  settings.api.keys = parse_keys(std::string(secret) + " alice\n" + other + " bob\n", "keys");
+  settings.queue = 4;
+  settings.share = 2;
+  TinyServer server(std::move(settings));
+  const auto ask = [&](const char* key, int outputs) {
+    const Json body = {{"model", "org/tiny"}, {"prompt", "a"}, {"n", outputs}, {"max_tokens", 2}};
+    return server.ask("POST", "/v1/completions", body.dump(), bearer(key));
+  };
+  const Answer refused = ask(secret, 3);
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_FALSE(refused.headers.at("retry-after").empty());
+  EXPECT_EQ(ask(other, 2).status, 200);
+  EXPECT_EQ(ask(secret, 2).status, 200);
+}
+
 }  // namespace
 }  // namespace ingot::server

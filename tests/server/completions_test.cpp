@@ -350,6 +350,16 @@ TEST(Chat, FailuresOfTheEngine) {
   EXPECT_NE(server.log_lines(2).back().value("failure", "").find("more than 9 steps"), std::string::npos);
 }
 
+// What the engine finds wrong with a request is the request's fault, and said.
+TEST(Completions, RefusalsOfTheEngine) {
+  TinyServer server;
+  server.served.context = 4096;  // the engine's is 256
+  const Json refused =
+      server.post("/v1/completions", {{"model", "org/tiny"}, {"prompt", std::string(300, 'a')}}, 400)["error"];
+  EXPECT_EQ(refused["type"], "invalid_request_error");
+  EXPECT_NE(refused["message"].get<std::string>().find("256"), std::string::npos);
+}
+
 TEST(Completions, PromptsInAllForms) {
   TinyServer server;
   const std::vector<int32_t> first = server.tokenizer->encode("abc");

@@ -107,7 +107,7 @@ TinyServer::TinyServer(TinySettings settings)
   };
   service = std::make_unique<infer::Service>(
       std::make_unique<infer::Engine>(model.device, model.registry, model.threads, *model.model, settings.engine),
-      settings.queue);
+      settings.queue, settings.share);
   api = std::make_unique<Api>(std::move(settings.api), served, *service, &adapters, &masks);
   http = std::make_unique<HttpServer>(settings.http, *api);
 }

@@ -58,6 +58,7 @@ struct TinySettings {
   HttpSettings http;
   infer::EngineSettings engine;
   int64_t queue = 10000;
+  int64_t share = 0;
   TinySettings();
 };
 
