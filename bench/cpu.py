@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""How near to what this machine's CPU gives: training, prompts, decoding, start and memory.
+
+  cpu.py [--rounds N] [--steps N] [--quick] [--report FILE.md]
+
+Jobs on the shapes of SmolLM2-135M and a llama of 1.1B, random weights:
+  - training (`ingot bench train`, which verifies the job on a small model first) in bf16 and fp32, all weights and LoRA of
+    rank 16 on every linear layer, beside PyTorch on the same job in turns: transformers' model with SDPA, peft's adapters,
+    AdamW (fused), clipping; bf16 by autocast over fp32 weights, LoRA's frozen base in bf16;
+  - prompts and decoding (`ingot bench decode`, `ingot generate` for int8) as shares of the measured product and read rates;
+  - the start of `ingot generate`, the memory that a training job takes beside its plan, AVX2 beside AVX-512.
+The best of --rounds counts. --quick: one short round, to try this script. Needs ./run build, and ./run oracles once: it
+makes build/oracles, whose Python runs this. On a machine where something else runs the numbers mean nothing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from repository import INGOT, ROOT, commit, tell
+
+SHAPES = ROOT / "bench/models"
+CPUS = len(os.sched_getaffinity(0))
+# Name, shape, sequence, sequences a step, options of `ingot bench train`, and the share of the peak that is wanted.
+TRAINING = [("all weights, bf16", "smollm2-135m", 1024, 8, [], 60),
+            ("LoRA, bf16", "smollm2-135m", 1024, 8, ["--rank", "16"], 55),
+            ("all weights, fp32", "smollm2-135m", 1024, 8, ["--dtype", "fp32"], 60),
+            ("LoRA, bf16", "llama-1.1b", 512, 4, ["--rank", "16"], 55)]
+
+
+def ingot(*words, env=None):
+    done = subprocess.run([INGOT, *map(str, words), "--json"], capture_output=True, text=True,
+                          env=os.environ | (env or {}))
+    if done.returncode != 0:
+        sys.exit(f"ingot {' '.join(map(str, words))}: exit code {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def train(shape, sequence, batch, options, steps, env=None):
+    return ingot("bench", "train", SHAPES / shape, "--sequence", sequence, "--global", batch, "--warmup", 1, "--steps",
+                 steps, "--seconds", 600, *options, env=env)
+
+
+def torch_train(shape, sequence, batch, options, steps):
+    """In a process of its own, so that neither program keeps memory from the other."""
+    done = subprocess.run([sys.executable, __file__, "--torch", json.dumps([shape, sequence, batch, options, steps])],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"PyTorch, {shape} {options}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_torch(shape, sequence, batch, options, steps):
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    lora, single = "--rank" in options, "fp32" in options
+    config = AutoConfig.from_pretrained(SHAPES / shape)
+    network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if lora else torch.float32)
+    if lora:
+        import peft
+        network = peft.get_peft_model(network, peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear",
+                                                               task_type="CAUSAL_LM"))
+    network.train()
+    trained = [p for p in network.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    micro = 2  # sequences at once: more make it no faster, and their logits do not fit
+    seconds, losses = [], []
+    for _ in range(1 + steps):
+        began = time.perf_counter()
+        for _ in range(batch // micro):
+            ids = torch.randint(0, config.vocab_size, (micro, sequence))
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not single):
+                loss = network(input_ids=ids, labels=ids, use_cache=False).loss / (batch // micro)
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - began)
+    assert all(loss == loss for loss in losses), losses
+    print(json.dumps({"tokens_per_s": batch * sequence / statistics.mean(seconds[1:]), "version": torch.__version__}))
+
+
+def prompt_flops(shape, tokens):
+    """Of a prompt's forward pass: products of the layers, causal attention, and the last token's logits."""
+    c = json.loads((SHAPES / shape / "config.json").read_text())
+    hidden, heads = c["hidden_size"], c["num_attention_heads"]
+    size = hidden // heads
+    layer = hidden * (2 * hidden + 2 * c["num_key_value_heads"] * size) + 3 * hidden * c["intermediate_size"]
+    attention = 2 * tokens * tokens * hidden  # two products, half of their squares
+    return c["num_hidden_layers"] * (2 * tokens * layer + attention) + 2 * c["vocab_size"] * hidden
+
+
+def peak_memory(*words):
+    """(Peak of a program's own memory in bytes, files that it maps left out; what it printed)."""
+    with tempfile.TemporaryFile() as out:
+        program = subprocess.Popen([INGOT, *map(str, words), "--json"], stdout=out, stderr=subprocess.DEVNULL)
+        most = files = 0
+        while program.poll() is None:
+            try:
+                status = pathlib.Path(f"/proc/{program.pid}/status").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                break
+            fields = dict(line.split(":", 1) for line in status.splitlines())
+            if "VmHWM" in fields:
+                most, files = int(fields["VmHWM"].split()[0]), max(files, int(fields["RssFile"].split()[0]))
+            time.sleep(0.02)
+        if program.wait() != 0:
+            sys.exit(f"ingot {' '.join(map(str, words))}: exit code {program.returncode}")
+        out.seek(0)
+        text = out.read().decode()
+    return (most - files) * 1024, json.loads(text) if text.strip() else None
+
+
+def training_lines(options):
+    lines = ["| job | tokens/s | share of the peak | wanted | PyTorch tokens/s | ratio |", "|---|---|---|---|---|---|"]
+    version = ""
+    for name, shape, sequence, batch, words, wanted in TRAINING:
+        steps = options.steps
+        if options.quick:
+            sequence, batch = 64, 2
+        ours, theirs = [], []
+        for _ in range(options.rounds):
+            ours.append(train(shape, sequence, batch, words, steps))
+            if shape == "smollm2-135m":
+                theirs.append(torch_train(shape, sequence, batch, words, steps))
+        best = max(ours, key=lambda job: job["tokens_per_s"])
+        line = (f"| {shape}, {name}, sequence {sequence}, {sequence * batch} tokens a step | {best['tokens_per_s']:.0f} | "
+                f"{100 * best['mfu']:.1f} % of {best['peak_tflops']:.3f} TFLOP/s | {wanted} % | ")
+        if theirs:
+            peer = max(theirs, key=lambda job: job["tokens_per_s"])
+            version = peer["version"]
+            line += f"{peer['tokens_per_s']:.0f} | {best['tokens_per_s'] / peer['tokens_per_s']:.2f} |"
+        else:
+            line += "not asked | |"
+        lines.append(line)
+    return lines, version
+
+
+def decoding_lines(options, rates, folder):
+    """Prompts of 1,024 tokens; one stream, in bf16 and int8; eight streams."""
+    lines = ["| shape | prompt of 1,024 tokens | share of bf16 peak | one stream, bf16 | bytes read, share of the read rate | "
+             "one stream, int8 | times bf16 | 8 streams, times one |", "|---|---|---|---|---|---|---|---|"]
+    tokens = 64 if options.quick else 1024
+    for shape, name in (("smollm2-135m", "135m"), ("llama-1.1b", "1.1b")):
+        subprocess.run([sys.executable, ROOT / "tools/make_random_llama.py", folder / name, "--shape", name], check=True,
+                       capture_output=True)
+        prompt, one, eight, plain, small = [], [], [], [], []
+        for _ in range(options.rounds):
+            prompt.append(ingot("bench", "decode", SHAPES / shape, "--prompt", tokens, "--tokens", 8))
+            one.append(ingot("bench", "decode", SHAPES / shape, "--prompt", 16, "--tokens", 64))
+            eight.append(ingot("bench", "decode", SHAPES / shape, "--prompt", 16, "--tokens", 32, "--batch", 8))
+            for weights, rows in (("bf16", plain), ("int8", small)):
+                rows.append(ingot("generate", "--model", folder / name, "--weights", weights, "--ids",
+                                  ",".join(map(str, range(1, 17))), "--max-tokens", 64)["decode_tokens_per_s"])
+        seconds = min(job["prompt_seconds"] for job in prompt)
+        single = min(one, key=lambda job: job["ms_per_token"])
+        many = min(eight, key=lambda job: job["ms_per_token"])
+        flops = prompt_flops(shape, tokens) / seconds
+        lines.append(
+            f"| {shape} | {tokens / seconds:.0f} tokens/s | {100 * flops / rates['bf16']:.0f} % | "
+            f"{1e3 / single['ms_per_token']:.1f} tokens/s | {single['gb_s']:.1f} GB/s, "
+            f"{100 * single['gb_s'] / rates['read']:.0f} % | {max(small):.1f} tokens/s | {max(small) / max(plain):.2f} | "
+            f"{8 * single['ms_per_token'] / many['ms_per_token']:.2f} |")
+    return lines
+
+
+def start_line(folder):
+    words = ["generate", "--model", folder / "135m", "--ids", "1,2,3,4", "--max-tokens", "1"]
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        ingot(*words)
+        seconds.append(time.perf_counter() - began)
+    return f"`ingot generate` of one token with 135M parameters, the file in memory: {statistics.median(seconds):.2f} s (wanted: below 0.6)."
+
+
+def memory_lines(options):
+    lines = ["| recompute | weights trained | taken | planned | difference |", "|---|---|---|---|---|"]
+    idle, _ = peak_memory("model", "list")
+    for recompute in ("none", "selective", "full"):
+        for name, words in (("all", []), ("LoRA", ["--rank", "16"])):
+            taken, told = peak_memory("bench", "train", SHAPES / "smollm2-135m", "--sequence", 64 if options.quick else 1024,
+                                      "--global", 2, "--micro", 2, "--warmup", 1, "--steps", 2, "--recompute", recompute, *words)
+            own, planned = taken - idle, told["planned_bytes"]
+            lines.append(f"| {recompute} | {name} | {own / 2**20:.0f} MiB | {planned / 2**20:.0f} MiB | {100 * (own / planned - 1):+.1f} % |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--torch", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.torch:
+        return run_torch(*json.loads(options.torch))
+    if options.quick:
+        options.rounds = 1
+    device = next(d for d in ingot("devices")["devices"] if d["name"] == "cpu")
+    rates = {"bf16": 1e12 * device["peak_tflops"], "read": device["read_gb_s"]}
+    trained, version = training_lines(options)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        decoded = decoding_lines(options, rates, folder)
+        start = start_line(folder)
+    narrow = [("avx2", []), ("avx512", [])] if device["arch"] == "avx512" else []
+    levels = {level: max(train("smollm2-135m", 64 if options.quick else 1024, 1, ["--dtype", "fp32"], options.steps,
+                               {"INGOT_CPU_ISA": level})["tokens_per_s"] for _ in range(options.rounds))
+              for level, _ in narrow}
+    machine = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    text = [f"# What the CPU gives ({time.strftime('%Y-%m-%d')})", "",
+            f"`bench/cpu.py --rounds {options.rounds} --steps {options.steps}`, commit {commit()}, {CPUS} CPUs ({machine}, "
+            f"{device['arch']}), torch {version}; measured once before: {rates['bf16'] / 1e12:.3f} TFLOP/s in bf16, "
+            f"{rates['read']:.1f} GB/s read. Each training job measures its own peak. Best of the rounds.", "", "## Training", "",
+            *trained, "", "## Serving", "", *decoded, "", start, "", "## Memory", "", *memory_lines(options)]
+    if levels:
+        text += ["", "## Levels", "", f"All weights, fp32: {levels['avx2']:.0f} tokens/s with AVX2, {levels['avx512']:.0f} with "
+                 f"AVX-512: {levels['avx2'] / levels['avx512']:.2f} (wanted: 0.5)."]
+    tell("\n".join(text), options.report)
+
+
+if __name__ == "__main__":
+    main()
