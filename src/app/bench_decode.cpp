@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "checkpoint/row_codec.h"
 #include "infer/engine.h"
 #include "tensor/tolerance.h"
 
@@ -33,15 +34,15 @@ struct DecodeAdapters {
 // A model that serves, and its requests.
 class DecodeBench {
  public:
-  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType activation, DType weights, int64_t batch,
-              int64_t context, const DecodeAdapters& adapters, bool same_bits)
+  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType activation, const KeptWeights& weights,
+              int64_t batch, int64_t context, const DecodeAdapters& adapters, bool same_bits)
       : model_(model), weights_(random_model(*runtime.device, model, weights, 1)) {
     computed_ = models::make_model(model_, weights_, *runtime.device);
     infer::EngineSettings settings;
     settings.activation = activation;
     settings.context = context;
     settings.sequences = batch;
-    settings.decoded = weights != activation;
+    settings.decoded = weights.blocks || weights.matrices != checkpoint::storage_of(activation);
     settings.same_bits = same_bits;
     if (adapters.count > 0) {
       settings.adapter_rank = adapters.lora.rank;
@@ -95,7 +96,7 @@ class DecodeBench {
 
 // Logarithms of the probabilities of greedily chosen tokens of the reduced model, up to where the devices choose
 // differently (in 16 bits two tokens may be that close).
-SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType activation, DType weights,
+SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType activation, const KeptWeights& weights,
                         const DecodeAdapters& adapters, bool same_bits) {
   const spec::ModelSpec small = reduced(model);
   const int64_t prompt = std::min<int64_t>(20, small.context / 2);
@@ -193,13 +194,16 @@ Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double 
 }
 
 // Bytes of weights that a token's computation reads: all but the rows of the embedding that it does not look up.
-double read_bytes(const spec::ModelSpec& model, DType weights) {
+double read_bytes(const spec::ModelSpec& model, const KeptWeights& weights) {
   double bytes = 0;
   for (const spec::ParamSpec& p : spec::parameters(model)) {
     const bool looked_up =
         (p.role == spec::Role::embedding && !model.tied_head) || p.role == spec::Role::position_embedding;
-    if (!looked_up) {
-      bytes += static_cast<double>(p.elements()) * static_cast<double>(p.shape.size() == 2 ? size_of(weights) : 4);
+    if (looked_up) continue;
+    if (p.shape.size() == 2) {
+      bytes += static_cast<double>(p.shape[0]) * static_cast<double>(row_bytes(weights.of(p), p.shape[1]));
+    } else {
+      bytes += static_cast<double>(p.elements()) * sizeof(float);
     }
   }
   return bytes;
@@ -207,17 +211,6 @@ double read_bytes(const spec::ModelSpec& model, DType weights) {
 
 int64_t adapter_elements(const spec::ModelSpec& model, const DecodeAdapters& adapters) {
   return adapters.count > 0 ? spec::num_parameters(spec::lora_parameters(model, adapters.lora)) : 0;
-}
-
-DType weights_of(const std::string& word, DType activation) {
-  if (word == "auto") return activation;
-  if (word == "bf16") return DType::bf16;
-  if (word == "fp16") return DType::f16;
-  if (word == "fp8" || word == "int8") {
-    throw_hint(ErrorKind::unsupported, "auto, bf16 or fp16", "--weights {}: this version has no random weights of it",
-               word);
-  }
-  throw_hint(ErrorKind::usage, "auto, bf16 or fp16", "--weights '{}' is not known", word);
 }
 
 class BenchDecode : public Command {
@@ -230,7 +223,7 @@ class BenchDecode : public Command {
     a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU: sim32, sim64");
     a.option("threads", threads_, "CPU threads; all there are without it");
     a.option("dtype", dtype_, dtype_help);
-    a.option("weights", weights_, "auto (default: as --dtype), bf16 or fp16");
+    a.option("weights", weights_, random_weights_help);
     a.option("batch", batch_, "requests at once");
     a.option("prompt", prompt_, "tokens of a prompt");
     a.option("tokens", tokens_, "tokens of an answer: the first comes from the prompt, the others are timed");
@@ -245,7 +238,7 @@ class BenchDecode : public Command {
   int run(const Output& output) override {
     exit_on_interrupt();
     const DType activation = activation_of(dtype_);
-    const DType weights = weights_of(weights_, activation);
+    const KeptWeights weights = random_weights_kept(weights_, activation);
     if (batch_ < 1 || prompt_ < 1 || tokens_ < 6) {
       throw_error(ErrorKind::usage, "--batch {} --prompt {} --tokens {}: at least 1, 1 and 6", batch_, prompt_,
                   tokens_);
@@ -314,8 +307,8 @@ class BenchDecode : public Command {
     const double bytes = read_bytes(model, weights) + adapter_bytes + cached;
     const uint64_t memory =
         gpu ? runtime.device->memory_bytes() - runtime.device->memory_available() : memory_use().peak;
-    output.print(fmt::format("{}, {}, {} weights, batch {} on {} ({})\n", model_, dtype_, ingot::name(weights), batch_,
-                             runtime.device->name(), runtime.model));
+    output.print(fmt::format("{}, {}, {} weights, batch {} on {} ({})\n", model_, dtype_,
+                             weights_ == "auto" ? dtype_ : weights_, batch_, runtime.device->name(), runtime.model));
     output.print(fmt::format(
         "  {:.3f} ms a token, {:.1f} tokens/s; prompts of {} tokens took {:.3f} s; {:.1f} GB/s{}\n", 1e3 * seconds,
         static_cast<double>(batch_) / seconds, prompt_, first, bytes / seconds / 1e9,

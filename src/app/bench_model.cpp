@@ -19,42 +19,68 @@ namespace {
 constexpr int64_t check_steps = 3;
 constexpr int64_t check_tokens = 32;
 
-DType type_of(const spec::ParamSpec& p, DType type) { return p.shape.size() == 2 ? type : DType::f32; }
+// Matrices as rows of blocks or elements, vectors as one row of f32.
+struct Rows {
+  Storage storage;
+  int64_t rows, in;
 
-Shape shape_of(const spec::ParamSpec& p) { return Shape(std::span<const int64_t>(p.shape)); }
+  size_t bytes() const { return static_cast<size_t>(rows) * row_bytes(storage, in); }
+};
+
+Rows rows_of(const spec::ParamSpec& p, const KeptWeights& kept) {
+  if (p.shape.size() == 2) return {kept.of(p), p.shape[0], p.shape[1]};
+  return {Storage::f32, 1, p.elements()};
+}
 
 }  // namespace
 
-size_t random_model_bytes(const spec::ModelSpec& model, DType type) {
+size_t random_model_bytes(const spec::ModelSpec& model, const KeptWeights& kept) {
   size_t bytes = 0;
-  for (const spec::ParamSpec& p : spec::parameters(model)) bytes += Arena::footprint(type_of(p, type), shape_of(p));
+  for (const spec::ParamSpec& p : spec::parameters(model)) bytes += Arena::footprint(rows_of(p, kept).bytes());
   return bytes;
 }
 
-WeightSet random_model(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed, double scale) {
+WeightSet random_model(Device& device, const spec::ModelSpec& model, const KeptWeights& kept, uint64_t seed,
+                       double scale) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  const auto arena = std::make_shared<Arena>(device, random_model_bytes(model, type), "weights");
+  const auto arena = std::make_shared<Arena>(device, random_model_bytes(model, kept), "weights");
   int64_t most = 1;
   for (const spec::ParamSpec& p : table) most = std::max(most, p.elements());
   RandomPool random(seed, most);
   WeightSet weights;
   for (const spec::ParamSpec& p : table) {
-    const Tensor tensor = arena->take(type_of(p, type), shape_of(p));
-    if (p.init == spec::Init::normal) random.fill(device, tensor, scale * p.init_std);
-    if (p.init == spec::Init::ones) {
-      std::vector<float> ones(static_cast<size_t>(p.elements()), 1.0F);
-      device.copy_from_host(tensor.data, ones.data(), tensor.bytes());
-    }
+    const Rows rows = rows_of(p, kept);
+    void* data = arena->take_bytes(rows.bytes());
     Parameter parameter;
     if (p.shape.size() == 2) {
-      parameter.matrix = weight_of(tensor);
+      parameter.matrix = Weight{rows.storage, data, rows.rows, rows.in, &device};
     } else {
-      parameter.vector = tensor;
+      parameter.vector = Tensor{data, DType::f32, Shape{rows.in}, &device};
+    }
+    if (p.init == spec::Init::normal) {
+      if (is_plain(rows.storage)) {
+        random.fill(device, parameter.matrix ? parameter.matrix.tensor() : parameter.vector, scale * p.init_std);
+      } else {
+        random.fill(device, parameter.matrix, data, scale * p.init_std);
+      }
+    }
+    if (p.init == spec::Init::ones) {
+      const std::vector<float> ones(static_cast<size_t>(p.elements()), 1.0F);
+      device.copy_from_host(data, ones.data(), ones.size() * sizeof(float));
     }
     weights.parameters.push_back(parameter);
   }
   weights.owners.push_back(arena);
   return weights;
+}
+
+KeptWeights random_weights_kept(const std::string& word, DType activation) {
+  const std::optional<KeptWeights> kept = kept_weights(word, activation);
+  if (!kept || !kept->matrices) {
+    throw_hint(ErrorKind::usage, "auto, bf16, fp16, fp32, int8, int4 or fp8",
+               "--weights '{}' is not known for random weights", word);
+  }
+  return *kept;
 }
 
 data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t length, int64_t document, uint64_t number) {
@@ -132,14 +158,15 @@ TrainBench::TrainBench(Runtime& runtime, const spec::ModelSpec& model, const Tra
     : runtime_(runtime), model_(model), job_(job) {
   constexpr uint64_t seed = 1;
   Device& device = *runtime.device;
-  weights_ = random_model(device, model, job.step.activation, seed, job.scale);
+  const KeptWeights kept = random_weights_kept(job.weights, job.step.activation);
+  weights_ = random_model(device, model, kept, seed, job.scale);
   computed_ = models::make_model(model, weights_, device);
   if (job.lora) {
     trained_.emplace(device, model, *job.lora, job.step.activation, job.types, seed);
   } else {
     trained_.emplace(device, model, weights_, job.step.activation, job.types);
   }
-  step_.emplace(device, runtime.registry, *runtime.threads, *computed_, *trained_, job.step, false);
+  step_.emplace(device, runtime.registry, *runtime.threads, *computed_, *trained_, job.step, job.weights != "auto");
   if (job.lora) {
     trained_->refresh_weights(step_->context());
   } else {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/kept_weights.h"
 #include "app/runtime.h"
 #include "data/packing.h"
 #include "infer/host_adapter.h"
@@ -14,10 +15,17 @@
 
 namespace ingot::app {
 
-// Weights as the parameter table says, drawn by a RandomPool, matrices in `type` (f32, bf16 or f16). The same numbers
-// on every device. `scale` multiplies those that are drawn. ErrorKind::resource when they do not fit.
-WeightSet random_model(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed, double scale = 1);
-size_t random_model_bytes(const spec::ModelSpec& model, DType type);
+// Weights as the parameter table says, drawn by a RandomPool, matrices as `kept` says. The same numbers on every
+// device. `scale` multiplies those that are drawn. Errors: resource when they do not fit; unsupported for rows that are
+// not whole blocks; internal where `kept` leaves the type to a file.
+WeightSet random_model(Device& device, const spec::ModelSpec& model, const KeptWeights& kept, uint64_t seed,
+                       double scale = 1);
+size_t random_model_bytes(const spec::ModelSpec& model, const KeptWeights& kept);
+
+// What --weights says of random weights. Errors: usage for words that are not known, and for `stored`.
+KeptWeights random_weights_kept(const std::string& word, DType activation);
+inline constexpr const char* random_weights_help =
+    "how weights are kept: auto (default: as --dtype), bf16, fp16, fp32, int8, int4 or fp8, as for generate";
 
 // Sequence `number` of `length` random tokens, all of it documents of `document` tokens.
 data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t length, int64_t document, uint64_t number);
@@ -41,8 +49,9 @@ struct TrainJob {
   std::optional<spec::LoraSpec> lora;  // without it every parameter is trained
   train::StepSettings step;
   train::OptimizerTypes types;
-  int64_t document = 0;  // tokens a document
-  double scale = 1;      // of the random weights
+  int64_t document = 0;          // tokens a document
+  double scale = 1;              // of the random weights
+  std::string weights = "auto";  // how they are kept, as random_weights_kept takes it
 };
 
 // A model under training, in the memory of `runtime`'s device.

@@ -92,7 +92,7 @@ class TinyServer {
       : runtime_(runtime),
         model_(model),
         activation_(activation),
-        weights_(random_model(*runtime.device, model, activation, 1, scale)),
+        weights_(random_model(*runtime.device, model, random_weights_kept("auto", activation), 1, scale)),
         computed_(models::make_model(model_, weights_, *runtime.device)),
         grammar_(json_grammar(model.vocab)) {
     for (const int64_t rank : ranks) {

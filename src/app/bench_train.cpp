@@ -127,6 +127,7 @@ class BenchTrain : public Command {
     a.option("micro", micro_, "sequences at once; as many as fit without it");
     a.option("rank", rank_, "train LoRA adapters of this rank on every linear layer, the model frozen");
     a.option("dtype", dtype_, "what is computed in: bf16 (default) or fp32");
+    a.option("weights", weights_, random_weights_help);
     a.option("state", state_, "optimizer moments: bf16 or fp32 (default)");
     a.option("master", master_, "master weights: bf16 or fp32 (default)");
     a.option("recompute", recompute_, "none (default), selective or full");
@@ -143,7 +144,8 @@ class BenchTrain : public Command {
  private:
   RunPlan plan(const Runtime& runtime, const spec::ModelSpec& model) const;
 
-  std::string model_, device_ = "cpu", dtype_ = "bf16", state_ = "fp32", master_ = "fp32", recompute_ = "none";
+  std::string model_, device_ = "cpu", dtype_ = "bf16", weights_ = "auto", state_ = "fp32", master_ = "fp32",
+                      recompute_ = "none";
   bool bitwise_ = false, profile_ = false;
   std::optional<int64_t> threads_, document_, micro_, rank_;
   int64_t sequence_ = 1024, global_ = 1, warmup_ = 3, steps_ = 20;
@@ -170,6 +172,7 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
   recipe.batch.global = global_;
   recipe.batch.micro.value = micro_;
   recipe.steps = warmup_ + steps_;
+  recipe.weights = weights_;
   data::DatasetStatistics data;
   data.num_sequences = 1;
   data.num_counted = sequence_;
@@ -177,18 +180,22 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
     const auto length = static_cast<double>(std::min(document, sequence_ - begin));
     data.squared_lengths += length * length;
   }
-  return plan_run(recipe, model, data, 0, {random_model_bytes(model, train::dtype_of(recipe.precision)), 0},
+  return plan_run(recipe, model, data, 0,
+                  {random_model_bytes(model, random_weights_kept(weights_, train::dtype_of(recipe.precision))), 0},
                   runtime.device->memory_available(), runtime);
 }
 
 int BenchTrain::run(const Output& output) {
   exit_on_interrupt();
   if (!(seconds_ > 0)) throw_error(ErrorKind::usage, "--seconds {}; above 0", seconds_);
+  if (weights_ != "auto" && !rank_) {
+    throw_hint(ErrorKind::usage, "--rank R trains adapters on them", "--weights {}: these are not trained", weights_);
+  }
   Runtime runtime = open_runtime(device_, threads_);
   const spec::ModelSpec model = bench_spec(model_);
   const RunPlan planned = plan(runtime, model);
   const int64_t document = document_.value_or(sequence_);
-  const TrainJob job{planned.lora, planned.step, planned.optimizer_types, document};
+  const TrainJob job{planned.lora, planned.step, planned.optimizer_types, document, 1, weights_};
 
   const SmallCheck check = check_small(runtime, model, job);
   if (!check.agrees()) {
@@ -275,6 +282,7 @@ int BenchTrain::run(const Output& output) {
                                {"arch", runtime.device->arch()},
                                {"device_model", runtime.model},
                                {"dtype", dtype_},
+                               {"weights", weights_},
                                {"state", state_},
                                {"master", master_},
                                {"recompute", recompute_},

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/philox.h"
+#include "checkpoint/row_codec.h"
 
 namespace ingot::app {
 
@@ -50,6 +51,27 @@ void RandomPool::fill(Device& device, const Tensor& tensor, double scale) {
     to += bytes;
     left -= bytes;
     begin_ = (begin_ + bytes / size) % draws_.size();
+  }
+}
+
+void RandomPool::fill(Device& device, const Weight& matrix, void* data, double scale) {
+  constexpr int64_t piece_elements = int64_t{1} << 20;
+  const int64_t most = std::clamp<int64_t>(piece_elements / std::max<int64_t>(1, matrix.in), 1, matrix.out);
+  const size_t bytes = row_bytes(matrix.storage, matrix.in);
+  std::vector<float> values(static_cast<size_t>(matrix.in));
+  std::vector<std::byte> piece(static_cast<size_t>(most) * bytes);
+  auto* to = static_cast<std::byte*>(data);
+  for (int64_t row = 0; row < matrix.out; row += most) {
+    const int64_t count = std::min(most, matrix.out - row);
+    for (int64_t i = 0; i < count; ++i) {
+      for (float& value : values) {
+        value = draws_[begin_] * static_cast<float>(scale);
+        begin_ = (begin_ + 1) % draws_.size();
+      }
+      checkpoint::encode_row(matrix.storage, values.data(), matrix.in, piece.data() + static_cast<size_t>(i) * bytes);
+    }
+    device.copy_from_host(to, piece.data(), static_cast<size_t>(count) * bytes);
+    to += static_cast<size_t>(count) * bytes;
   }
 }
 

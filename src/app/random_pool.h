@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include "tensor/weight.h"
 
 namespace ingot::app {
 
@@ -20,6 +20,8 @@ class RandomPool {
   // Writes an f32, bf16 or f16 tensor of `device`, times `scale`; each tensor begins at another place of the pool. The
   // same calls give the same numbers on every device.
   void fill(Device& device, const Tensor& tensor, double scale);
+  // The same for a matrix of any storage whose memory is `data`. Errors: those of checkpoint::encode_row.
+  void fill(Device& device, const Weight& matrix, void* data, double scale);
 
  private:
   const std::vector<std::byte>& encoded(DType dtype, double scale);

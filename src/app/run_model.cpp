@@ -1,7 +1,7 @@
 #include "app/run_model.h"
 
+#include "app/kept_weights.h"
 #include "app/run_folder.h"
-#include "checkpoint/row_codec.h"
 #include "train/initialise.h"
 
 namespace ingot::app {
@@ -9,12 +9,10 @@ namespace ingot::app {
 namespace {
 
 checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) {
-  std::optional<Storage> matrices = checkpoint::storage_of(train::dtype_of(r.precision));
-  if (r.weights == "stored") matrices.reset();
-  if (r.weights == "int8") matrices = Storage::q8_0;
+  const KeptWeights kept = kept_weights(train::fp8_base(r) ? "fp8" : r.weights, train::dtype_of(r.precision)).value();
   return {.device = *runtime.device,
-          .matrices = matrices,
-          .fp8 = train::fp8_base(r),
+          .matrices = kept.matrices,
+          .blocks = kept.blocks,
           .writable = !r.adapter,
           .pool = runtime.threads.get()};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "app/kept_weights.h"
 #include "base/error.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
@@ -11,27 +12,12 @@ namespace ingot::app {
 namespace {
 
 checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime) {
-  checkpoint::LoadOptions options{*runtime.device};
-  options.pool = runtime.threads.get();
-  if (weights == "auto") {
-    options.matrices = checkpoint::storage_of(activation);
-  } else if (weights == "stored") {
-    options.matrices.reset();
-  } else if (weights == "bf16") {
-    options.matrices = Storage::bf16;
-  } else if (weights == "fp16") {
-    options.matrices = Storage::f16;
-  } else if (weights == "fp32") {
-    options.matrices = Storage::f32;
-  } else if (weights == "int8") {
-    options.matrices = Storage::q8_0;
-  } else if (weights == "fp8") {
-    options.matrices = checkpoint::storage_of(activation);
-    options.fp8 = true;
-  } else {
-    throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16, fp32, int8 or fp8", "--weights '{}' is not known", weights);
+  const std::optional<KeptWeights> kept = kept_weights(weights, activation);
+  if (!kept) {
+    throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16, fp32, int8, int4 or fp8", "--weights '{}' is not known",
+               weights);
   }
-  return options;
+  return {.device = *runtime.device, .matrices = kept->matrices, .blocks = kept->blocks, .pool = runtime.threads.get()};
 }
 
 // The model; an adapter that replaces weights is merged into them.
@@ -79,7 +65,8 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.option("dtype", dtype, dtype_help);
   arguments.option("weights", weights,
                    "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16, fp32, int8 "
-                   "(GGUF's q8_0), or fp8 (the blocks' linear layers in e4m3, the rest as --dtype)");
+                   "(GGUF's q8_0), int4 (the blocks' linear layers in q4_0, the rest in q8_0), or fp8 (the blocks' "
+                   "linear layers in e4m3, the rest as --dtype)");
   arguments.option("threads", threads, "CPU threads; all there are without it");
 }
 

@@ -15,9 +15,9 @@ namespace ingot::checkpoint {
 struct LoadOptions {
   Device& device;
   std::optional<Storage> matrices = Storage::f32;  // what they become; absent: they keep the file's types
-  bool fp8 = false;            // but those of the blocks' linear layers (spec::in_fp8) become fp8_e4m3
-  bool writable = false;       // the weights will be changed: nothing points into a file
-  ThreadPool* pool = nullptr;  // null: converts on the calling thread
+  std::optional<Storage> blocks = {};              // but those of the blocks' linear layers (spec::is_block_linear)
+  bool writable = false;                           // the weights will be changed: nothing points into a file
+  ThreadPool* pool = nullptr;                      // null: converts on the calling thread
 };
 
 struct LoadedModel {

@@ -1,6 +1,9 @@
 #include "train/recipe.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -229,8 +232,8 @@ void describe(Visitor& v, Recipe& r) {
   v.field("fp8_gradients", r.fp8_gradients,
           "of precision fp8: what gradients of activations are rounded to, e4m3 (finer) or e5m2 (of wider range)");
   v.field("weights", r.weights,
-          "of a LoRA run's frozen base: auto (as precision), stored (as in the file), int8 (q8_0) or fp8 (e4m3, the "
-          "blocks' linear layers)");
+          "of a LoRA run's frozen base: auto (as precision), stored (as in the file), int8 (q8_0), int4 (q4_0, the "
+          "blocks' linear layers; the rest q8_0) or fp8 (e4m3, the blocks' linear layers)");
   v.field(
       "determinism", r.determinism,
       "fast: gradients are summed in fp32 in the order of the units; bitwise: in int64 fixed point, where order and "
@@ -311,8 +314,9 @@ void check(const Recipe& r, const std::string& path) {
     fail("precision: bf16 or optimizer.master: fp32", "optimizer.master bf16 beside weights of precision fp32");
   }
   if (r.schedule.min_lr > r.optimizer.lr) fail("lower it", "schedule.min_lr is above optimizer.lr");
-  if (r.weights != "auto" && r.weights != "stored" && r.weights != "int8" && r.weights != "fp8") {
-    fail("auto, stored, int8 or fp8", fmt::format("weights '{}' is not known", r.weights));
+  static constexpr std::string_view kept[] = {"auto", "stored", "int8", "int4", "fp8"};
+  if (std::find(std::begin(kept), std::end(kept), r.weights) == std::end(kept)) {
+    fail("auto, stored, int8, int4 or fp8", fmt::format("weights '{}' is not known", r.weights));
   }
   if (r.weights != "auto" && !r.adapter) {
     fail("weights: auto",

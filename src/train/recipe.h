@@ -132,8 +132,8 @@ struct Recipe {
   BatchRecipe batch;
   Precision precision = Precision::bf16;
   Fp8Gradients fp8_gradients = Fp8Gradients::e4m3;
-  // A LoRA run's frozen base. auto: as `precision`; stored: as in the file; int8: q8_0; fp8: e4m3 in the blocks' linear
-  // layers.
+  // A LoRA run's frozen base. auto: as `precision`; stored: as in the file; int8: q8_0; int4: q4_0 in the blocks'
+  // linear layers, q8_0 elsewhere; fp8: e4m3 in the blocks' linear layers.
   std::string weights = "auto";
   Determinism determinism = Determinism::fast;
   int64_t determinism_unit = 1;

@@ -1,7 +1,7 @@
 #include "checkpoint/load.h"
 
 #include "checkpoint/row_codec.h"
-#include "spec/fp8.h"
+#include "spec/block_linear.h"
 #include "tests/checkpoint/fixtures.h"
 
 namespace ingot::checkpoint {
@@ -97,7 +97,7 @@ TEST(Load, WritableWeightsAndHiddenMemoryAreCopied) {
 
 TEST(Load, Fp8IsForTheLinearLayersOfBlocks) {
   HostDevice device;
-  const LoadOptions options{.device = device, .matrices = Storage::bf16, .fp8 = true};
+  const LoadOptions options{.device = device, .matrices = Storage::bf16, .blocks = Storage::fp8_e4m3};
   const LoadedModel model = load(golden("b"), options);
   const LoadedModel wide = load(golden("b"), {.device = device, .matrices = Storage::f32});
   EXPECT_EQ(model.copied_bytes, weight_sizes(open_model(golden("b").string(), ""), options).copied);
@@ -105,7 +105,7 @@ TEST(Load, Fp8IsForTheLinearLayersOfBlocks) {
   for (size_t i = 0; i < table.size(); ++i) {
     const Weight& matrix = model.weights.parameters[i].matrix;
     if (!matrix) continue;
-    EXPECT_EQ(matrix.storage, spec::in_fp8(table[i]) ? Storage::fp8_e4m3 : Storage::bf16) << table[i].name;
+    EXPECT_EQ(matrix.storage, spec::is_block_linear(table[i]) ? Storage::fp8_e4m3 : Storage::bf16) << table[i].name;
     if (!is_fp8(matrix.storage)) continue;
     std::vector<std::byte> row(row_bytes(Storage::fp8_e4m3, matrix.in));
     for (int64_t r = 0; r < matrix.out; ++r) {

@@ -1,7 +1,7 @@
 #include "models/decoder/binder.h"
 
 #include "base/error.h"
-#include "spec/fp8.h"
+#include "spec/block_linear.h"
 
 namespace ingot::models {
 
@@ -12,7 +12,7 @@ Binder::Binder(const spec::ModelSpec& model, const std::vector<spec::ParamSpec>&
   }
   for (size_t i = 0; i < table.size(); ++i) {
     const spec::ParamSpec& p = table[i];
-    fp8_.push_back(spec::in_fp8(p));
+    fp8_.push_back(spec::is_block_linear(p));
     sums_over_ranks_.push_back(p.split == spec::Split::columns);
     if (!index_.emplace(std::tuple(p.role, p.layer, p.expert, p.bias), i).second) {
       throw_error(ErrorKind::internal, "{} has the place of another parameter of {}", p.name, model.family);

@@ -35,7 +35,7 @@ class Binder {
   const spec::ModelSpec& model_;
   const WeightSet& weights_;
   std::map<std::tuple<spec::Role, int64_t, int64_t, bool>, size_t> index_;
-  std::vector<bool> fp8_;  // by parameter: spec::in_fp8
+  std::vector<bool> fp8_;  // by parameter: spec::is_block_linear
   std::vector<bool> sums_over_ranks_;
 };
 

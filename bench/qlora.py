@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Does LoRA on a quantised base learn as in PyTorch? SmolLM2 on bases in bf16, int8 and int4, by Ingot and by peft.
+
+  qlora.py MODEL [--steps N] [--batch N] [--folder FOLDER] [--report FILE.md]
+
+MODEL is a llama with its tokenizer (a Hugging Face folder or a GGUF file of SmolLM2-135M). Adapters of rank 16 on all
+linear layers; the speeches of data/sotu, sequences of 256, everything computed in fp32, so that what differs is the base
+alone. Ingot quantises the base as it reads it (`weights: int8`, `int4`). PyTorch's side is transformers and peft on that
+base's values: gguf-py, llama.cpp's own package, quantises the matrices of MODEL and gives their values back. Both sides
+begin with the A that Ingot draws and B = 0, and take the samples of Megatron-LM's GPTDataset.
+
+What each side leaves in FOLDER (build/qlora) is not made again: remove it to repeat. Exit code 1: a step's or a held-out
+loss of Ingot and PyTorch on the same base differ by more than 0.1 %.
+Needs ./run build, and ./run oracles once: it makes build/oracles, whose Python runs this.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from learning import SEED, SEQUENCE, learning_rate, megatron_samples
+from repository import INGOT, ROOT, commit, tell
+
+BASES = {"bf16": "auto", "int8": "int8", "int4": "int4"}  # as a recipe's `weights`; of a model in bf16, auto is exact
+LR, WARMUP, BETAS, EPS, CLIP = 5e-4, 20, (0.9, 0.95), 1e-8, 1.0  # WARMUP: learning_rate's
+ALLOWED = 0.001
+HELD_OUT_CHARACTERS = 16000
+
+
+def make_model(source, folder):
+    """The model in bf16, as both sides read it."""
+    if not (folder / "model/config.json").exists():
+        subprocess.run([INGOT, "model", "convert", source, folder / "model", "--dtype", "bf16"], check=True)
+    return folder / "model"
+
+
+def make_tokens(folder, part):
+    """PART.idx and PART.bin; of the held-out speeches their beginning."""
+    prefix = folder / part
+    if not prefix.with_suffix(".idx").exists():
+        text = ROOT / f"data/sotu/{part}.jsonl"
+        if part == "heldout":
+            first = json.loads(text.read_text().splitlines()[0])["text"][:HELD_OUT_CHARACTERS]
+            text = folder / "heldout.jsonl"
+            text.write_text(json.dumps({"text": first}) + "\n")
+        subprocess.run([INGOT, "data", "tokenize", text, "--model", folder / "model", "--out", prefix, "--quiet"], check=True)
+    return prefix
+
+
+def finetune(folder, name, weights, steps, batch, lr, held_out):
+    """Runs Ingot unless that was done; its run folder."""
+    recipe = {
+        "name": name, "run_dir": str(folder), "model": str(folder / "model"), "precision": "fp32", "weights": weights,
+        "device": "cpu", "steps": steps, "adapter": {"rank": 16, "alpha": 32, "targets": ["all-linear"]},
+        "data": {"train": str(make_tokens(folder, "train")), "order": "megatron", "sequence_length": SEQUENCE, "seed": SEED},
+        "optimizer": {"lr": lr, "betas": list(BETAS), "eps": EPS, "weight_decay": 0, "clip_grad_norm": CLIP},
+        "schedule": {"name": "cosine", "warmup_steps": min(WARMUP, steps - 1), "min_lr": lr / 10},
+        "batch": {"global": batch, "micro": "auto"}, "eval": {"every": 0},
+    }
+    if held_out:
+        recipe["data"]["eval"] = str(make_tokens(folder, "heldout"))
+        recipe["eval"] = {"every": steps}
+    if not (folder / name / "adapter/adapter_config.json").exists():
+        file = folder / f"{name}.yaml"
+        file.write_text(json.dumps(recipe, indent=1))
+        subprocess.run([INGOT, "finetune", file, "--quiet"], check=True)
+        (folder / "commit").write_text(commit())
+    return folder / name
+
+
+def run_ingot(base, folder, steps, batch):
+    """Losses and gradient norms of the steps, and held-out losses before and after them."""
+    run = finetune(folder, base, BASES[base], steps, batch, LR, True)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return {"steps": [[e["loss"], e["grad_norm"]] for e in events if e["type"] == "step"],
+            "held_out": [e["loss"] for e in events if e["type"] == "eval"]}
+
+
+def base_values(network, base):
+    """Puts the values of the quantised base in place of the matrices of a llama."""
+    import gguf
+    import torch
+
+    if base == "bf16":
+        return
+    for name, weight in network.named_parameters():
+        if weight.dim() != 2:
+            continue
+        linear = ".layers." in name
+        kind = gguf.GGMLQuantizationType.Q4_0 if base == "int4" and linear else gguf.GGMLQuantizationType.Q8_0
+        blocks = gguf.quants.quantize(weight.detach().numpy(), kind)
+        weight.data = torch.from_numpy(gguf.quants.dequantize(blocks, kind).reshape(weight.shape).copy())
+
+
+def run_torch(base, folder, steps, batch):
+    """As run_ingot."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    results = folder / f"torch-{base}.json"
+    if results.exists():
+        return json.loads(results.read_text())
+    samples = torch.tensor(megatron_samples(make_tokens(folder, "train"), steps * batch))
+    prefix = make_tokens(folder, "heldout")
+    unseen = torch.tensor(megatron_samples(prefix, (prefix.with_suffix(".bin").stat().st_size // 2 - 1) // SEQUENCE))
+    network = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    base_values(network, base)
+    # A learning rate that moves nothing: A is as it was drawn.
+    drawn = finetune(folder, "drawn", "auto", 1, 1, 1e-30, False)
+    network = PeftModel.from_pretrained(network, folder / drawn / "adapter", is_trainable=True)
+    network.train()
+    weights = [w for w in network.parameters() if w.requires_grad]
+    for name, weight in network.named_parameters():
+        if "lora_B" in name:
+            weight.data.zero_()
+    optimizer = torch.optim.AdamW(weights, betas=BETAS, eps=EPS, weight_decay=0)
+
+    def mean_loss(rows):
+        logits = network(input_ids=rows[:, :-1], use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+
+    def held_out_loss():
+        with torch.no_grad():
+            return sum(mean_loss(part).item() * len(part) for part in unseen.split(batch)) / len(unseen)
+
+    found = {"steps": [], "held_out": [held_out_loss()]}
+    for step in range(1, steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, steps, LR)
+        loss = mean_loss(samples[(step - 1) * batch:step * batch])
+        loss.backward()
+        norm = torch.stack([w.grad.double().norm() for w in weights]).norm()
+        torch.nn.utils.clip_grads_with_norm_(weights, CLIP, norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        found["steps"].append([loss.item(), norm.item()])
+        print(f"torch, {base}, step {step}: {found['steps'][-1]}", file=sys.stderr, flush=True)
+    found["held_out"].append(held_out_loss())
+    results.write_text(json.dumps(found))
+    return found
+
+
+def apart(ours, theirs):
+    return [abs(mine / other - 1) for mine, other in zip(ours, theirs)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/qlora")
+    parser.add_argument("--report", type=pathlib.Path)
+    options = parser.parse_args()
+    steps, folder = options.steps, options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    make_model(options.model, folder)
+    ours = {base: run_ingot(base, folder, steps, options.batch) for base in BASES}
+    theirs = {base: run_torch(base, folder, steps, options.batch) for base in BASES}
+    for found in (*ours.values(), *theirs.values()):
+        if len(found["steps"]) != steps or len(found["held_out"]) != 2:
+            sys.exit(f"{folder} is of another number of steps than {steps}, or of an interrupted run: remove it")
+    import gguf  # noqa: F401 (a missing one is told before the report)
+    import peft
+    import torch
+    import transformers
+
+    worst = {}
+    for base in BASES:
+        losses = [[step[0] for step in found["steps"]] for found in (ours[base], theirs[base])]
+        norms = [[step[1] for step in found["steps"]] for found in (ours[base], theirs[base])]
+        worst[base] = (max(apart(*losses)), max(apart(*norms)),
+                       max(apart(ours[base]["held_out"], theirs[base]["held_out"])))
+    lines = [f"# LoRA on a quantised base learns as in PyTorch ({time.strftime('%Y-%m-%d')})", "",
+             f"`bench/qlora.py {pathlib.Path(options.model).name} --steps {steps} --batch {options.batch}`, commit "
+             f"{(folder / 'commit').read_text()}, torch {torch.__version__}, transformers {transformers.__version__}, peft "
+             f"{peft.__version__}, {os.cpu_count()} CPUs. Rank 16, alpha 32, all linear layers; {options.batch} sequences of "
+             f"{SEQUENCE} tokens of data/sotu a step, fp32; AdamW (lr {LR}, {WARMUP} steps of warm-up, cosine to a tenth, betas "
+             f"{BETAS}, clipping at {CLIP}). PyTorch computes with the base's values as gguf-py quantises and decodes them.", "",
+             "Ingot and PyTorch on the same base, largest relative difference:", "",
+             "| base | loss of a step | gradient norm of a step | held-out loss |", "|---|---|---|---|",
+             *(f"| {base} | {loss:.1e} | {norm:.1e} | {held:.1e} |" for base, (loss, norm, held) in worst.items()), "",
+             f"{ALLOWED} was allowed of losses. What the base's rounding does, by Ingot:", "",
+             "| base | held-out loss before | after | beside bf16's, after | training loss, last 10 steps |", "|---|---|---|---|---|"]
+    for base in BASES:
+        before, after = ours[base]["held_out"]
+        last = [step[0] for step in ours[base]["steps"][-10:]]
+        lines.append(f"| {base} | {before:.4f} | {after:.4f} | {after - ours['bf16']['held_out'][1]:+.4f} | "
+                     f"{sum(last) / len(last):.4f} |")
+    lines += ["", "| step | " + " | ".join(f"{base}, Ingot | PyTorch" for base in BASES) + " |", "|---" * 7 + "|"]
+    for number in sorted({1, *range(5, steps + 1, 5), steps}):
+        pairs = [f"{found[base]['steps'][number - 1][0]:.6f}" for base in BASES for found in (ours, theirs)]
+        lines.append(f"| {number} | " + " | ".join(pairs) + " |")
+    tell("\n".join(lines), options.report)
+    # Not-a-number is not within anything.
+    for base, (loss, _, held) in worst.items():
+        if not (loss <= ALLOWED and held <= ALLOWED):
+            sys.exit(f"{base}: Ingot's and PyTorch's losses differ by {max(loss, held):.2%}")
+
+
+if __name__ == "__main__":
+    main()
