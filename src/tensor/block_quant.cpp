@@ -21,9 +21,12 @@ float half_at(const std::byte* bytes) {
 int byte_at(const std::byte* bytes, int64_t i) { return std::to_integer<int>(bytes[i]); }
 int signed_at(const std::byte* bytes, int64_t i) { return static_cast<int8_t>(byte_at(bytes, i)); }
 
-// Element j of 32: low nibble of byte j, or high nibble of byte j - 16.
-int nibble_at(const std::byte* bytes, int64_t j) {
-  return j < 16 ? byte_at(bytes, j) & 15 : byte_at(bytes, j - 16) >> 4;
+// Calls put(j, nibble) for the 32 elements j: low nibble of byte j, or high nibble of byte j - 16. Two loops, which
+// become vector code.
+template <class Put>
+void for_nibbles(const std::byte* bytes, Put put) {
+  for (int64_t j = 0; j < 16; ++j) put(j, byte_at(bytes, j) & 15);
+  for (int64_t j = 0; j < 16; ++j) put(j + 16, byte_at(bytes, j) >> 4);
 }
 
 // Fifth bits: bit j of a u32.
@@ -93,7 +96,7 @@ void decode_q8_0(const std::byte* blocks, int64_t n, float* values) {
 void decode_q4_0(const std::byte* blocks, int64_t n, float* values) {
   for_each_block(blocks, n, small_block, 18, values, [](const std::byte* block, float* out) {
     const float d = half_at(block);
-    for (int64_t j = 0; j < small_block; ++j) out[j] = d * static_cast<float>(nibble_at(block + 2, j) - 8);
+    for_nibbles(block + 2, [&](int64_t j, int q) { out[j] = d * static_cast<float>(q - 8); });
   });
 }
 
@@ -101,7 +104,7 @@ void decode_q4_1(const std::byte* blocks, int64_t n, float* values) {
   for_each_block(blocks, n, small_block, 20, values, [](const std::byte* block, float* out) {
     const float d = half_at(block);
     const float m = half_at(block + 2);
-    for (int64_t j = 0; j < small_block; ++j) out[j] = d * static_cast<float>(nibble_at(block + 4, j)) + m;
+    for_nibbles(block + 4, [&](int64_t j, int q) { out[j] = d * static_cast<float>(q) + m; });
   });
 }
 
@@ -109,9 +112,7 @@ void decode_q5_0(const std::byte* blocks, int64_t n, float* values) {
   for_each_block(blocks, n, small_block, 22, values, [](const std::byte* block, float* out) {
     const float d = half_at(block);
     const uint32_t high = high_bits_at(block + 2);
-    for (int64_t j = 0; j < small_block; ++j) {
-      out[j] = d * static_cast<float>((nibble_at(block + 6, j) | fifth_bit(high, j)) - 16);
-    }
+    for_nibbles(block + 6, [&](int64_t j, int q) { out[j] = d * static_cast<float>((q | fifth_bit(high, j)) - 16); });
   });
 }
 
@@ -120,9 +121,7 @@ void decode_q5_1(const std::byte* blocks, int64_t n, float* values) {
     const float d = half_at(block);
     const float m = half_at(block + 2);
     const uint32_t high = high_bits_at(block + 4);
-    for (int64_t j = 0; j < small_block; ++j) {
-      out[j] = d * static_cast<float>(nibble_at(block + 8, j) | fifth_bit(high, j)) + m;
-    }
+    for_nibbles(block + 8, [&](int64_t j, int q) { out[j] = d * static_cast<float>(q | fifth_bit(high, j)) + m; });
   });
 }
 

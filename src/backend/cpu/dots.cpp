@@ -33,9 +33,8 @@ void dot_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64_t lo
   };
   if (in_place(weight, x.dtype)) return dots(lo, hi - lo, weight.slice(lo, hi).data);
   if constexpr (std::is_same_v<T, Bf16>) {
-    if (weight.storage == Storage::q8_0 && K.q8 != nullptr && x.shape[0] <= K.tile_tokens) {
-      return put(K.q8, lo, hi - lo, weight.slice(lo, hi).data);
-    }
+    BlockDots* blocks = weight.storage == Storage::q8_0 ? K.q8 : weight.storage == Storage::q4_0 ? K.q4 : nullptr;
+    if (blocks != nullptr && x.shape[0] <= K.tile_tokens) return put(blocks, lo, hi - lo, weight.slice(lo, hi).data);
   }
   constexpr int64_t at_once = 16;
   const size_t row_bytes = static_cast<size_t>(weight.in) * size_of(x.dtype);
@@ -70,7 +69,7 @@ void add_dots(ops::Registry& registry) {
 
 }  // namespace
 
-void register_dots(ops::Registry& registry, Levels levels) {
+void register_dots(ops::Registry& registry, [[maybe_unused]] Levels levels) {
 #if defined(INGOT_SIMD_X86)
   // Tiles of AMX are so much faster for prompts, and narrow registers so much slower, that there the engines that pack
   // serve.

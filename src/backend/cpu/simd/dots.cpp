@@ -71,6 +71,26 @@ struct Q8Rows {
     return (__m512i)_mm512_cvtne2ps_pbh(part(from + 18), part(from + 2));
   }
 };
+// The same of 4-bit integers from -8 to 7: element j is the low half of byte j, element 16 + j its high half.
+struct Q4Rows {
+  static constexpr bool steady = false;
+  const unsigned char* data;
+  int64_t row_bytes;
+
+  Q4Rows from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
+  const unsigned char* block(int64_t row, int64_t i) const { return data + row * row_bytes + i / 32 * 18; }
+  void ask(int64_t row, int64_t i) const { __builtin_prefetch(block(row, i)); }
+  template <class Extent>
+  __m512i load(int64_t row, int64_t i, Extent) const {
+    const unsigned char* from = block(row, i);
+    int16_t scale;
+    __builtin_memcpy(&scale, from, sizeof scale);
+    const Floats factor = (Floats)_mm512_cvtph_ps(_mm256_set1_epi16(scale));
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2)));
+    const auto part = [&](Ints nibbles) { return (__m512)(factor * __builtin_convertvector(nibbles - 8, Floats)); };
+    return (__m512i)_mm512_cvtne2ps_pbh(part((Ints)_mm512_srli_epi32(bytes, 4)), part((Ints)bytes & 15));
+  }
+};
 #endif
 
 // One step at element i. `ahead`: what lies behind these rows is asked of the memory meanwhile.
@@ -218,18 +238,21 @@ void dots(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64
 }
 
 #if defined(__AVX512BF16__)
-void q8_dots(float* y_float, Bf16* y_own, int64_t y_row, const Bf16* x, const void* w, int64_t tokens, int64_t rows,
-             int64_t k, bool accumulate) {
-  const Q8Rows blocks{static_cast<const unsigned char*>(w), k / 32 * 34};
+template <class Rows, int block_bytes>
+void block_dots(float* y_float, Bf16* y_own, int64_t y_row, const Bf16* x, const void* w, int64_t tokens, int64_t rows,
+                int64_t k, bool accumulate) {
+  const Rows blocks{static_cast<const unsigned char*>(w), k / 32 * block_bytes};
   all_tiles(Outputs<Bf16>{y_float, y_own, y_row, accumulate}, x, blocks, tokens, rows, k);
 }
-constexpr auto q8_kernel = q8_dots;
+constexpr BlockDots* q8_dots = block_dots<Q8Rows, 34>;
+constexpr BlockDots* q4_dots = block_dots<Q4Rows, 18>;
 #else
-constexpr decltype(DotKernels::q8) q8_kernel = nullptr;
+constexpr BlockDots* q8_dots = nullptr;
+constexpr BlockDots* q4_dots = nullptr;
 #endif
 
 }  // namespace
 
-const DotKernels dot_kernels = {{dots<float>, dots<Bf16>, dots<F16>}, q8_kernel, most_tokens};
+const DotKernels dot_kernels = {{dots<float>, dots<Bf16>, dots<F16>}, q8_dots, q4_dots, most_tokens};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL
