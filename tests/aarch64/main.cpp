@@ -1,0 +1,70 @@
+// Every case of the op table on every vector kernel of this machine's CPU, compared with the reference in double, and
+// the checks of gradients: what tests/ops/op_table_test.cpp does, without a test framework to compile for another
+// machine. Arguments: I N: the I-th (from 0) of N shares of the ops. Exit code 1 when a comparison fails, with each of
+// them told; 2 when an implementation takes no case.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "app/bench/op_table.h"
+#include "backend/cpu/cpu_device.h"
+#include "base/thread_pool.h"
+
+namespace {
+
+using namespace ingot;
+
+struct Counts {
+  int compared = 0;
+  int failed = 0;
+
+  void add(const bench::Verdict& verdict) {
+    if (verdict.outcome == bench::Outcome::declined) return;
+    ++compared;
+    if (verdict.outcome == bench::Outcome::passed) return;
+    ++failed;
+    std::printf("FAILED: %s\n", verdict.text.c_str());
+  }
+};
+
+Counts check(const std::string& op, const std::string& implementation) {
+  const std::unique_ptr<Device> device = cpu::make_device();
+  ops::Registry registry;
+  cpu::register_ops(registry);
+  registry.restrict_to(op, implementation);
+  Arena scratch;
+  ThreadPool threads(2);
+  ops::Context context{*device, registry, scratch, &threads};
+  Counts counts;
+  for (const bench::OpCase& op_case : bench::op_cases()) {
+    if (op_case.op != op || op_case.timing_only) continue;
+    counts.add(bench::compare(context, op_case));
+    if (!op_case.gradients.empty()) counts.add(bench::check_gradients(context, op_case));
+  }
+  return counts;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int share = count == 3 ? std::atoi(arguments[1]) : 0;
+  const int shares = count == 3 ? std::atoi(arguments[2]) : 1;
+  ops::Registry registry;
+  cpu::register_ops(registry);
+  int number = 0, status = 0, compared = 0, kernels = 0;
+  for (const ops::Registry::Listing& listing : registry.listings()) {
+    if (number++ % shares != share) continue;
+    for (const std::string& implementation : listing.implementations) {
+      if (implementation == "reference") continue;
+      const Counts counts = check(listing.op, implementation);
+      compared += counts.compared;
+      ++kernels;
+      if (counts.failed > 0) status = 1;
+      if (counts.compared > 0) continue;
+      std::printf("FAILED: no case of the table runs on %s=%s\n", listing.op.c_str(), implementation.c_str());
+      status = 2;
+    }
+  }
+  std::printf("share %d of %d: %d implementations, %d comparisons\n", share, shares, kernels, compared);
+  return status;
+}

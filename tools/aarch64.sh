@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Builds the CPU's kernels for aarch64 with clang, and runs every case of the op table on them under qemu (tests/aarch64).
+# Called by `./run test`. QEMU names another emulator than qemu-aarch64-static; empty on a machine that is an aarch64.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+folder=build/aarch64
+emulator=${QEMU-qemu-aarch64-static}
+started=$SECONDS
+cmake -S tests/aarch64 -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux \
+  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_CXX_COMPILER_TARGET=aarch64-linux-gnu >/dev/null
+cmake --build "$folder"
+built=$((SECONDS - started))
+status=0
+# Two at a time; $emulator is no word when it is empty.
+seq 0 7 | xargs -P 2 -I {} ${emulator:+"$emulator"} "$folder/op_table_aarch64" {} 8 || status=1
+echo "aarch64: built in $built s, ran in $((SECONDS - started - built)) s"
+exit "$status"
