@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Does LoRA on a quantised base learn as in PyTorch? SmolLM2 on bases in bf16, int8 and int4, by Ingot and by peft.
 
-  qlora.py MODEL [--steps N] [--batch N] [--folder FOLDER] [--report FILE.md]
+  qlora.py MODEL [--steps N] [--batch N] [--compare N] [--folder FOLDER] [--report FILE.md]
 
 MODEL is a llama with its tokenizer (a Hugging Face folder or a GGUF file of SmolLM2-135M). Adapters of rank 16 on all
 linear layers; the speeches of data/sotu, sequences of 256, everything computed in fp32, so that what differs is the base
 alone. Ingot quantises the base as it reads it (`weights: int8`, `int4`). PyTorch's side is transformers and peft on that
 base's values: gguf-py, llama.cpp's own package, quantises the matrices of MODEL and gives their values back. Both sides
-begin with the A that Ingot draws and B = 0, and take the samples of Megatron-LM's GPTDataset.
+begin with the A that Ingot draws and B = 0, and take the samples of Megatron-LM's GPTDataset. With --compare PyTorch, which
+is the slower side, does the first steps alone, of the same schedule.
 
 What each side leaves in FOLDER (build/qlora) is not made again: remove it to repeat. Exit code 1: a step's or a held-out
 loss of Ingot and PyTorch on the same base differ by more than 0.1 %.
@@ -95,8 +96,8 @@ def base_values(network, base):
         weight.data = torch.from_numpy(gguf.quants.dequantize(blocks, kind).reshape(weight.shape).copy())
 
 
-def run_torch(base, folder, steps, batch):
-    """As run_ingot."""
+def run_torch(base, folder, steps, batch, compare):
+    """As run_ingot; of the first `compare` of `steps` steps, without held-out losses after them unless these are all."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -104,7 +105,7 @@ def run_torch(base, folder, steps, batch):
     results = folder / f"torch-{base}.json"
     if results.exists():
         return json.loads(results.read_text())
-    samples = torch.tensor(megatron_samples(make_tokens(folder, "train"), steps * batch))
+    samples = torch.tensor(megatron_samples(make_tokens(folder, "train"), compare * batch))
     prefix = make_tokens(folder, "heldout")
     unseen = torch.tensor(megatron_samples(prefix, (prefix.with_suffix(".bin").stat().st_size // 2 - 1) // SEQUENCE))
     network = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
@@ -128,7 +129,7 @@ def run_torch(base, folder, steps, batch):
             return sum(mean_loss(part).item() * len(part) for part in unseen.split(batch)) / len(unseen)
 
     found = {"steps": [], "held_out": [held_out_loss()]}
-    for step in range(1, steps + 1):
+    for step in range(1, compare + 1):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, steps, LR)
         loss = mean_loss(samples[(step - 1) * batch:step * batch])
@@ -139,7 +140,8 @@ def run_torch(base, folder, steps, batch):
         optimizer.zero_grad(set_to_none=True)
         found["steps"].append([loss.item(), norm.item()])
         print(f"torch, {base}, step {step}: {found['steps'][-1]}", file=sys.stderr, flush=True)
-    found["held_out"].append(held_out_loss())
+    if compare == steps:
+        found["held_out"].append(held_out_loss())
     results.write_text(json.dumps(found))
     return found
 
@@ -153,17 +155,20 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--compare", type=int)
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/qlora")
     parser.add_argument("--report", type=pathlib.Path)
     options = parser.parse_args()
     steps, folder = options.steps, options.folder.resolve()
+    compare = min(options.compare or steps, steps)
     folder.mkdir(parents=True, exist_ok=True)
     make_model(options.model, folder)
     ours = {base: run_ingot(base, folder, steps, options.batch) for base in BASES}
-    theirs = {base: run_torch(base, folder, steps, options.batch) for base in BASES}
-    for found in (*ours.values(), *theirs.values()):
-        if len(found["steps"]) != steps or len(found["held_out"]) != 2:
-            sys.exit(f"{folder} is of another number of steps than {steps}, or of an interrupted run: remove it")
+    theirs = {base: run_torch(base, folder, steps, options.batch, compare) for base in BASES}
+    for sides, done in ((ours, steps), (theirs, compare)):
+        for found in sides.values():
+            if len(found["steps"]) != done or len(found["held_out"]) != (2 if done == steps else 1):
+                sys.exit(f"{folder} is of another number of steps than {done}, or of an interrupted run: remove it")
     import gguf  # noqa: F401 (a missing one is told before the report)
     import peft
     import torch
@@ -176,12 +181,13 @@ def main():
         worst[base] = (max(apart(*losses)), max(apart(*norms)),
                        max(apart(ours[base]["held_out"], theirs[base]["held_out"])))
     lines = [f"# LoRA on a quantised base learns as in PyTorch ({time.strftime('%Y-%m-%d')})", "",
-             f"`bench/qlora.py {pathlib.Path(options.model).name} --steps {steps} --batch {options.batch}`, commit "
+             f"`bench/qlora.py {pathlib.Path(options.model).name} --steps {steps} --batch {options.batch} --compare {compare}`, commit "
              f"{(folder / 'commit').read_text()}, torch {torch.__version__}, transformers {transformers.__version__}, peft "
              f"{peft.__version__}, {os.cpu_count()} CPUs. Rank 16, alpha 32, all linear layers; {options.batch} sequences of "
              f"{SEQUENCE} tokens of data/sotu a step, fp32; AdamW (lr {LR}, {WARMUP} steps of warm-up, cosine to a tenth, betas "
              f"{BETAS}, clipping at {CLIP}). PyTorch computes with the base's values as gguf-py quantises and decodes them.", "",
-             "Ingot and PyTorch on the same base, largest relative difference:", "",
+             f"Ingot and PyTorch on the same base, largest relative difference over steps 1 to {compare}, and of the held-out "
+             f"losses before{' and after' if compare == steps else ''}:", "",
              "| base | loss of a step | gradient norm of a step | held-out loss |", "|---|---|---|---|",
              *(f"| {base} | {loss:.1e} | {norm:.1e} | {held:.1e} |" for base, (loss, norm, held) in worst.items()), "",
              f"{ALLOWED} was allowed of losses. What the base's rounding does, by Ingot:", "",
@@ -192,8 +198,9 @@ def main():
         lines.append(f"| {base} | {before:.4f} | {after:.4f} | {after - ours['bf16']['held_out'][1]:+.4f} | "
                      f"{sum(last) / len(last):.4f} |")
     lines += ["", "| step | " + " | ".join(f"{base}, Ingot | PyTorch" for base in BASES) + " |", "|---" * 7 + "|"]
-    for number in sorted({1, *range(5, steps + 1, 5), steps}):
-        pairs = [f"{found[base]['steps'][number - 1][0]:.6f}" for base in BASES for found in (ours, theirs)]
+    for number in sorted({1, *range(5, steps + 1, 5), compare, steps}):
+        pairs = [f"{found[base]['steps'][number - 1][0]:.6f}" if number <= len(found[base]["steps"]) else ""
+                 for base in BASES for found in (ours, theirs)]
         lines.append(f"| {number} | " + " | ".join(pairs) + " |")
     tell("\n".join(lines), options.report)
     # Not-a-number is not within anything.
