@@ -116,6 +116,36 @@ TEST(Load, Fp8IsForTheLinearLayersOfBlocks) {
   }
 }
 
+TEST(Load, Int4IsForTheLinearLayersOfBlocks) {
+  HostDevice device;
+  const LoadOptions options{.device = device, .matrices = Storage::q8_0, .blocks = Storage::q4_0};
+  const LoadedModel model = load(golden("a"), options);
+  const LoadedModel wide = load(golden("a"), {.device = device, .matrices = Storage::f32});
+  const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
+  const WeightSizes sizes = weight_sizes(open_model(golden("a").string(), ""), options);
+  EXPECT_EQ(model.copied_bytes, sizes.copied);
+  size_t matrices = 0;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Weight& matrix = model.weights.parameters[i].matrix;
+    if (!matrix) continue;
+    EXPECT_EQ(matrix.storage, spec::is_block_linear(table[i]) ? Storage::q4_0 : Storage::q8_0) << table[i].name;
+    // 4 bits an element and 16 a block of 32, or 8 and 16.
+    const auto blocks = static_cast<size_t>(table[i].elements() / 32);
+    matrices += (blocks * (spec::is_block_linear(table[i]) ? 18 : 34) + 63) / 64 * 64;
+    std::vector<std::byte> row(row_bytes(matrix.storage, matrix.in));
+    for (int64_t r = 0; r < matrix.out; ++r) {
+      const Weight from = wide.weights.parameters[i].matrix.slice(r, r + 1);
+      encode_row(matrix.storage, static_cast<const float*>(from.data), matrix.in, row.data());
+      EXPECT_EQ(std::memcmp(matrix.slice(r, r + 1).data, row.data(), row.size()), 0) << table[i].name << " row " << r;
+    }
+  }
+  size_t vectors = 0;
+  for (const spec::ParamSpec& p : table) {
+    if (p.shape.size() != 2) vectors += (static_cast<size_t>(p.elements()) * sizeof(float) + 63) / 64 * 64;
+  }
+  EXPECT_EQ(sizes.copied, matrices + vectors);
+}
+
 TEST(Load, ShardsAsOneFile) {
   const Scratch scratch;
   const fs::path folder = copy_model("b", scratch.path / "m");

@@ -77,7 +77,7 @@ TEST(Bench, RefusesWhatItCannotDo) {
   program.refuses({"bench", "train", model, "--recompute", "some"}, 2, "--recompute 'some'");
   program.refuses({"bench", "decode", model, "--weights", "stored"}, 2, "--weights 'stored'");
   program.refuses({"bench", "train", model, "--weights", "int4"}, 2, "--weights int4");
-  program.refuses({"bench", "train", llama("b"), "--weights", "int4", "--rank", "2"}, 3, "not whole q4_0 blocks");
+  program.refuses({"bench", "train", llama("b"), "--weights", "int4", "--rank", "2"}, 3, " blocks of 32");
   program.refuses({"bench", "decode", model, "--tokens", "2"}, 2, "--tokens 2");
   program.refuses({"bench", "decode", model, "--alternate", "--adapters", "3"}, 2, "--alternate");
   program.refuses({"bench", "parity", "lama", "--device", "sim32"}, 2, "'lama'");

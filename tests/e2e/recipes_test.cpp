@@ -90,7 +90,7 @@ TEST_P(FamilyRecipe, TrainsOnTheShippedData) {
 
 // Only the frozen base is rounded, or in fp8 what is multiplied too, so the losses are near those in bf16, and not the
 // same.
-TEST(EightBits, TuneAndTrainAsBf16Does) {
+TEST(FewBits, TuneAndTrainAsBf16Does) {
   const Program program;
   const std::string runs = "run_dir=" + (program / "runs").string();
   const std::string data = "\nbatch: {global: 1}\ndata: {sequence_length: 128, train: " +
@@ -118,7 +118,11 @@ TEST(EightBits, TuneAndTrainAsBf16Does) {
     EXPECT_NEAR(found, expected, 0.01 * expected);
   };
   const double tuned = loss("finetune", "tuned", {});
-  expect_near(loss("finetune", "int8", {"weights=int8"}), tuned);
+  const double int8 = loss("finetune", "int8", {"weights=int8"});
+  expect_near(int8, tuned);
+  const double int4 = loss("finetune", "int4", {"weights=int4"});
+  expect_near(int4, tuned);
+  EXPECT_NE(int4, int8);
   const double fp8_base = loss("finetune", "fp8_base", {"weights=fp8"});
   expect_near(fp8_base, tuned);
   const double fp8_tuned = loss("finetune", "fp8_tuned", {"precision=fp8"});

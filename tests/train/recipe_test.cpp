@@ -119,6 +119,8 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"precision: fp16", "unless the loss is scaled"},
                                     {"weights: stored", "adapter"},
                                     {"weights: fp8", "adapter"},
+                                    {"weights: int4", "adapter"},
+                                    {"adapter: {rank: 4}\nweights: int5", "int4"},
                                     {"adapter: {rank: 4}\nprecision: fp8\nweights: int8", "weights: int8"},
                                     {"optimizer: {state_dtype: fp8}", "state_dtype"},
                                     {"precision: bf16\nfp8_gradients: e5m2", "fp8_gradients"},
