@@ -7,7 +7,8 @@ folder=build/aarch64
 emulator=${QEMU-qemu-aarch64-static}
 started=$SECONDS
 cmake -S tests/aarch64 -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux \
-  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_CXX_COMPILER_TARGET=aarch64-linux-gnu >/dev/null
+  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_CXX_COMPILER_TARGET=aarch64-linux-gnu \
+  -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-19 >/dev/null
 cmake --build "$folder"
 built=$((SECONDS - started))
 status=0
