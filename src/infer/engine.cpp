@@ -89,6 +89,7 @@ struct Engine::State {
     if (settings.prefix_cache && !sequence.request.embed && !sequence.to_score()) sequence.state.ids = sequence.ids;
   }
 
+  void add(int64_t id, Request request);
   std::vector<Output> ended_early();
   bool take_slot(int priority);
   void release_slot(Sequence& sequence);
@@ -132,7 +133,18 @@ int64_t Engine::submit(Request request) {
     s.forward.adapters()->check(*request.adapter);
   }
   const int64_t id = s.next_id++;
-  Sequence& sequence = s.sequences[id];
+  try {
+    s.add(id, std::move(request));
+  } catch (...) {  // no memory: the others go on without it
+    s.sequences.erase(id);
+    throw;
+  }
+  return id;
+}
+
+void Engine::State::add(int64_t id, Request request) {
+  Sequence& sequence = sequences[id];
+  const auto length = static_cast<int64_t>(request.prompt.size());
   sequence.ids = request.prompt;
   sequence.request = std::move(request);
   if (has_penalties(sequence.request.sampling)) sequence.counts = TokenCounts(sequence.ids, length);
@@ -142,10 +154,9 @@ int64_t Engine::submit(Request request) {
   sequence.state.owner.salt = sequence.request.cache_salt;
   if (sequence.request.adapter) sequence.state.owner.adapter = sequence.request.adapter->identity;
   sequence.state.blocked = sequence.request.adapter != nullptr;
-  s.show_ids(sequence);
-  if (sequence.request.deadline) s.deadlines.emplace(*sequence.request.deadline, id);
-  s.scheduler.add(&sequence.state);
-  return id;
+  show_ids(sequence);
+  if (sequence.request.deadline) deadlines.emplace(*sequence.request.deadline, id);
+  scheduler.add(&sequence.state);
 }
 
 void Engine::cancel(int64_t request) { state_->cancelled.push_back(request); }
@@ -171,8 +182,13 @@ std::vector<Output> Engine::State::ended_early() {
   for (const int64_t id : cancelled) ended.emplace(id, Finish::cancelled);
   cancelled.clear();
   const Time now = std::chrono::steady_clock::now();
-  for (auto due = deadlines.begin(); due != deadlines.end() && due->first < now; ++due) {
-    ended.emplace(due->second, Finish::deadline);
+  for (auto due = deadlines.begin(); due != deadlines.end() && due->first < now;) {
+    if (sequences.contains(due->second)) {
+      ended.emplace(due->second, Finish::deadline);
+      ++due;
+    } else {
+      due = deadlines.erase(due);
+    }
   }
   std::vector<Output> outputs;
   for (const auto& [id, finish] : ended) {

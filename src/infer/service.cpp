@@ -276,7 +276,7 @@ void Service::State::end(int64_t ticket, int64_t index, bool heard) {
   if (--of.left == 0) held->tickets.erase(ticket);
 }
 
-// `kind`: of those that run.
+// `kind`: of those that have tokens.
 void Service::State::fail_all(const std::string& why, ErrorKind kind) {
   std::deque<Arrival> arrivals;
   {
@@ -285,7 +285,9 @@ void Service::State::fail_all(const std::string& why, ErrorKind kind) {
     arrivals.swap(held->arrivals);
   }
   for (const Arrival& arrival : arrivals) tell(arrival.caller, arrival.index, failed(why, ErrorKind::unavailable));
-  for (const auto& [name, of] : running) tell(of.caller, of.index, failed(why, kind));
+  for (const auto& [name, of] : running) {
+    tell(of.caller, of.index, failed(why, of.heard ? kind : ErrorKind::unavailable));
+  }
   running.clear();
   names.clear();
   // Only now: who cancels a ticket that is not there any more may take the listener for done.

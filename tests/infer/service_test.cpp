@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
+#include "backend/cpu/cpu_device.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "ops/embedding.h"
+#include "ops/registry.h"
 #include "tests/infer/small_model.h"
 
 namespace ingot::infer {
@@ -242,6 +246,34 @@ TEST_F(ServiceTest, DrainingTakesNothingMore) {
   }
   EXPECT_EQ(collector.ends(1).ids[0].size(), 20U);
   service->cancel(ticket);
+}
+
+// An embedding that fails when it has been asked for so often.
+std::atomic<int> left_until_fault{0};
+void fail_at_last(ops::Context&, const Tensor&, const Weight&, const Tensor&) { throw std::runtime_error("a fault"); }
+std::string not_yet(const ops::Context&, const Tensor&, const Weight&, const Tensor&) {
+  return --left_until_fault > 0 ? "later" : "";
+}
+
+// Where the engine fails, only who has tokens cannot simply be asked for again.
+TEST_F(ServiceTest, AFailingEngineTellsApartWhoHasTokens) {
+  left_until_fault = 10;
+  ops::Registry registry;
+  registry.add<ops::Embedding>(DeviceKind::cpu, "failing", fail_at_last, not_yet);
+  cpu::register_ops(registry);
+  EngineSettings settings;
+  settings.activation = DType::f32;
+  settings.sequences = 1;
+  service = std::make_unique<Service>(
+      std::make_unique<Engine>(model.device, registry, model.threads, *model.model, settings), 100, 0);
+  Collector collector(3);
+  service->submit({request(1, 200), request(2, 200), request(3, 200)}, collector.listener());
+  const Collected all = collector.ends(3);
+  EXPECT_EQ(all.finishes, std::vector<Finish>(3, Finish::failed));
+  EXPECT_EQ(all.ids.at(0).size(), 9U);
+  EXPECT_EQ(std::count(all.kinds.begin(), all.kinds.end(), ErrorKind::internal), 1);
+  EXPECT_EQ(std::count(all.kinds.begin(), all.kinds.end(), ErrorKind::unavailable), 2);
+  service.reset();
 }
 
 TEST_F(ServiceTest, TheEndTellsWhoStillWaits) {
