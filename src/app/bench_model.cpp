@@ -190,7 +190,7 @@ train::StepResult TrainBench::run(int64_t sequences) {
 
 bool SmallCheck::agrees() const {
   for (size_t i = 0; i < cpu.size(); ++i) {
-    if (!(std::abs(device[i] - cpu[i]) <= allowed * std::abs(cpu[i]))) return false;
+    if (!(std::abs(device[i] - cpu[i]) <= allowed * std::max(least, std::abs(cpu[i])))) return false;
   }
   return !cpu.empty() && cpu.size() == device.size();
 }

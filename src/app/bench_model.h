@@ -79,6 +79,7 @@ class TrainBench {
 struct SmallCheck {
   std::vector<double> cpu, device;
   double allowed = 0;  // as a share
+  double least = 0;    // values below it are compared as if they were this: 1 for logarithms, whose error is absolute
   bool agrees() const;
 };
 SmallCheck check_small(Runtime& runtime, const spec::ModelSpec& model, const TrainJob& job);

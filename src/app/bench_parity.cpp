@@ -200,9 +200,9 @@ class BenchParity : public Command {
   void declare(Arguments& arguments) override {
     arguments.positional("families", families_, "shapes of --list; all of them without any", false);
     arguments.option("device", device_, "cuda:N, hip:N, or a simulated GPU: sim32, sim64");
-    arguments.option("steps", steps_, "of training");
+    arguments.option("steps", wanted_steps_, "of training; 10 without it");
     arguments.flag("serving", serving_, "what an engine says: text, log-probabilities, adapters, JSON, kept prefixes");
-    arguments.option("others", others_, "of --serving: more requests in the same batch");
+    arguments.option("others", wanted_others_, "of --serving: more requests in the same batch; 64 without it");
     arguments.flag("list", list_, "print the names of the shapes and stop");
     arguments.example("ingot bench parity --device cuda:0");
     arguments.example("ingot bench parity llama gemma2 --serving --device cuda:0");
@@ -214,6 +214,10 @@ class BenchParity : public Command {
       output.print_json(json_line(names()));
       return 0;
     }
+    if (serving_ && wanted_steps_) throw_error(ErrorKind::usage, "--steps with --serving, which does not train");
+    if (!serving_ && wanted_others_) throw_error(ErrorKind::usage, "--others without --serving");
+    steps_ = wanted_steps_.value_or(steps_);
+    others_ = wanted_others_.value_or(others_);
     if (steps_ < 1 || steps_ > 1000) throw_error(ErrorKind::usage, "--steps {}; from 1 to 1000", steps_);
     if (others_ < 0 || others_ > 1000) throw_error(ErrorKind::usage, "--others {}; from 0 to 1000", others_);
     const std::vector<std::string> all = names();
@@ -330,6 +334,7 @@ class BenchParity : public Command {
 
   std::vector<std::string> families_;
   std::string device_ = "cuda:0";
+  std::optional<int64_t> wanted_steps_, wanted_others_;
   int64_t steps_ = 10, others_ = 64;
   bool list_ = false, serving_ = false;
 };

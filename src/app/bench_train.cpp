@@ -233,8 +233,11 @@ int BenchTrain::run(const Output& output) {
     }
   }
 
+  const auto tokens = static_cast<double>(timed.last.tokens);
+  const spec::AttentionSquares squares{tokens, timed.last.squared_lengths};
   if (profile) {
-    OpProfile ops(*runtime.device, document);
+    const double attention = spec::attention_flops(model, squares, spec::AttentionCount::causal);
+    OpProfile ops(*runtime.device, attention / tokens / static_cast<double>(model.layers));
     bench.step().context().watch = &ops;
     const double from = steady_seconds();
     bench.run(global_);
@@ -242,9 +245,6 @@ int BenchTrain::run(const Output& output) {
     bench.step().context().watch = nullptr;
     profile->rows = ops.rows();
   }
-
-  const auto tokens = static_cast<double>(timed.last.tokens);
-  const spec::AttentionSquares squares{tokens, timed.last.squared_lengths};
   const spec::AttentionSquares whole{tokens, tokens * static_cast<double>(sequence_)};
   const std::vector<spec::LoraParam> adapters =
       job.lora ? spec::lora_parameters(model, *job.lora) : std::vector<spec::LoraParam>{};

@@ -63,12 +63,12 @@ OpProfile::Row OpProfile::work_of(const char* op, std::span<const Tensor> tensor
     row.shape = fmt::format("{}x{}x{}", m, n, k);
     row.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   } else if (row.op == "attention" || row.op == "attention_backward") {
-    // Each query meets half of its document's keys, as spec::AttentionCount::causal has it.
-    const double product = static_cast<double>(result.elements()) * static_cast<double>(document_);
-    row.flops = row.op == "attention" ? 2 * product : 5 * product;
+    row.flops = attention_ * static_cast<double>(result.shape[0]) * (row.op == "attention" ? 1 : 2.5);
     row.wide = result.dtype == DType::f32;
   } else if (row.op == "embedding") {
     row.bytes = 2.0 * static_cast<double>(result.bytes());  // of the table the rows that are asked for
+  } else if (row.op == "embedding_backward") {
+    row.bytes = std::min(row.bytes, 3.0 * static_cast<double>(operand.bytes()));  // of its gradient at least those
   }
   return row;
 }

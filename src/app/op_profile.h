@@ -23,7 +23,7 @@ class OpProfile : public ops::Watch {
     bool wide = false;  // computes in f32
     int64_t calls = 0;
     double seconds = 0;  // without the ops that it is made of
-    double flops = 0;    // of products and of attention; backward five products of which forward has two
+    double flops = 0;    // of products and of attention, whose backward has five products where its forward has two
     double bytes = 0;    // of every operand once, coded matrices left out
 
     // What it takes at least, in seconds: the larger of its arithmetic's time and its traffic's. What lies in a cache
@@ -31,9 +31,9 @@ class OpProfile : public ops::Watch {
     double floor(const Ceilings& most) const;
   };
 
-  // `document`: tokens of every document that attention is computed over. A GPU is waited for after every op, so what
-  // overlaps in a step does not overlap here.
-  OpProfile(Device& device, int64_t document) : done_(device.make_event()), document_(document) {}
+  // `attention`: FLOPs of a token in a block's attention, forward, in the mean of all blocks. A GPU is waited for after
+  // every op, so what overlaps in a step does not overlap here.
+  OpProfile(Device& device, double attention) : done_(device.make_event()), attention_(attention) {}
 
   void begins(const char* op) override;
   void ran(const char* op, std::span<const Tensor> tensors) override;
@@ -50,7 +50,7 @@ class OpProfile : public ops::Watch {
 
   double now();  // seconds, when the device has done what it was given
   std::unique_ptr<Event> done_;
-  int64_t document_;
+  double attention_;
   std::vector<Begun> begun_;
   std::map<std::pair<std::string, std::string>, Row> rows_;  // by op and shape
 };

@@ -22,7 +22,8 @@ class Watch {
   virtual ~Watch() = default;
   virtual void begins(const char*) {}
   // The tensors and the plain matrices that the op was called with, in the order of its signature (outputs first);
-  // without absent ones, coded matrices (block-quantised, fp8), and those inside attributes.
+  // without absent ones, coded matrices (block-quantised, fp8), and those inside attributes and structs that
+  // have no tensors().
   virtual void ran(const char* op, std::span<const Tensor> tensors) = 0;
 };
 

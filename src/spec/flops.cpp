@@ -46,6 +46,10 @@ double forward_flops(const ModelSpec& model, AttentionSquares squares, Attention
          attention_forward(model, squares, count);
 }
 
+double attention_flops(const ModelSpec& model, AttentionSquares squares, AttentionCount count) {
+  return attention_forward(model, squares, count);
+}
+
 double training_flops(const ModelSpec& model, AttentionSquares squares, AttentionCount count) {
   return 3 * forward_flops(model, squares, count);
 }

@@ -26,6 +26,9 @@ enum class AttentionCount { causal, full_square };
 // too.
 double forward_flops(const ModelSpec& model, AttentionSquares squares, AttentionCount count);
 
+// Of these its attention's, over all blocks.
+double attention_flops(const ModelSpec& model, AttentionSquares squares, AttentionCount count);
+
 // FLOPs of a training step, forward and backward, without recompute. Full training: 3 forwards. LoRA: frozen layers
 // count the forward and, above the lowest layer that needs a gradient, the input gradient; adapters 6 a parameter.
 double training_flops(const ModelSpec& model, AttentionSquares squares, AttentionCount count);

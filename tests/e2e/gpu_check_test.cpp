@@ -82,6 +82,8 @@ TEST(Bench, RefusesWhatItCannotDo) {
   program.refuses({"bench", "decode", model, "--alternate", "--adapters", "3"}, 2, "--alternate");
   program.refuses({"bench", "parity", "lama", "--device", "sim32"}, 2, "'lama'");
   program.refuses({"bench", "parity", "llama", "--serving", "--others", "-1", "--device", "sim32"}, 2, "--others -1");
+  program.refuses({"bench", "parity", "llama", "--device", "sim32", "--serving", "--steps", "3"}, 2, "--steps");
+  program.refuses({"bench", "parity", "llama", "--device", "sim32", "--others", "3"}, 2, "--others");
   program.refuses({"bench", "op", "matmull"}, 2, "'matmull'");
   program.refuses({"bench", "curves", "one"}, 2, "two at least");
   write(program / "lines", "{\"piece\":\"a\"}\n");
@@ -141,6 +143,24 @@ TEST(Bench, ProfilesAStep) {
   // The model's operations, of which attention's backward is counted as two forwards, where it does half a one more.
   const double useful = 1e12 * result.at("tflops").get<double>() * result.at("step_seconds").get<double>();
   EXPECT_NEAR(flops, useful + attention / 2, 1e-9 * flops);
+  // What a window hides is not counted.
+  fs::create_directories(program / "windowed");
+  write(
+      program / "windowed/config.json",
+      R"({"model_type": "mistral", "architectures": ["MistralForCausalLM"], "hidden_size": 32, "intermediate_size": 48,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "sliding_window": 8,
+            "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})");
+  const Json windowed = program.report({"bench", "train", (program / "windowed").string(), "--sequence", "64",
+                                        "--warmup", "1", "--steps", "2", "--dtype", "fp32", "--profile"});
+  flops = attention = 0;
+  for (const Json& row : windowed.at("profile").at("rows")) {
+    flops += row.at("flops").get<double>();
+    if (row.at("op") == "attention") attention = row.at("flops");
+  }
+  EXPECT_EQ(attention, 2 * 4.0 * 32 * 64 * 8);
+  EXPECT_NEAR(flops,
+              1e12 * windowed.at("tflops").get<double>() * windowed.at("step_seconds").get<double>() + attention / 2,
+              1e-9 * flops);
   const Json without = program.report({"bench", "train", llama("a"), "--sequence", "32", "--steps", "2"});
   EXPECT_TRUE(without.at("profile").is_null());
 }

@@ -256,7 +256,8 @@ class Page {
 
   // What adapters leave of the tokens a second of the same job without them, in percent.
   static std::string share_of_none(const Json& result, const std::vector<const Json*>& decoding) {
-    if (number_of(result, "adapters") == 0) return "-";
+    const bool keeps = result.value("alternate", Json()).is_object();  // prompts, which the others do not
+    if (number_of(result, "adapters") == 0 || keeps) return "-";
     for (const Json* piece : decoding) {
       const Json& other = piece->at("result");
       const bool same =

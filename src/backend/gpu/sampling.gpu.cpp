@@ -318,7 +318,8 @@ GPU_KERNEL_BODY(sample, SampleArgs) {
   block_barrier();
   if (thread_index() == 0) {
     chosen[0] = id;
-    const float logit = logits[id];  // read in any case: one load from either memory is slower than one from each
+    const float logit =
+        logits[id];  // read in any case: no load from either memory, for which tools/emulate_amd.py has no address
     logprobs[0] = (room.edited != 0 ? room.before : logit) - top - total;
   }
 }

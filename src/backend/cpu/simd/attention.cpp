@@ -129,8 +129,8 @@ void soften(const AttentionForward& task, const Block& block, int64_t rows, int6
   }
 }
 
-// Asks the memory for rows [begin, end) of d elements that will soon be read: when one query is decoded, everything else
-// takes less time than their way.
+// Asks the memory for rows [begin, end) of d elements that will soon be read: when one query is decoded, everything
+// else takes less time than their way.
 template <class E>
 void ask(const Rows& rows, int64_t begin, int64_t end, int64_t d) {
   for (int64_t i = begin; i < end; ++i) {
