@@ -188,6 +188,7 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
 int BenchTrain::run(const Output& output) {
   exit_on_interrupt();
   if (!(seconds_ > 0)) throw_error(ErrorKind::usage, "--seconds {}; above 0", seconds_);
+  random_weights_kept(weights_, train::dtype_of(type_of<train::Precision>("dtype", dtype_)));  // refuses unknown words
   if (weights_ != "auto" && !rank_) {
     throw_hint(ErrorKind::usage, "--rank R trains adapters on them", "--weights {}: these are not trained", weights_);
   }
@@ -262,8 +263,11 @@ int BenchTrain::run(const Output& output) {
   const uint64_t memory = on_cpu || runtime.device->kind() == DeviceKind::sim
                               ? memory_use().peak
                               : runtime.device->memory_bytes() - runtime.device->memory_available();
-  output.print(fmt::format("{}, {} on {} ({})\n", model_, job.lora ? "LoRA" : "full training", runtime.device->name(),
-                           runtime.model));
+  output.print(fmt::format("{}, {} on {} ({})\n", model_,
+                           !job.lora            ? "full training"
+                           : weights_ == "auto" ? "LoRA"
+                                                : "LoRA on a base in " + weights_,
+                           runtime.device->name(), runtime.model));
   output.print(fmt::format("  {:.1f} tokens/s, {:.3f} s a step of {} tokens ({} timed), {:.2f} TFLOP/s{}\n",
                            tokens / seconds, seconds, timed.last.tokens, timed.seconds.size(),
                            work.useful / seconds / 1e12,
@@ -282,7 +286,7 @@ int BenchTrain::run(const Output& output) {
                                {"arch", runtime.device->arch()},
                                {"device_model", runtime.model},
                                {"dtype", dtype_},
-                               {"weights", weights_},
+                               {"weights", weights_ == "auto" ? dtype_ : weights_},
                                {"state", state_},
                                {"master", master_},
                                {"recompute", recompute_},

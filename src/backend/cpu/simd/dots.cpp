@@ -87,8 +87,10 @@ struct Q4Rows {
     __builtin_memcpy(&scale, from, sizeof scale);
     const Floats factor = (Floats)_mm512_cvtph_ps(_mm256_set1_epi16(scale));
     const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2)));
-    const auto part = [&](Ints nibbles) { return (__m512)(factor * __builtin_convertvector(nibbles - 8, Floats)); };
-    return (__m512i)_mm512_cvtne2ps_pbh(part((Ints)_mm512_srli_epi32(bytes, 4)), part((Ints)bytes & 15));
+    // What each of the sixteen integers is; a place is chosen by the low four bits.
+    const Floats values = factor * Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    const auto part = [&](__m512i nibbles) { return _mm512_permutexvar_ps(nibbles, (__m512)values); };
+    return (__m512i)_mm512_cvtne2ps_pbh(part(_mm512_srli_epi32(bytes, 4)), part(bytes));
   }
 };
 #endif
