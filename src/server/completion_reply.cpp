@@ -103,7 +103,7 @@ class CompletionReply : public Reply {
   // What a piece tells of tokens, the prompt's first, with places in the whole text.
   std::vector<TokenFact> facts_of(Piece& piece) {
     std::vector<TokenFact> facts = prompt_facts(piece.choice, std::move(piece.prompt));
-    const size_t before = echo(piece.choice).ids.empty() ? 0 : num_characters(echo(piece.choice).text);
+    const size_t before = echo(piece.choice).ids.empty() ? 0 : echo(piece.choice).characters;
     for (TokenFact& fact : piece.facts) {
       fact.begin += before;
       facts.push_back(std::move(fact));

@@ -61,19 +61,20 @@ Ids encode(const ServedModel& model, std::string_view text, bool add_special_tok
 EchoedPrompt echoed_prompt(const ServedModel& model, const Prompt& prompt, const Ids& ids, bool logprobs) {
   const text::Tokenizer& tokenizer = *model.tokenizer;
   const std::string* words = std::get_if<std::string>(&prompt);
-  EchoedPrompt echoed{words ? *words : tokenizer.decode(ids), {}, {}};
+  EchoedPrompt echoed;
+  echoed.text = words ? *words : tokenizer.decode(ids);
+  echoed.characters = num_characters(echoed.text);
   if (!logprobs) return echoed;
   echoed.ids = ids;
   // What the tokenizer puts around a text is no part of it.
   const Ids own = words ? tokenizer.encode(*words, {.add_special_tokens = false}) : ids;
   const auto first = std::search(ids.begin(), ids.end(), own.begin(), own.end());
   echoed.begins.assign(static_cast<size_t>(first - ids.begin()), 0);
-  const size_t whole = num_characters(echoed.text);
   text::StreamDecoder decoder(tokenizer);
   size_t begin = 0;
   for (auto id = first; id != ids.end(); ++id) {
     const bool behind = id - first >= std::ssize(own);
-    echoed.begins.push_back(behind ? whole : std::min(begin, whole));
+    echoed.begins.push_back(behind ? echoed.characters : std::min(begin, echoed.characters));
     begin += num_characters(decoder.push(*id));
   }
   return echoed;

@@ -25,6 +25,7 @@ struct EchoedPrompt {
   std::string text;
   Ids ids;                     // of which log-probabilities are told; empty where they are not wanted
   std::vector<size_t> begins;  // characters of the text before each of these
+  size_t characters = 0;       // of the whole text
 };
 // Of ids that `encode` gave. `logprobs`: with ids.
 EchoedPrompt echoed_prompt(const ServedModel& model, const Prompt& prompt, const Ids& ids, bool logprobs);
