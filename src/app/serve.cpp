@@ -153,6 +153,9 @@ class Serve : public Command {
                   body_bytes_);
     }
     if (queue_per_key_.value_or(1) < 1) throw_error(ErrorKind::usage, "--queue-per-key is at least 1");
+    if (queue_per_key_ && *queue_per_key_ > queue_) {
+      throw_error(ErrorKind::usage, "--queue-per-key {}; at most --queue, {}", *queue_per_key_, queue_);
+    }
     if (queue_per_key_ && !keys_) {
       throw_hint(ErrorKind::usage, "give --api-key-file, or leave it out", "--queue-per-key says nothing without keys");
     }

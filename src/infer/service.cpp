@@ -127,6 +127,9 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
   if (count == 0) throw_error(ErrorKind::usage, "no request was given");
   const auto caller = std::make_shared<Caller>();
   caller->owner = requests.front().owner;
+  const bool shares = caller->owner != 0 && state_->share > 0;
+  const int64_t most = shares ? std::min(state_->queue, state_->share) : state_->queue;
+  if (count > most) throw_error(ErrorKind::usage, "{} outputs at once; {} at most may wait", count, most);
   *caller->listener.lock() = std::move(listener);
   int64_t ticket = 0;
   {
@@ -139,7 +142,7 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
     }
     const auto own = inbox->waiting_of.find(caller->owner);
     const int64_t before = own == inbox->waiting_of.end() ? 0 : own->second;
-    if (caller->owner != 0 && state_->share > 0 && before + count > state_->share) {
+    if (shares && before + count > state_->share) {
       throw_hint(ErrorKind::resource, "try again when some have begun", "{} requests of one owner wait already; {} may",
                  before, state_->share);
     }

@@ -37,8 +37,8 @@ class Service {
   // All or none, all of one owner. Gives the ticket that `cancel` takes; the listener may be called before this
   // returns. What the engine itself refuses comes as Finish::failed with its words and kind; where the engine fails or
   // the service ends first, what has no token yet comes as unavailable, and what has as internal, or unavailable at
-  // the end. Errors: resource when the queue, or the owner's share of it, is full; unavailable while draining and when
-  // the engine has failed.
+  // the end. Errors: usage when there are more than the queue, or the owner's share of it, ever takes; resource when it
+  // has no room for them now; unavailable while draining and when the engine has failed.
   int64_t submit(std::vector<Request> requests, Listener listener);
 
   // Ends what is left of a ticket at the next step. After it returns the listener is not called any more. May not be
