@@ -75,7 +75,8 @@ class Serve : public Command {
     arguments.option("connections-per-address", per_address_, "of them, from one address");
     arguments.option("body-bytes", body_bytes_, "most bytes of a request's body");
     arguments.option("bodies-bytes", bodies_bytes_,
-                     "most bytes of all bodies that are being read at a time; more are refused with 503");
+                     "most bytes of all bodies that are being read at a time, those beyond the first 65536 of each; "
+                     "more are refused with 503, bodies up to that size never");
     arguments.option("drain-seconds", drain_s_, "how long requests may run on after SIGTERM");
     arguments.option("access-log", access_log_, "a file for one JSON line a request; standard error without it");
     arguments.example(

@@ -17,8 +17,6 @@ namespace ingot::server {
 
 namespace {
 
-constexpr size_t small_body = 64 << 10;
-
 // A page of another site must not reach a server without keys through a name that leads to this machine.
 bool is_this_machine(std::string_view host) {
   if (host.empty()) return true;

@@ -9,7 +9,8 @@ namespace ingot::server {
 // Thread-safe.
 class BodyBudget {
  public:
-  explicit BodyBudget(size_t most) : most_(most) {}
+  // `most`: bytes of all bodies together; `uncounted`: of each body, its first bytes, which take nothing of these.
+  BodyBudget(size_t most, size_t uncounted) : most_(most), uncounted_(uncounted) {}
 
   // What one body takes of it; given back at the end, which comes before the budget's. One thread at a time.
   class Share {
@@ -19,18 +20,19 @@ class BodyBudget {
     Share& operator=(const Share&) = delete;
     ~Share() { release(); }
 
-    // The body has so many bytes now, at least as many as before. False, and nothing is taken, when all bodies together
-    // would have more than the budget.
+    // The body has so many bytes now, at least as many as before. False, and nothing is taken, when what is counted of
+    // all bodies together would be more than the budget.
     bool grow(size_t bytes);
     void release();
 
    private:
     BodyBudget& budget_;
-    size_t bytes_ = 0;
+    size_t counted_ = 0;
   };
 
  private:
   const size_t most_;
+  const size_t uncounted_;
   std::atomic<size_t> held_{0};
 };
 

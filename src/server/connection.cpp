@@ -156,6 +156,8 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     if (const std::optional<size_t> limit = exchange_->body_limit()) {
       if (!co_await read_body(parser, *limit)) {
         if (gone_ || closed_) co_return false;
+        std::string().swap(parser.get().body());  // the parser lives on until the client has taken the answer
+        body_.release();
         keep = false;
       }
     } else {
@@ -219,7 +221,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
           exchange_->refuse(failed == http::error::body_limit ? 413 : 400);
           co_return false;
         }
-        if (!body_.grow(parser.get().body().size())) {
+        // A body of a told length has memory for all of it, of which only what has come is touched. One in chunks is
+        // copied as it grows, into memory that may have been used before: all of that counts, but of no body so small
+        // that it always passes.
+        const std::string& body = parser.get().body();
+        if (!body_.grow(parser.chunked() && body.size() > limits_.uncounted_bytes ? body.capacity() : body.size())) {
           exchange_->refuse(503);
           co_return false;
         }

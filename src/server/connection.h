@@ -27,7 +27,7 @@ struct Connections {
   boost::asio::ssl::context& tls;     // used where there is a certificate
   boost::asio::thread_pool& workers;  // for Exchange::receive
   Peers peers{settings.limits};
-  BodyBudget bodies{settings.limits.bodies_bytes};
+  BodyBudget bodies{settings.limits.bodies_bytes, settings.limits.uncounted_bytes};
   std::atomic<int64_t> exchanges{0};  // requests whose answer has not ended
   std::atomic<bool> draining{false};  // every answer is its connection's last
 };

@@ -79,11 +79,15 @@ class Handler {
   virtual std::pair<ReplyHead, std::string> refusal(int status, const std::string& peer) = 0;
 };
 
+// Bytes of a body that is as small as ordinary ones are.
+constexpr size_t small_body = 64 << 10;
+
 struct HttpLimits {
   size_t header_bytes = 32 << 10;
   size_t headers = 100;
-  size_t bodies_bytes = size_t{256} << 20;  // of all bodies that are being read or that `receive` looks at; of each as
-                                            // many as have come
+  size_t bodies_bytes = size_t{256} << 20;  // of all bodies that are being read or that `receive` looks at; of each
+                                            // what has come beyond `uncounted_bytes`
+  size_t uncounted_bytes = small_body;      // so small a body always passes, whatever others hold
   int64_t connections = 16384;              // at a time
   int64_t connections_per_address = 16384;
   int64_t refusals = 256;  // beyond these, and told so at a time; others are closed without a word

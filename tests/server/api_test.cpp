@@ -464,6 +464,32 @@ TEST(Api, ManyAtOnce) {
   EXPECT_EQ(right, 32);
 }
 
+// Whoever holds all that bodies may have keeps out large requests and no others.
+TEST(Api, SmallRequestsPassWhereNoLargeOnesDo) {
+  TinySettings settings;
+  settings.http.limits.bodies_bytes = 1000;
+  TinyServer server(std::move(settings));
+  const Json body = {{"model", "org/tiny"}, {"prompt", "a"}, {"max_tokens", 2}};
+  const size_t held = small_body + 1000;
+  RawClient slow(server.http->port());
+  slow.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+            std::to_string(held + 1) + "\r\n\r\n" + std::string(held, ' '));
+  Answer refused;
+  do {  // until the slow one's bytes are read
+    refused = server.ask("POST", "/v1/completions", body.dump() + std::string(small_body, ' '));
+  } while (refused.status == 200);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  const Json error = Json::parse(refused.body)["error"];
+  EXPECT_EQ(error["message"], "The server holds as many bytes of requests as it may");
+  EXPECT_EQ(error["type"], "server_error");
+  EXPECT_EQ(error["code"], "unavailable");
+  server.post("/v1/completions", body);
+  std::string full = body.dump();
+  full += std::string(small_body - full.size(), ' ');
+  EXPECT_EQ(server.ask("POST", "/v1/completions", full).status, 200);
+}
+
 // Outputs count, not requests: a key that may have few at once could ask for thousands in each.
 TEST(Api, OneKeyDoesNotFillTheQueue) {
   constexpr const char* other = "another-key-of-mine";

@@ -19,7 +19,7 @@ struct Log {
   std::vector<RequestHead> heads;
   std::vector<bool> whole;  // of the answers that ended
   int refusals = 0;
-  int held = 0;  // answers to /held that have been begun
+  int held = 0;  // answers to /held, and looks at /late, that have been begun
   bool may_end = false;
 };
 
@@ -33,8 +33,8 @@ struct Seen {
   }
 };
 
-// /refused is refused by its head, /stream streams pieces without end, /held waits until it may end, /quick is quick,
-// the end of /throws throws; everything else gets its body back.
+// /refused is refused by its head, /stream streams pieces without end, /held waits until it may end, and so does the
+// answer of /late, /quick is quick, the end of /throws throws; everything else gets its body back.
 class Echo : public Exchange {
  public:
   Echo(Seen& seen, RequestHead head) : seen_(seen), target_(head.target) {
@@ -65,6 +65,12 @@ class Echo : public Exchange {
   Part poll() override {
     Part part;
     if (!ready_) return part;
+    if (target_ == "/late") {
+      auto held = seen_.log.lock();
+      ++held->held;
+      seen_.log.notify_all();
+      if (!held->may_end) return part;
+    }
     part.head.emplace();
     part.head->status = status_;
     if (target_ == "/stream") {
@@ -274,6 +280,7 @@ TEST_F(SlowClients, Bodies) {
 // Of bodies that workers look at, and of those that are being read as many bytes as have come.
 TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
   settings.limits.bodies_bytes = 1500;
+  settings.limits.uncounted_bytes = 0;
   const auto post = [](const char* target, size_t length, size_t sent) {
     return "POST " + std::string(target) + " HTTP/1.1\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n" +
            std::string(sent, 'a');
@@ -304,6 +311,43 @@ TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
   while (ask(post("/", 502, 502)).status == 200) std::this_thread::yield();
   gone.close();
   while (ask(post("/", 1000, 1000)).status != 200) std::this_thread::yield();
+}
+
+// What has memory counts, more than has come where a body grows.
+TEST_F(HttpServerTest, BodiesInChunksCountAsTheyGrow) {
+  settings.limits.bodies_bytes = 600;
+  settings.limits.uncounted_bytes = 0;
+  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" + std::string(400, 'a');
+  EXPECT_EQ(ask(head + "\r\n0\r\n\r\n").body.size(), 400U);
+  EXPECT_EQ(ask(head + "\r\n1\r\na\r\n0\r\n\r\n").status, 503);
+}
+
+TEST_F(HttpServerTest, SmallBodiesInChunksAlwaysPass) {
+  settings.limits.bodies_bytes = 1;
+  settings.limits.uncounted_bytes = 401;
+  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" + std::string(400, 'a');
+  EXPECT_EQ(ask(head + "\r\n1\r\na\r\n0\r\n\r\n").body.size(), 401U);
+  EXPECT_EQ(ask(head + "\r\n2\r\naa\r\n0\r\n\r\n").status, 503);
+}
+
+// It must not wait for the client to take the answer.
+TEST_F(HttpServerTest, ARefusedBodyIsGivenBackAtOnce) {
+  settings.limits.bodies_bytes = 500;
+  settings.limits.uncounted_bytes = 0;
+  RawClient refused(port());
+  refused.send("POST /late HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" + std::string(400, 'a') + "\r\n");
+  while (ask("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n" + std::string(101, 'a')).status == 200) {
+    std::this_thread::yield();  // until its bytes are read
+  }
+  refused.send("no size\r\n");
+  {
+    auto log = handler.seen.log.lock();
+    EXPECT_TRUE(log.wait_for(60, [](const Log& l) { return l.held >= 1; }));
+  }
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 500\r\n\r\n" + std::string(500, 'a')).status, 200);
+  handler.seen.log.lock()->may_end = true;
+  refused.send("a");  // what wakes the connection
+  EXPECT_EQ(refused.answer().status, 400);
 }
 
 TEST_F(SlowClients, BetweenRequests) {
