@@ -19,7 +19,7 @@ TEST(Serve, WhatItRefuses) {
   program.refuses({"serve", "--model", llama("a"), "--adapter-slots", "0"}, 2, "--adapter-slots");
   for (const char* option : {"--adapter-slots", "--adapter-rank", "--adapter-mib"})
     program.refuses({"serve", "--model", llama("a"), option, "64"}, 2, "without --adapters");
-  program.refuses({"serve", "--model", llama("a"), "--weights", "int4"}, 2, "--weights 'int4'");
+  program.refuses({"serve", "--model", llama("a"), "--weights", "int3"}, 2, "--weights 'int3'");
   program.refuses({"serve", "--model", llama("b"), "--weights", "int8"}, 3, "not whole q8_0 blocks of 32");
   program.refuses({"serve", "--model", llama("a"), "--queue", "4", "--queue-per-key", "5"}, 2, "at most --queue, 4");
   write(program / "keys", "# nothing\n");
