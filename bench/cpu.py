@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How near to what this machine's CPU gives: training, prompts, decoding, start and memory.
 
-  cpu.py [--rounds N] [--steps N] [--quick] [--report FILE.md]
+  cpu.py [--rounds N] [--steps N] [--parts PART...] [--quick] [--report FILE.md]
 
 Jobs on the shapes of SmolLM2-135M and a llama of 1.1B, random weights:
   - training (`ingot bench train`, which verifies the job on a small model first) in bf16 and fp32, all weights and LoRA of
     rank 16 on every linear layer, beside PyTorch on the same job in turns: transformers' model with SDPA, peft's adapters,
     AdamW (fused), clipping; bf16 by autocast over fp32 weights, LoRA's frozen base in bf16;
-  - prompts and decoding (`ingot bench decode`, `ingot generate` for int8) as shares of the measured product and read rates;
+  - prompts and decoding (`ingot bench decode`, verified before) as shares of the measured product and read rates;
   - the start of `ingot generate`, the memory that a training job takes beside its plan, AVX2 beside AVX-512.
 The best of --rounds counts. --quick: one short round, to try this script. Needs ./run build, and ./run oracles once: it
 makes build/oracles, whose Python runs this. On a machine where something else runs the numbers mean nothing.
@@ -26,10 +26,13 @@ from repository import INGOT, ROOT, commit, tell
 
 SHAPES = ROOT / "bench/models"
 CPUS = len(os.sched_getaffinity(0))
+PARTS = ["serving", "memory", "levels", "training"]
 # Name, shape, sequence, sequences a step, options of `ingot bench train`, and the share of the peak that is wanted.
 TRAINING = [("all weights, bf16", "smollm2-135m", 1024, 8, [], 60),
             ("LoRA, bf16", "smollm2-135m", 1024, 8, ["--rank", "16"], 55),
             ("all weights, fp32", "smollm2-135m", 1024, 8, ["--dtype", "fp32"], 60),
+            ("LoRA on int8", "smollm2-135m", 1024, 8, ["--rank", "16", "--weights", "int8"], None),
+            ("LoRA on int4", "smollm2-135m", 1024, 8, ["--rank", "16", "--weights", "int4"], None),
             ("LoRA, bf16", "llama-1.1b", 512, 4, ["--rank", "16"], 55)]
 
 
@@ -129,11 +132,12 @@ def training_lines(options):
         ours, theirs = [], []
         for _ in range(options.rounds):
             ours.append(train(shape, sequence, batch, words, steps))
-            if shape == "smollm2-135m":
+            if shape == "smollm2-135m" and "--weights" not in words:
                 theirs.append(torch_train(shape, sequence, batch, words, steps))
         best = max(ours, key=lambda job: job["tokens_per_s"])
         line = (f"| {shape}, {name}, sequence {sequence}, {sequence * batch} tokens a step | {best['tokens_per_s']:.0f} | "
-                f"{100 * best['mfu']:.1f} % of {best['peak_tflops']:.3f} TFLOP/s | {wanted} % | ")
+                f"{100 * best['mfu']:.1f} % of {best['peak_tflops']:.3f} TFLOP/s | "
+                f"{f'{wanted} %' if wanted else 'none'} | ")
         if theirs:
             peer = max(theirs, key=lambda job: job["tokens_per_s"])
             version = peer["version"]
@@ -144,35 +148,33 @@ def training_lines(options):
     return lines, version
 
 
-def decoding_lines(options, rates, folder):
-    """Prompts of 1,024 tokens; one stream, in bf16 and int8; eight streams."""
-    lines = ["| shape | prompt of 1,024 tokens | share of bf16 peak | one stream, bf16 | bytes read, share of the read rate | "
-             "one stream, int8 | times bf16 | 8 streams, times one |", "|---|---|---|---|---|---|---|---|"]
+def decoding_lines(options, rates):
+    """A long prompt; one stream, in bf16, int8 and int4; eight streams."""
     tokens = 64 if options.quick else 1024
-    for shape, name in (("smollm2-135m", "135m"), ("llama-1.1b", "1.1b")):
-        subprocess.run([sys.executable, ROOT / "tools/make_random_llama.py", folder / name, "--shape", name], check=True,
-                       capture_output=True)
-        prompt, one, eight, plain, small = [], [], [], [], []
-        for _ in range(options.rounds):
-            prompt.append(ingot("bench", "decode", SHAPES / shape, "--prompt", tokens, "--tokens", 8))
-            one.append(ingot("bench", "decode", SHAPES / shape, "--prompt", 16, "--tokens", 64))
-            eight.append(ingot("bench", "decode", SHAPES / shape, "--prompt", 16, "--tokens", 32, "--batch", 8))
-            for weights, rows in (("bf16", plain), ("int8", small)):
-                rows.append(ingot("generate", "--model", folder / name, "--weights", weights, "--ids",
-                                  ",".join(map(str, range(1, 17))), "--max-tokens", 64)["decode_tokens_per_s"])
-        seconds = min(job["prompt_seconds"] for job in prompt)
-        single = min(one, key=lambda job: job["ms_per_token"])
-        many = min(eight, key=lambda job: job["ms_per_token"])
+    lines = [f"| shape | prompt of {tokens} tokens | share of bf16 peak | one stream, bf16 | bytes read, share of the read rate | "
+             "int8, times bf16 | int4 | 8 streams, times one |", "|---|---|---|---|---|---|---|---|"]
+
+    def fastest(key, shape, *words):
+        return min((ingot("bench", "decode", SHAPES / shape, *words) for _ in range(options.rounds)), key=lambda job: job[key])
+
+    for shape in ("smollm2-135m", "llama-1.1b"):
+        seconds = fastest("prompt_seconds", shape, "--prompt", tokens, "--tokens", 8)["prompt_seconds"]
+        one, int8, int4 = (fastest("ms_per_token", shape, "--prompt", 16, "--tokens", 64, "--weights", weights)
+                           for weights in ("bf16", "int8", "int4"))
+        many = fastest("ms_per_token", shape, "--prompt", 16, "--tokens", 32, "--batch", 8)
+        rate = {"bf16": one, "int8": int8, "int4": int4}
+        rate = {name: 1e3 / job["ms_per_token"] for name, job in rate.items()}
         flops = prompt_flops(shape, tokens) / seconds
         lines.append(
-            f"| {shape} | {tokens / seconds:.0f} tokens/s | {100 * flops / rates['bf16']:.0f} % | "
-            f"{1e3 / single['ms_per_token']:.1f} tokens/s | {single['gb_s']:.1f} GB/s, "
-            f"{100 * single['gb_s'] / rates['read']:.0f} % | {max(small):.1f} tokens/s | {max(small) / max(plain):.2f} | "
-            f"{8 * single['ms_per_token'] / many['ms_per_token']:.2f} |")
+            f"| {shape} | {tokens / seconds:.0f} tokens/s | {100 * flops / rates['bf16']:.0f} % | {rate['bf16']:.1f} tokens/s | "
+            f"{one['gb_s']:.1f} GB/s, {100 * one['gb_s'] / rates['read']:.0f} % | {rate['int8']:.1f} tokens/s, "
+            f"{rate['int8'] / rate['bf16']:.2f} | {rate['int4']:.1f} tokens/s | {8 * one['ms_per_token'] / many['ms_per_token']:.2f} |")
     return lines
 
 
 def start_line(folder):
+    subprocess.run([sys.executable, ROOT / "tools/make_random_llama.py", folder / "135m", "--shape", "135m"], check=True,
+                   capture_output=True)
     words = ["generate", "--model", folder / "135m", "--ids", "1,2,3,4", "--max-tokens", "1"]
     seconds = []
     for _ in range(5):
@@ -198,6 +200,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--torch", help=argparse.SUPPRESS)
@@ -208,24 +211,26 @@ def main():
         options.rounds = 1
     device = next(d for d in ingot("devices")["devices"] if d["name"] == "cpu")
     rates = {"bf16": 1e12 * device["peak_tflops"], "read": device["read_gb_s"]}
-    trained, version = training_lines(options)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = pathlib.Path(scratch)
-        decoded = decoding_lines(options, rates, folder)
-        start = start_line(folder)
-    narrow = [("avx2", []), ("avx512", [])] if device["arch"] == "avx512" else []
-    levels = {level: max(train("smollm2-135m", 64 if options.quick else 1024, 1, ["--dtype", "fp32"], options.steps,
-                               {"INGOT_CPU_ISA": level})["tokens_per_s"] for _ in range(options.rounds))
-              for level, _ in narrow}
     machine = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     text = [f"# What the CPU gives ({time.strftime('%Y-%m-%d')})", "",
-            f"`bench/cpu.py --rounds {options.rounds} --steps {options.steps}`, commit {commit()}, {CPUS} CPUs ({machine}, "
-            f"{device['arch']}), torch {version}; measured once before: {rates['bf16'] / 1e12:.3f} TFLOP/s in bf16, "
-            f"{rates['read']:.1f} GB/s read. Each training job measures its own peak. Best of the rounds.", "", "## Training", "",
-            *trained, "", "## Serving", "", *decoded, "", start, "", "## Memory", "", *memory_lines(options)]
-    if levels:
+            f"`bench/cpu.py --rounds {options.rounds} --steps {options.steps} --parts {' '.join(options.parts)}`, commit {commit()}, "
+            f"{CPUS} CPUs ({machine}, {device['arch']}); measured once before: {rates['bf16'] / 1e12:.3f} TFLOP/s in bf16, "
+            f"{rates['read']:.1f} GB/s read. Each training job measures its own peak. Best of the rounds."]
+    if "serving" in options.parts:
+        with tempfile.TemporaryDirectory() as scratch:
+            start = start_line(pathlib.Path(scratch))
+        text += ["", "## Serving", "", *decoding_lines(options, rates), "", start]
+    if "memory" in options.parts:
+        text += ["", "## Memory", "", *memory_lines(options)]
+    if "levels" in options.parts and device["arch"] == "avx512":
+        levels = {level: max(train("smollm2-135m", 64 if options.quick else 1024, 1, ["--dtype", "fp32"], options.steps,
+                                   {"INGOT_CPU_ISA": level})["tokens_per_s"] for _ in range(options.rounds))
+                  for level in ("avx2", "avx512")}
         text += ["", "## Levels", "", f"All weights, fp32: {levels['avx2']:.0f} tokens/s with AVX2, {levels['avx512']:.0f} with "
                  f"AVX-512: {levels['avx2'] / levels['avx512']:.2f} (wanted: 0.5)."]
+    if "training" in options.parts:
+        trained, version = training_lines(options)
+        text += ["", "## Training", "", f"PyTorch {version}.", "", *trained]
     tell("\n".join(text), options.report)
 
 
