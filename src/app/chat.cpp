@@ -38,6 +38,7 @@ class Chat : public Command {
   }
 
   int run(const Output& output) override {
+    if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; at least 1", max_tokens_);
     if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
     exit_on_interrupt();
     Session session(options_);

@@ -51,6 +51,7 @@ class Generate : public Command {
     prompt_.check();
     if (chat_ && prompt_.ids) throw_error(ErrorKind::usage, "--chat takes a text, not --ids");
     if (json_schema_ && grammar_) throw_error(ErrorKind::usage, "give --json-schema or --grammar, not both");
+    if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; at least 1", max_tokens_);
     if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
     sampling_.seed = static_cast<uint64_t>(seed_);
     infer::check(sampling_);

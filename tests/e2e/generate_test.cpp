@@ -97,7 +97,8 @@ TEST(Generate, ChatUsesTheTemplate) {
 TEST(Generate, Errors) {
   const Program program;
   const std::string a = llama("a");
-  program.refuses({"generate", "--model", a, "--ids", "1", "--max-tokens", "0"}, 2, "max_tokens is 0");
+  program.refuses({"generate", "--model", a, "--ids", "1", "--max-tokens", "0"}, 2, "--max-tokens 0");
+  program.refuses({"chat", "--model", a, "--max-tokens", "0"}, 2, "--max-tokens 0");
   program.refuses({"generate", "--model", a, "--ids", "1", "--temperature", "-1"}, 2, "temperature");
   program.refuses({"generate", "--model", a, "--ids", "1", "--top-p", "2"}, 2, "top_p");
   program.refuses({"generate", "--model", a, "--ids", "1", "--max-tokens", "many"}, 2, "many");
