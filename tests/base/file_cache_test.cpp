@@ -226,14 +226,14 @@ TEST_F(FileCacheTest, Sizes) {
 // In order, several at once, through faults, with room for three.
 TEST_F(FileCacheTest, PrefetchGivesFilesInOrder) {
   std::atomic<bool> together = false;
-  server_.fault = [&](const S3Server::Request&, size_t number) {
+  server_.fault = S3Server::passing([&](size_t number) {
     // The first request waits until a second one is there.
     for (int i = 0; i < 1000 && !together; ++i) {
       if (server_.most_at_once() > 1) together = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return number % 3 == 1 ? Fault::busy : number % 5 == 2 ? Fault::truncate : Fault::none;
-  };
+  });
   std::vector<RemoteFile> wanted;
   for (int i = 0; i < 20; ++i) wanted.push_back(file(i));
   FilePrefetch prefetch(cache(), wanted.size(), [&](size_t i) { return wanted[i]; }, 2, 2);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -65,6 +66,18 @@ class S3Server {
     stop_ = true;
     thread_.join();
     for (std::thread& connection : connections_) connection.join();
+  }
+
+  // Faults that pass: of(number) for each request, but at most twice for one method and address. So who asks three
+  // times is answered, however the requests of others come between.
+  static std::function<Fault(const Request&, size_t)> passing(std::function<Fault(size_t)> of) {
+    auto faults = std::make_shared<Guarded<std::map<std::string, int>>>();
+    return [faults, of = std::move(of)](const Request& request, size_t number) {
+      const Fault wanted = of(number);
+      if (wanted == Fault::none) return wanted;
+      int& had = (*faults->lock())[request.method + request.path + "?" + request.query];
+      return ++had <= 2 ? wanted : Fault::none;
+    };
   }
 
   std::string endpoint() const { return socket_.url(); }

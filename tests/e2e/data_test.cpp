@@ -242,12 +242,12 @@ TEST_F(Data, ARunOverAnObjectStore) {
   for (const char* suffix : {".idx", ".bin"}) server.put(std::string("bucket/text") + suffix, read(prefix() + suffix));
   server.put("bucket/text.jsonl", read(text));
   using Fault = S3Server::Fault;
-  server.fault = [](const S3Server::Request&, size_t number) {
+  server.fault = S3Server::passing([](size_t number) {
     return number % 7 == 1   ? Fault::busy
            : number % 7 == 3 ? Fault::reset
            : number % 7 == 5 ? Fault::truncate
                              : Fault::none;
-  };
+  });
   const auto inspect = [&](const std::string& path) {
     Json found = program_.report({"data", "inspect", path});
     found.erase("path");
