@@ -103,9 +103,9 @@ class Serve : public Command {
                            queue_, share_of_queue(api_settings.keys));
     const server::ServedModel model = served(session, chat, engine.context);
     Guarded<const server::HttpServer*> counted{nullptr};
-    api_settings.connections = [&counted] {
+    api_settings.http_counts = [&counted] {
       const auto held = counted.lock();
-      return *held ? (*held)->connections() : int64_t{0};
+      return *held ? (*held)->counts() : server::HttpCounts{};
     };
     open_access_log(api_settings, log);
     GrammarMasks masks(std::make_shared<const grammar::Vocabulary>(*model.tokenizer, model.eos));
@@ -238,12 +238,13 @@ class Serve : public Command {
     while (!stop.requested() && service.failure().empty()) std::this_thread::sleep_for(between);
     const std::string failure = service.failure();
     if (!failure.empty()) log.error("the engine has failed: {}", failure);
-    log.info("ends: {} requests may run on for {} s; a second signal ends at once", http.exchanges(), drain_s_);
+    log.info("ends: {} requests may run on for {} s; a second signal ends at once", http.counts().exchanges, drain_s_);
     api.drain();
     http.drain();
     const double until = steady_seconds() + drain_s_;
-    while ((http.exchanges() > 0 || !service.idle()) && steady_seconds() < until) std::this_thread::sleep_for(between);
-    if (http.exchanges() > 0) log.warning("{} requests were cut off", http.exchanges());
+    while ((http.counts().exchanges > 0 || !service.idle()) && steady_seconds() < until)
+      std::this_thread::sleep_for(between);
+    if (http.counts().exchanges > 0) log.warning("{} requests were cut off", http.counts().exchanges);
     if (!failure.empty()) throw_error(ErrorKind::internal, "the engine has failed: {}", failure);
     return 130;
   }

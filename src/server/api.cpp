@@ -275,8 +275,11 @@ class ApiExchange : public Exchange {
         {"ingot_engine_step_seconds_total", "Time in them.", counts.step_s, true},
         {"ingot_engine_tokens_total", "Tokens that the engine has made.", number(counts.output_tokens), true},
     };
-    if (api_.settings.connections) {
-      gauges.push_back({"ingot_connections", "Connections that are open.", number(api_.settings.connections())});
+    if (api_.settings.http_counts) {
+      const HttpCounts http = api_.settings.http_counts();
+      gauges.push_back({"ingot_connections", "Connections that are open.", number(http.connections)});
+      gauges.push_back({"ingot_body_bytes", "Bytes of requests' bodies that are held, beyond the first of each.",
+                        number(http.body_bytes)});
     }
     return api_.metrics.text(gauges);
   }

@@ -20,7 +20,7 @@ struct ApiSettings {
   int64_t slow_outputs = 4096;                       // that wait for a reader; then its request is given up
   std::vector<ApiKey> keys;                          // none: anybody may ask, from this machine
   std::function<void(std::string_view)> access_log;  // gets a JSON line a request; may be called from several threads
-  std::function<int64_t()> connections;              // for the metrics; may be empty
+  std::function<HttpCounts()> http_counts;           // for the metrics; may be empty
 };
 
 class Api : public Handler {

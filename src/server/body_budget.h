@@ -12,6 +12,8 @@ class BodyBudget {
   // `most`: bytes of all bodies together; `uncounted`: of each body, its first bytes, which take nothing of these.
   BodyBudget(size_t most, size_t uncounted) : most_(most), uncounted_(uncounted) {}
 
+  size_t held() const { return held_; }  // bytes that are counted now; at most `most`
+
   // What one body takes of it; given back at the end, which comes before the budget's. One thread at a time.
   class Share {
    public:

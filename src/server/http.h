@@ -108,6 +108,13 @@ struct HttpSettings {
   HttpLimits limits;
 };
 
+// What a server holds at a moment.
+struct HttpCounts {
+  int64_t connections = 0;
+  int64_t exchanges = 0;  // requests whose answer has not ended
+  size_t body_bytes = 0;  // of what HttpLimits::bodies_bytes bounds
+};
+
 // Whether an address is of this machine only: 127.0.0.0/8 or ::1. ErrorKind::usage when it is not an address.
 bool is_loopback(const std::string& address);
 

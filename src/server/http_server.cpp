@@ -148,9 +148,11 @@ HttpServer::~HttpServer() { state_->stop(); }
 
 int HttpServer::port() const { return state_->acceptor.local_endpoint().port(); }
 
-int64_t HttpServer::connections() const { return state_->all.peers.count(); }
-
-int64_t HttpServer::exchanges() const { return state_->all.exchanges; }
+HttpCounts HttpServer::counts() const {
+  return {.connections = state_->all.peers.count(),
+          .exchanges = state_->all.exchanges,
+          .body_bytes = state_->all.bodies.held()};
+}
 
 void HttpServer::drain() {
   state_->all.draining = true;

@@ -18,8 +18,7 @@ class HttpServer {
   ~HttpServer();  // drops what is left
 
   int port() const;
-  int64_t connections() const;
-  int64_t exchanges() const;  // requests whose answer has not ended
+  HttpCounts counts() const;
 
   // From now on every answer is its connection's last, and connections without a request are closed. New connections
   // are still answered, so that probes see that the server drains.

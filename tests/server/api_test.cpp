@@ -406,6 +406,7 @@ TEST(Api, Metrics) {
                              std::to_string(reply["usage"]["completion_tokens"].get<int>()) + "\n"),
             std::string::npos);
   EXPECT_NE(answer.body.find("ingot_first_token_seconds_count 1\n"), std::string::npos);
+  EXPECT_NE(answer.body.find("\ningot_body_bytes 0\n"), std::string::npos);
   // Every line is a comment or a name and a number.
   std::istringstream lines(answer.body);
   for (std::string line; std::getline(lines, line);) {
@@ -473,13 +474,12 @@ TEST(Api, SmallRequestsPassWhereNoLargeOnesDo) {
   const size_t held = small_body + 1000;
   const std::string large = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
                             ("Content-Length: " + std::to_string(held + 1)) + "\r\n\r\n" + std::string(held, ' ');
-  // Until a slow one's bytes are read. Where they come while a question's are held, it is the slow one that is refused.
-  Answer refused;
-  std::vector<std::unique_ptr<RawClient>> slow;
-  for (int i = 0; i < 1000 && refused.status != 503; ++i) {
-    if (i % 50 == 0) slow.emplace_back(std::make_unique<RawClient>(server.http->port()))->send(large);
-    refused = server.ask("POST", "/v1/completions", body.dump() + std::string(small_body, ' '));
-  }
+  RawClient slow(server.http->port());
+  slow.send(large);
+  for (int i = 0; i < 60000 && server.http->counts().body_bytes < 1000; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_NE(server.ask("GET", "/metrics").body.find("\ningot_body_bytes 1000\n"), std::string::npos);
+  const Answer refused = server.ask("POST", "/v1/completions", body.dump() + std::string(small_body, ' '));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
   const Json error = Json::parse(refused.body)["error"];

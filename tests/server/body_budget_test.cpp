@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 namespace ingot::server {
 namespace {
 
@@ -16,13 +19,31 @@ TEST(BodyBudget, IsSharedAndGivenBack) {
     EXPECT_TRUE(second.grow(40));
     EXPECT_FALSE(second.grow(41));
     EXPECT_FALSE(first.grow(61));
+    EXPECT_EQ(budget.held(), 100U);
   }
+  EXPECT_EQ(budget.held(), 60U);
   EXPECT_TRUE(first.grow(100));  // refusals took nothing
   EXPECT_FALSE(first.grow(101));
   first.release();
   BodyBudget::Share third(budget);
   EXPECT_TRUE(third.grow(100));
   EXPECT_FALSE(first.grow(1));
+}
+
+// What is refused to one takes nothing of another's, not even for the moment of the refusal.
+TEST(BodyBudget, ARefusalLeavesRoomForOthers) {
+  BodyBudget budget(100, 0);
+  std::atomic<bool> over = false;
+  std::thread greedy([&] {
+    BodyBudget::Share share(budget);
+    while (!over) EXPECT_FALSE(share.grow(101));
+  });
+  int refused = 0;
+  for (int i = 0; i < 100000; ++i) refused += BodyBudget::Share(budget).grow(100) ? 0 : 1;
+  over = true;
+  greedy.join();
+  EXPECT_EQ(refused, 0);
+  EXPECT_EQ(budget.held(), 0U);
 }
 
 TEST(BodyBudget, SmallBodiesAlwaysPass) {

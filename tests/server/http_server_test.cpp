@@ -125,6 +125,15 @@ struct HttpServerTest : testing::Test {
     client.send(bytes);
     return client.answer();
   }
+  // Until the server holds so many bytes of bodies; false when that does not come within a minute.
+  bool holds(size_t least, size_t most) const {
+    for (int i = 0; i < 60000; ++i) {
+      const size_t held = server->counts().body_bytes;
+      if (held >= least && held <= most) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
 };
 
 TEST_F(HttpServerTest, KeepsAConnectionAndItsOrder) {
@@ -298,23 +307,63 @@ TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
   handler.seen.log.notify_all();
   EXPECT_EQ(held.answer().status, 200);
   EXPECT_EQ(ask(post("/", 501, 501)).status, 200);
+
+  RawClient slow(port());
+  slow.send(post("/", 1000, 999));
+  ASSERT_TRUE(holds(999, 999));
+  EXPECT_EQ(ask(post("/", 502, 502)).status, 503);
+  EXPECT_EQ(ask(post("/", 501, 501)).status, 200);
+  slow.send("a");
+  EXPECT_EQ(slow.answer().status, 200);
+  EXPECT_EQ(ask(post("/", 1000, 1000)).status, 200);
+  RawClient gone(port());
+  gone.send(post("/", 1000, 999));
+  ASSERT_TRUE(holds(999, 999));
+  EXPECT_EQ(ask(post("/", 502, 502)).status, 503);
+  gone.close();
+  ASSERT_TRUE(holds(0, 0));
+  EXPECT_EQ(ask(post("/", 1000, 1000)).status, 200);
+}
+
+// A post of 400 bytes in one chunk, and what follows it.
+std::string in_chunks(const std::string& target, const std::string& rest) {
+  return "POST " + target + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" + std::string(400, 'a') + "\r\n" +
+         rest;
 }
 
 // What has memory counts, more than has come where a body grows.
 TEST_F(HttpServerTest, BodiesInChunksCountAsTheyGrow) {
   settings.limits.bodies_bytes = 600;
   settings.limits.uncounted_bytes = 0;
-  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" + std::string(400, 'a');
-  EXPECT_EQ(ask(head + "\r\n0\r\n\r\n").body.size(), 400U);
-  EXPECT_EQ(ask(head + "\r\n1\r\na\r\n0\r\n\r\n").status, 503);
+  EXPECT_EQ(ask(in_chunks("/", "0\r\n\r\n")).body.size(), 400U);
+  EXPECT_EQ(ask(in_chunks("/", "1\r\na\r\n0\r\n\r\n")).status, 503);
 }
 
 TEST_F(HttpServerTest, SmallBodiesInChunksAlwaysPass) {
   settings.limits.bodies_bytes = 1;
   settings.limits.uncounted_bytes = 401;
-  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" + std::string(400, 'a');
-  EXPECT_EQ(ask(head + "\r\n1\r\na\r\n0\r\n\r\n").body.size(), 401U);
-  EXPECT_EQ(ask(head + "\r\n2\r\naa\r\n0\r\n\r\n").status, 503);
+  EXPECT_EQ(ask(in_chunks("/", "1\r\na\r\n0\r\n\r\n")).body.size(), 401U);
+  EXPECT_EQ(ask(in_chunks("/", "2\r\naa\r\n0\r\n\r\n")).status, 503);
+}
+
+// It must not wait for the client to take the answer.
+TEST_F(HttpServerTest, ARefusedBodyIsGivenBackAtOnce) {
+  settings.limits.bodies_bytes = 500;
+  settings.limits.uncounted_bytes = 0;
+  RawClient refused(port());
+  refused.send(in_chunks("/late", ""));
+  ASSERT_TRUE(holds(400, 500));
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n" + std::string(101, 'a')).status, 503);
+  refused.send("no size\r\n");
+  {
+    auto log = handler.seen.log.lock();
+    EXPECT_TRUE(log.wait_for(60, [](const Log& l) { return l.held >= 1; }));
+  }
+  EXPECT_EQ(server->counts().body_bytes, 0U);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 500\r\n\r\n" + std::string(500, 'a')).status, 200);
+  handler.seen.log.lock()->may_end = true;
+  refused.send("a");  // what wakes the connection
+  EXPECT_EQ(refused.answer().status, 400);
 }
 
 TEST_F(SlowClients, BetweenRequests) {
@@ -347,8 +396,8 @@ TEST_F(HttpServerTest, EndsThatThrowGiveThePlaceBack) {
     EXPECT_EQ(client.answer().status, 200);
     EXPECT_TRUE(client.ends());
     client.close();
-    while (server->connections() > 0) std::this_thread::yield();
-    EXPECT_EQ(server->exchanges(), 0);
+    while (server->counts().connections > 0) std::this_thread::yield();
+    EXPECT_EQ(server->counts().exchanges, 0);
   }
 }
 
@@ -366,8 +415,8 @@ TEST_F(HttpServerTest, AnAccessLogThatFailsChangesNoAnswer) {
   client.send("no request\r\n\r\n");
   EXPECT_EQ(client.answer().status, 400);
   client.close();
-  while (http.connections() > 0) std::this_thread::yield();
-  EXPECT_EQ(http.exchanges(), 0);
+  while (http.counts().connections > 0) std::this_thread::yield();
+  EXPECT_EQ(http.counts().exchanges, 0);
 }
 
 TEST_F(HttpServerTest, ReadersThatDoNotRead) {
@@ -424,7 +473,7 @@ TEST_F(FullServerTest, WhoIsRefusedTakesNoPlace) {
   settings.limits.connections_per_address = 1;
   fill();
   first->close();
-  while (server->connections() > 1) std::this_thread::yield();  // the refused one reads on
+  while (server->counts().connections > 1) std::this_thread::yield();  // the refused one reads on
   EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
 }
 
@@ -432,9 +481,9 @@ TEST_F(FullServerTest, RefusalsHaveALimitToo) {
   settings.limits.refusals = 1;
   fill();
   EXPECT_TRUE(RawClient(port()).ends());  // without a word
-  EXPECT_EQ(server->connections(), 2);
+  EXPECT_EQ(server->counts().connections, 2);
   refused->close();
-  while (server->connections() > 1) std::this_thread::yield();
+  while (server->counts().connections > 1) std::this_thread::yield();
   EXPECT_EQ(RawClient(port()).answer().status, 503);
 }
 

@@ -105,6 +105,7 @@ TinyServer::TinyServer(TinySettings settings)
     lines.lock()->emplace_back(line);
     lines.notify_all();
   };
+  settings.api.http_counts = [this] { return http->counts(); };
   service = std::make_unique<infer::Service>(
       std::make_unique<infer::Engine>(model.device, model.registry, model.threads, *model.model, settings.engine),
       settings.queue, settings.share);
