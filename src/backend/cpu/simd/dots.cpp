@@ -40,6 +40,7 @@ struct PlainRows {
   int64_t k;
 
   PlainRows from(int64_t row) const { return {data + row * k, k}; }
+  int64_t bytes_of_row() const { return k * static_cast<int64_t>(sizeof(T)); }
   void ask(int64_t row, int64_t i) const { __builtin_prefetch(data + row * k + i); }
   template <class Extent>
   typename Step<T>::Vector load(int64_t row, int64_t i, Extent extent) const {
@@ -55,6 +56,7 @@ struct Q8Rows {
   int64_t row_bytes;
 
   Q8Rows from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
+  int64_t bytes_of_row() const { return row_bytes; }
   const unsigned char* block(int64_t row, int64_t i) const { return data + row * row_bytes + i / 32 * 34; }
   void ask(int64_t row, int64_t i) const { __builtin_prefetch(block(row, i)); }
   template <class Extent>
@@ -78,6 +80,7 @@ struct Q4Rows {
   int64_t row_bytes;
 
   Q4Rows from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
+  int64_t bytes_of_row() const { return row_bytes; }
   const unsigned char* block(int64_t row, int64_t i) const { return data + row * row_bytes + i / 32 * 18; }
   void ask(int64_t row, int64_t i) const { __builtin_prefetch(block(row, i)); }
   template <class Extent>
@@ -95,9 +98,9 @@ struct Q4Rows {
 };
 #endif
 
-// One step at element i. `ahead`: what lies behind these rows is asked of the memory meanwhile.
+// One step at element i. `ahead`: what lies `next` rows further is asked of the memory meanwhile.
 template <class T, int tokens, int rows, bool ahead, class Rows, class Extent>
-INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i,
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t next, int64_t i,
                            Extent extent) {
   using S = Step<T>;
   typename S::Vector left[tokens];
@@ -106,7 +109,7 @@ INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows&
   INGOT_UNROLL
   for (int r = 0; r < rows; ++r) {
     const typename S::Vector right = w.load(r, i, extent);
-    if constexpr (ahead) w.ask(r + rows, i);
+    if constexpr (ahead) w.ask(r + next, i);
     INGOT_UNROLL
     for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
   }
@@ -160,9 +163,12 @@ void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_
   }
   x += token * k;
   const Rows w = weight.from(row);
+  // Whole tiles further, and so far that memory has the time that it takes.
+  constexpr int64_t distance = 8 << 10;
+  const int64_t next = rows * (1 + distance / (rows * w.bytes_of_row() + 1));
   int64_t i = 0;
-  for (; i + size <= k; i += size) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Whole{});
-  if (i < k) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Part{static_cast<int>(k - i)});
+  for (; i + size <= k; i += size) add_step<T, tokens, rows, ahead>(sums, x, w, k, next, i, Whole{});
+  if (i < k) add_step<T, tokens, rows, ahead>(sums, x, w, k, next, i, Part{static_cast<int>(k - i)});
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) {
     if constexpr (rows == 1) {
