@@ -7,6 +7,7 @@
 #include "app/command.h"
 #include "app/json_text.h"
 #include "backend/cpu/cpu_device.h"
+#include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/strings.h"
@@ -73,7 +74,8 @@ void check_memory(Findings& findings) {
 void check_threads(Findings& findings) {
   const int cpus = available_cpus();
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  Finding finding{"threads", Grade::ok, fmt::format("{} CPUs may be used", cpus), ""};
+  Finding finding{"threads", Grade::ok, fmt::format("{} CPUs may be used ({})", cpus, format_cpu_list(usable_cpus())),
+                  ""};
   if (online > cpus) {
     finding.message += fmt::format(" of {} that are there", online);
     finding.advice = "an affinity mask or a container's limit keeps the others away; raise it if that is not wanted";

@@ -145,7 +145,7 @@ int Replay::run(const Output& output) {
   const bool fixed = recipe.determinism == train::Determinism::bitwise;
 
   Log log(LogLevel::info);
-  Runtime runtime = open_runtime(recipe.device, recipe.threads.value);
+  Runtime runtime = open_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe));
   const checkpoint::ModelSource source = checkpoint::open_model(recipe.model);
   const spec::ModelSpec model = checkpoint::read_model_spec(source);
   const checkpoint::TextAssets text =

@@ -315,7 +315,7 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
   if (recipe.checkpoint.store && !dry_run_) {
     on_first(world, [&] { remote_checkpoints(recipe)->require_writable(); });
   }
-  Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, rank);
+  Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), rank);
   Sources sources{checkpoint::open_model(recipe.model), {}};
   const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
   if (recipe.data.sequence_length > model.context) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
@@ -58,6 +59,20 @@ int64_t cpu_sharers(const comm::Group& world) {
   return std::ranges::count(world.gather(own), own);
 }
 
+// Threads of a rank of several for which the recipe says no number.
+int64_t automatic_share(const std::vector<int>& cpus, const Rank& rank) {
+  const int64_t share = cpus.empty() ? available_cpus() / cpu_sharers(rank.world) : std::ssize(cpus) / rank.locals;
+  return std::max<int64_t>(1, share);
+}
+
+// The CPUs of a rank that has `threads` threads, of those of its machine.
+std::vector<int> share_of_cpus(const std::vector<int>& cpus, int64_t threads, const Rank& rank) {
+  if (cpus.empty()) return {};
+  require_cpus(cpus, threads * rank.locals);
+  const auto first = cpus.begin() + threads * rank.local;
+  return {first, first + threads};
+}
+
 }  // namespace
 
 int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run) {
@@ -87,19 +102,21 @@ train::Share share_of(const train::Recipe& recipe, const comm::Group& world) {
   return {world.rank(), world.size(), static_cast<int>(recipe.parallel.zero)};
 }
 
-Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads, const Rank& rank) {
+Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus,
+                          const Rank& rank) {
   const comm::Group& world = rank.world;
-  if (world.size() == 1) return open_runtime(device, threads);
+  if (world.size() == 1) return open_runtime(device, threads, cpus);
   if (threads && *threads < world.size()) {
     throw_hint(ErrorKind::usage, "set threads to at least the number of ranks", "{} threads for {} ranks", *threads,
                world.size());
   }
-  const int64_t own = threads ? *threads / world.size() : std::max<int64_t>(1, available_cpus() / cpu_sharers(world));
-  if (device != "auto") return open_runtime(device_of(device, rank), own);
-  Runtime runtime = open_runtime(device, own);
+  const int64_t own = threads ? *threads / world.size() : automatic_share(cpus, rank);
+  const std::vector<int> own_cpus = share_of_cpus(cpus, own, rank);
+  if (device != "auto") return open_runtime(device_of(device, rank), own, own_cpus);
+  Runtime runtime = open_runtime(device, own, own_cpus);
   const DeviceKind kind = runtime.device->kind();
   if (kind == DeviceKind::cpu || rank.local == 0) return runtime;
-  return open_runtime(fmt::format("{}:{}", name(kind), rank.local), own);
+  return open_runtime(fmt::format("{}:{}", name(kind), rank.local), own, own_cpus);
 }
 
 void on_first(const comm::Group& world, FunctionRef<void()> work) {

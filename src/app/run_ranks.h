@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/runtime.h"
 #include "base/function_ref.h"
@@ -31,9 +32,12 @@ train::Share share_of(const train::Recipe& recipe, const comm::Group& world);
 // This rank's device and share of the threads. `device`: one for each rank, separated by commas; "cpu" or a simulated
 // one, which ranks share; or a kind of GPU, or "auto", when a rank takes the GPU of its number on its machine.
 // `threads`: of all ranks together; absent, the ranks of a machine share its cores, where the launcher has not given
-// them cores of their own. Errors: usage for fewer threads than ranks, and for devices that are not one for each rank;
-// those of open_runtime.
-Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads, const Rank& rank);
+// them cores of their own. `cpus`: logical CPUs of the rank's machine, to which the threads of its ranks are bound in
+// their order, rank after rank; without `threads` its ranks share them. Errors: usage for fewer threads than ranks, for
+// fewer CPUs than threads of the machine's ranks, and for devices that are not one for each rank; those of
+// open_runtime.
+Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus,
+                          const Rank& rank);
 
 // What the first rank does alone and takes its time for; all call it, and the others wait for it.
 void on_first(const comm::Group& world, FunctionRef<void()> work);

@@ -10,6 +10,7 @@
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/first_gpu.h"
 #include "backend/gpu/sim/sim_device.h"
+#include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
@@ -109,16 +110,19 @@ void open_device(Runtime& runtime, const std::string& device) {
 
 }  // namespace
 
-Runtime open_runtime(const std::string& device, std::optional<int64_t> threads) {
+Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus) {
   if (threads && (*threads < 1 || *threads > 1024)) {
     throw_error(ErrorKind::usage, "{} threads; from 1 to 1024", *threads);
   }
+  const int64_t automatic = cpus.empty() ? available_cpus() : std::ssize(cpus);
+  const auto num_threads = static_cast<int>(threads.value_or(automatic));
+  require_cpus(cpus, num_threads);
   Runtime runtime;
   open_device(runtime, device);
   cpu::register_ops(runtime.registry);
   if (runtime.device->kind() != DeviceKind::cpu) gpu::register_ops(runtime.registry, runtime.device->kind());
   if (const char* restricted = std::getenv("INGOT_OPS")) runtime.registry.restrict_to(restricted);
-  runtime.threads = std::make_unique<ThreadPool>(threads ? static_cast<int>(*threads) : available_cpus());
+  runtime.threads = std::make_unique<ThreadPool>(num_threads, cpus);
   return runtime;
 }
 

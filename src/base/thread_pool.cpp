@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/signals.h"
@@ -144,8 +145,9 @@ struct alignas(128) Thread {
 // `job` is published by the pieces' release and read back after one was taken; `dispatch` lets one caller at a time do
 // that.
 struct ThreadPool::State {
-  explicit State(int n) : threads(static_cast<size_t>(n)) {}
+  State(int n, std::vector<int> where) : cpus(std::move(where)), threads(static_cast<size_t>(n)) {}
 
+  const std::vector<int> cpus;  // one a thread, or none
   Mutex dispatch;
   Job job;
   std::atomic<bool> stopping{false};
@@ -206,14 +208,22 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, std::vector<int> cpus) {
   if (threads < 1) throw_error(ErrorKind::usage, "a thread pool needs at least 1 thread, not {}", threads);
-  state_ = std::make_unique<State>(threads);
+  if (!cpus.empty() && std::ssize(cpus) < threads) {
+    throw_error(ErrorKind::usage, "{} threads to be bound to {} CPUs", threads, cpus.size());
+  }
+  state_ = std::make_unique<State>(threads, std::move(cpus));
   const BlockedSignals blocked;
   try {
     for (size_t i = 1; i < state_->threads.size(); ++i) {
-      state_->threads[i].thread = std::thread([state = state_.get(), i] { state->work(i); });
+      std::thread& thread = state_->threads[i].thread;
+      thread = std::thread([state = state_.get(), i] { state->work(i); });
+      if (!state_->cpus.empty()) bind_thread(thread.native_handle(), state_->cpus[i]);
     }
+  } catch (const Error&) {
+    state_->stop();
+    throw;
   } catch (const std::system_error& error) {
     state_->stop();
     throw_hint(ErrorKind::resource, "use fewer threads, or raise the limit of processes (ulimit -u)",
@@ -231,7 +241,9 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, Functio
   Job job{begin, end, grain, (end - begin - 1) / grain + 1, 1, &body};
   const int64_t most = inside_slice ? 1 : threads();
   job.num_blocks = static_cast<int>(std::min(job.num_slices, most));
+  std::optional<BoundThread> bound;  // inside a slice it is already
   if (job.num_blocks == 1) {
+    if (!inside_slice && !state_->cpus.empty()) bound.emplace(state_->cpus[0]);
     int64_t slice = 0;
     job.run({0, job.num_slices}, slice);
     return;
@@ -239,6 +251,7 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, Functio
 
   State& state = *state_;
   const MutexLock lock(state.dispatch);
+  if (!state.cpus.empty()) bound.emplace(state.cpus[0]);
   state.job = job;
   uint32_t pieces = 0;
   for (int i = 0; i < job.num_blocks; ++i) pieces += job.num_pieces(i);

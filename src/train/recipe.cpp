@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/uri.h"
 
@@ -246,7 +247,10 @@ void describe(Visitor& v, Recipe& r) {
   v.section("checkpoint", r.checkpoint, "what is kept on disk");
   v.section("log", r.log, "what is told beside events.jsonl");
   v.field("device", r.device, "cpu, cuda:0, hip:0 or auto; one for each rank, by commas");
-  v.field("threads", r.threads, "of the CPU; auto: one a core", {.min = 1, .max = 1024});
+  v.field("threads", r.threads, "of the CPU; auto: one a core, or one for each CPU of affinity",
+          {.min = 1, .max = 1024});
+  v.field("affinity", r.affinity,
+          "none, or logical CPUs (0-3,8): each of these threads is bound to one, in their order");
   v.field("run_dir", r.run_dir, "where run folders are made");
   v.field("seed", r.seed, "of initialisation and dropout");
 }
@@ -340,6 +344,11 @@ void check(const Recipe& r, const std::string& path) {
     fail("make it a multiple", fmt::format("batch.micro {} is not whole units of determinism_unit {}",
                                            *r.batch.micro.value, r.determinism_unit));
   }
+  try {
+    cpus_of(r);
+  } catch (const Error& error) {
+    fail("none, or numbers and ranges of logical CPUs, such as 0-3,8", "affinity: " + error.message());
+  }
   if (r.parallel.tp != 1 || r.parallel.pp != 1) {
     fail("tp 1, pp 1", fmt::format("parallel.tp {}, parallel.pp {}: this version spreads a run by data alone",
                                    r.parallel.tp, r.parallel.pp));
@@ -371,6 +380,9 @@ const char* name(Precision precision) {
 
 DType dtype_of(Precision precision) { return precision == Precision::fp32 ? DType::f32 : DType::bf16; }
 DType dtype_of(StateType type) { return type == StateType::fp32 ? DType::f32 : DType::bf16; }
+std::vector<int> cpus_of(const Recipe& recipe) {
+  return recipe.affinity == "none" ? std::vector<int>{} : parse_cpu_list(recipe.affinity);
+}
 bool fp8_base(const Recipe& recipe) {
   return recipe.adapter && (recipe.weights == "fp8" || recipe.precision == Precision::fp8);
 }

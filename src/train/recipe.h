@@ -144,6 +144,7 @@ struct Recipe {
   LogRecipe log;
   std::string device = "auto";
   AutoOr<int64_t> threads;
+  std::string affinity = "none";  // or the logical CPUs that threads are bound to, "0-3,8"
   std::string run_dir = "runs";
   int64_t seed = 17;
 };
@@ -151,6 +152,8 @@ struct Recipe {
 const char* name(Precision precision);  // as the recipe writes it
 DType dtype_of(Precision precision);    // of activations
 DType dtype_of(StateType type);
+// The CPUs of `affinity`, in its order; empty: none.
+std::vector<int> cpus_of(const Recipe& recipe);
 // The blocks' linear layers of a frozen base are kept in fp8.
 bool fp8_base(const Recipe& recipe);
 

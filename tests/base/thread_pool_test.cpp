@@ -4,12 +4,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "base/cpu_list.h"
 #include "base/error.h"
 
 namespace ingot {
@@ -156,8 +158,73 @@ TEST(ThreadPool, SeveralCallersTakeTurns) {
   for (const auto& mine : hits) EXPECT_EQ(mine, std::vector<int>(50, 100));
 }
 
+// The CPUs that each thread of a pool has while it runs slices, the caller's first, and it has to be on.
+std::vector<std::vector<int>> cpus_in_slices(ThreadPool& pool) {
+  std::mutex mutex;
+  std::map<std::thread::id, std::vector<int>> seen;
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  do {
+    pool.parallel_for(0, 64, 1, [&](int64_t, int64_t) {
+      const std::vector<int> usable = usable_cpus();
+      if (usable.size() == 1) {
+        EXPECT_EQ(sched_getcpu(), usable[0]);
+      }
+      const std::lock_guard lock(mutex);
+      const auto [at, added] = seen.emplace(std::this_thread::get_id(), usable);
+      EXPECT_EQ(at->second, usable);
+    });
+  } while (std::ssize(seen) < pool.threads() && std::chrono::steady_clock::now() < give_up);
+  std::vector<std::vector<int>> cpus = {seen[std::this_thread::get_id()]};
+  seen.erase(std::this_thread::get_id());
+  for (const auto& [thread, usable] : seen) cpus.push_back(usable);
+  return cpus;
+}
+
+TEST(ThreadPool, ThreadsAreBoundToTheirCpus) {
+  const std::vector<int> usable = usable_cpus();
+  ASSERT_FALSE(usable.empty());
+  const int first = usable.back(), second = usable.front();
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    ThreadPool pool(2, {first, second, first});
+    EXPECT_EQ(cpus_in_slices(pool), (std::vector<std::vector<int>>{{first}, {second}}));
+    EXPECT_EQ(usable_cpus(), usable) << "the caller, behind its slices";
+  }
+  ThreadPool alone(1, {first});
+  EXPECT_EQ(cpus_in_slices(alone), (std::vector<std::vector<int>>{{first}}));
+  ThreadPool free(2);
+  EXPECT_EQ(cpus_in_slices(free), (std::vector<std::vector<int>>{usable, usable}));
+}
+
+TEST(ThreadPool, OnlySlicesAreBound) {
+  const std::vector<int> usable = usable_cpus();
+  ASSERT_FALSE(usable.empty());
+  const int cpu = usable.back();
+  ThreadPool pool(2, {cpu, cpu});
+  // A job of one slice, one inside a slice (of another pool), and one that fails.
+  pool.parallel_for(0, 1, 1, [&](int64_t, int64_t) { EXPECT_EQ(usable_cpus(), std::vector<int>{cpu}); });
+  EXPECT_EQ(usable_cpus(), usable);
+  ThreadPool other(2, {usable.front(), usable.front()});
+  pool.parallel_for(0, 8, 1, [&](int64_t, int64_t) {
+    other.parallel_for(0, 8, 1, [&](int64_t, int64_t) { EXPECT_EQ(usable_cpus(), std::vector<int>{cpu}); });
+  });
+  EXPECT_EQ(usable_cpus(), usable);
+  EXPECT_THROW(pool.parallel_for(0, 8, 1, [](int64_t, int64_t) { throw std::runtime_error("slice"); }),
+               std::runtime_error);
+  EXPECT_EQ(usable_cpus(), usable);
+  std::vector<int> of_a_child;
+  std::thread([&] { of_a_child = usable_cpus(); }).join();
+  EXPECT_EQ(of_a_child, usable);
+  // Another caller is thread 0 while its slices run.
+  std::thread([&] {
+    pool.parallel_for(0, 8, 1, [&](int64_t, int64_t) { EXPECT_EQ(usable_cpus(), std::vector<int>{cpu}); });
+    EXPECT_EQ(usable_cpus(), usable);
+  }).join();
+}
+
 TEST(ThreadPool, RefusesNonsense) {
   EXPECT_THROW(ThreadPool(0), Error);
+  EXPECT_THROW(ThreadPool(2, {0}), Error);
+  EXPECT_THROW(ThreadPool(2, {0, most_cpus - 1}), Error);  // one that is not there
   ThreadPool pool(2);
   EXPECT_THROW(pool.parallel_for(0, 1, 0, [](int64_t, int64_t) {}), Error);
 }

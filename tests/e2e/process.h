@@ -31,6 +31,7 @@ class Process {
   std::optional<int> wait(std::chrono::milliseconds most);
   void kill(int signal);  // after SIGKILL also waits
   Result result() const;  // with what it has written so far
+  pid_t pid() const { return pid_; }
 
  private:
   pid_t pid_ = -1;

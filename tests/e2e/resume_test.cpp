@@ -10,8 +10,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <thread>
 
+#include "base/cpu_list.h"
 #include "base/file.h"
 #include "base/function_ref.h"
 #include "tests/e2e/process.h"
@@ -158,6 +160,43 @@ TEST_P(Elastic, ASignalStopsAllRanks) {
   EXPECT_NE(process.result().error.find("--resume"), std::string::npos);
 }
 
+// For each thread of a process that the system may run on one CPU only, that CPU.
+std::set<std::string> cpus_bound_to(pid_t process) {
+  std::set<std::string> cpus;
+  std::error_code gone;
+  for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", process), gone)) {
+    std::ifstream status(task.path() / "status");
+    const std::string key = "Cpus_allowed_list:\t";
+    for (std::string line; std::getline(status, line);) {
+      const std::string list = line.starts_with(key) ? line.substr(key.size()) : "-";
+      if (list.find_first_of(",-") == std::string::npos) cpus.insert(list);
+    }
+  }
+  return cpus;
+}
+
+TEST_P(Elastic, ThreadsOfAllRanksAreBoundToTheCpusOfTheirAffinity) {
+  const std::vector<int> usable = usable_cpus();
+  ASSERT_FALSE(usable.empty());
+  std::set<std::string> all;
+  for (const int cpu : usable) all.insert(std::to_string(cpu));
+  for (const size_t ranks : {size_t{1}, std::min<size_t>(usable.size(), 2)}) {
+    if (usable.size() % ranks != 0) continue;  // as many for each
+    const std::string name = fmt::format("bound-{}", ranks);
+    Process process(command(name, {"steps=2000", "threads=auto", "affinity=" + format_cpu_list(usable),
+                                   fmt::format("parallel.dp={}", ranks)}));
+    std::set<std::string> seen;
+    while (seen != all || !fs::exists(run(name) / "events.jsonl") || curve(name).empty()) {
+      ASSERT_FALSE(process.wait(std::chrono::milliseconds(5))) << process.result().error;
+      seen.merge(cpus_bound_to(process.pid()));
+    }
+    process.kill(SIGTERM);
+    ASSERT_TRUE(process.wait(std::chrono::minutes(5))) << process.result().error;
+    const std::string recipe = read_file(run(name) / "recipe.yaml");
+    EXPECT_NE(recipe.find(fmt::format("threads: {}", usable.size())), std::string::npos) << recipe;
+  }
+}
+
 TEST_P(Elastic, AFullDiskEndsAllRanksAndKeepsTheLastCheckpoint) {
   const std::vector<std::string> ranks = {"batch.global=6", "parallel.dp=2", "threads=2"};
   const auto with = [&](std::vector<std::string> more) {
@@ -191,6 +230,12 @@ TEST_P(Elastic, WhatRanksCannotHaveIsRefused) {
     EXPECT_NE(result.error.find(words), std::string::npos) << "wanted '" << words << "' in: " << result.error;
   };
   expect({"threads=2"}, "2 threads for 3 ranks");
+  const std::vector<int> usable = usable_cpus();
+  ASSERT_FALSE(usable.empty());
+  expect({"affinity=" + format_cpu_list(usable), fmt::format("threads={}", 3 * usable.size())},
+         fmt::format("{} threads to be bound to {} CPUs", 3 * usable.size(), usable.size()));
+  expect({fmt::format("affinity={}-{}", usable.front(), usable.back() + 1), "threads=3"},
+         "may not be used by this process");
   expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' is 2 for 3 ranks");
   expect({"parallel.tp=2"}, "parallel.tp 2");
 }

@@ -63,6 +63,7 @@ eval: {every: 9, prompts: ["Say \"yes\"", "two\nlines"], sample_tokens: 5}
 checkpoint: {every: 4, keep: 3}
 device: cpu
 threads: 3
+affinity: 8,0-1
 run_dir: out
 seed: 99
 )");
@@ -95,6 +96,8 @@ seed: 99
   EXPECT_EQ(r.recompute, spec::Recompute::selective);
   EXPECT_EQ(r.eval.prompts, (std::vector<std::string>{"Say \"yes\"", "two\nlines"}));
   EXPECT_EQ(r.threads.value, 3);
+  EXPECT_EQ(r.affinity, "8,0-1");
+  EXPECT_EQ(cpus_of(r), (std::vector<int>{8, 0, 1}));
   EXPECT_EQ(r.seed, 99);
 }
 
@@ -127,6 +130,10 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"init: random\nadapter: {rank: 4}", "random"},
                                     {"batch: {global: 3}\ndeterminism_unit: 2", "determinism_unit"},
                                     {"batch: {global: 4, micro: 3}\ndeterminism_unit: 2", "batch.micro"},
+                                    {"affinity: all", "affinity: CPU list 'all'"},
+                                    {"affinity: 2-0", "goes down"},
+                                    {"affinity: 0,0", "CPU 0 is named twice"},
+                                    {"affinity: ''", "affinity"},
                                     {"parallel: {tp: 2}", "parallel.tp 2"},
                                     {"parallel: {dp: 2, pp: 2}", "parallel.pp 2"},
                                     {"determinism: exact", "bitwise"},

@@ -1,0 +1,112 @@
+#include "base/cpu_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace ingot {
+namespace {
+
+using Mask = std::array<cpu_set_t, most_cpus / CPU_SETSIZE>;
+
+Mask mask_of(int cpu) {
+  Mask mask{};
+  CPU_SET_S(static_cast<size_t>(cpu), sizeof mask, mask.data());
+  return mask;
+}
+
+[[noreturn]] void fail(std::string_view list, const std::string& why) {
+  throw_hint(ErrorKind::usage, "numbers and ranges of logical CPUs, such as 0-3,8", "CPU list '{}': {}", list, why);
+}
+
+int parse_number(std::string_view list, std::string_view text) {
+  int number = -1;
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, number);
+  const bool digits = !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || stop != end) fail(list, fmt::format("'{}' is not a CPU's number", text));
+  if (error != std::errc() || number >= most_cpus) {
+    fail(list, fmt::format("CPU {}; Linux has 0 to {}", text, most_cpus - 1));
+  }
+  return number;
+}
+
+}  // namespace
+
+std::vector<int> parse_cpu_list(std::string_view text) {
+  std::vector<int> cpus;
+  for (const std::string& piece : split(text, ',')) {
+    const std::string_view range = piece;
+    const size_t dash = range.find('-');
+    const int first = parse_number(text, range.substr(0, dash));
+    const int last = dash == std::string_view::npos ? first : parse_number(text, range.substr(dash + 1));
+    if (last < first) fail(text, fmt::format("'{}' goes down", range));
+    for (int cpu = first; cpu <= last; ++cpu) {
+      if (std::ranges::find(cpus, cpu) != cpus.end()) fail(text, fmt::format("CPU {} is named twice", cpu));
+      cpus.push_back(cpu);
+    }
+  }
+  return cpus;
+}
+
+std::string format_cpu_list(std::span<const int> cpus) {
+  std::string text;
+  for (size_t i = 0; i < cpus.size();) {
+    size_t last = i;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += last == i ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::vector<int> usable_cpus() {
+  std::vector<int> cpus;
+  Mask mask{};
+  if (sched_getaffinity(0, sizeof mask, mask.data()) != 0) return cpus;
+  for (int cpu = 0; cpu < most_cpus; ++cpu) {
+    if (CPU_ISSET_S(static_cast<size_t>(cpu), sizeof mask, mask.data())) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+void require_cpus(std::span<const int> cpus, int64_t threads) {
+  if (cpus.empty()) return;
+  const std::vector<int> usable = usable_cpus();
+  for (const int cpu : cpus) {
+    if (std::ranges::binary_search(usable, cpu)) continue;
+    throw_hint(ErrorKind::usage,
+               "a container, taskset or a launcher may have taken the others away (mpirun: --bind-to none)",
+               "CPU {} of the list {} may not be used by this process, which has {}", cpu, format_cpu_list(cpus),
+               format_cpu_list(usable));
+  }
+  if (std::ssize(cpus) < threads) {
+    throw_hint(ErrorKind::usage, "list more CPUs, or use fewer threads", "{} threads to be bound to {} CPUs ({})",
+               threads, cpus.size(), format_cpu_list(cpus));
+  }
+}
+
+void bind_thread(pthread_t thread, int cpu) {
+  const Mask mask = mask_of(cpu);
+  if (const int error = pthread_setaffinity_np(thread, sizeof mask, mask.data()); error != 0) {
+    throw_error(ErrorKind::resource, "cannot bind a thread to CPU {}: {}", cpu, system_words(error));
+  }
+}
+
+BoundThread::BoundThread(int cpu) {
+  if (sched_getaffinity(0, sizeof before_, before_.data()) != 0) {
+    throw_error(ErrorKind::resource, "cannot tell which CPUs a thread may use: {}", system_words(errno));
+  }
+  bind_thread(pthread_self(), cpu);
+}
+
+BoundThread::~BoundThread() { sched_setaffinity(0, sizeof before_, before_.data()); }
+
+}  // namespace ingot

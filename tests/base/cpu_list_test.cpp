@@ -1,0 +1,91 @@
+#include "base/cpu_list.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+using Cpus = std::vector<int>;
+
+void expect_usage(const char* words, const auto& work) {
+  try {
+    work();
+    ADD_FAILURE() << "nothing was refused; wanted '" << words << "'";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(error.message().find(words), std::string::npos) << "wanted '" << words << "' in: " << error.message();
+  }
+}
+
+TEST(CpuList, ReadAndWritten) {
+  const Cpus cpus = {9, 4, 5, 6, 0, 8191, 7};
+  EXPECT_EQ(parse_cpu_list("0-3,8"), (Cpus{0, 1, 2, 3, 8}));
+  EXPECT_EQ(parse_cpu_list("0"), Cpus{0});
+  EXPECT_EQ(parse_cpu_list("9,4-6,0,8191,7-7"), cpus);
+  EXPECT_EQ(format_cpu_list(cpus), "9,4-6,0,8191,7");
+  EXPECT_EQ(format_cpu_list(Cpus{0, 1, 2, 3, 8}), "0-3,8");
+  EXPECT_EQ(format_cpu_list({}), "");
+}
+
+TEST(CpuList, WhatIsNoListIsRefused) {
+  for (const char* list :
+       {"", ",", "0,", ",0", "0,,1", "a", "1a", "-1", "1-", "0-2-4", " 0", "0 1", "0x1", "+1", "1.0", "0-3:2", "all"}) {
+    expect_usage("is not a CPU's number", [&] { parse_cpu_list(list); });
+  }
+  expect_usage("'3-1' goes down", [] { parse_cpu_list("0,3-1"); });
+  expect_usage("CPU 1 is named twice", [] { parse_cpu_list("1,0-3"); });
+  for (const char* list : {"8192", "0-8192", "99999999999999999999"}) {
+    expect_usage("Linux has 0 to 8191", [&] { parse_cpu_list(list); });
+  }
+}
+
+TEST(CpuList, CpusMustBeUsableAndEnough) {
+  const Cpus usable = usable_cpus();
+  ASSERT_FALSE(usable.empty());
+  require_cpus({}, 1000);
+  require_cpus(usable, std::ssize(usable));
+  expect_usage("may not be used by this process", [&] { require_cpus(Cpus{usable[0], usable.back() + 1}, 1); });
+  expect_usage("threads to be bound to", [&] { require_cpus(usable, std::ssize(usable) + 1); });
+}
+
+TEST(BoundThread, HasOneCpuWhileItLives) {
+  const Cpus before = usable_cpus();
+  ASSERT_FALSE(before.empty());
+  for (const int cpu : before) {
+    const BoundThread bound(cpu);
+    EXPECT_EQ(usable_cpus(), Cpus{cpu});
+    EXPECT_EQ(sched_getcpu(), cpu);
+  }
+  EXPECT_EQ(usable_cpus(), before);
+}
+
+TEST(BoundThread, AnotherThreadToo) {
+  const Cpus before = usable_cpus();
+  ASSERT_FALSE(before.empty());
+  Cpus seen;
+  std::atomic<bool> bound = false;
+  std::thread thread([&] {
+    bound.wait(false);
+    seen = usable_cpus();
+  });
+  bind_thread(thread.native_handle(), before.back());
+  bound = true;
+  bound.notify_one();
+  thread.join();
+  EXPECT_EQ(seen, Cpus{before.back()});
+  EXPECT_EQ(usable_cpus(), before);
+}
+
+TEST(BoundThread, ACpuThatIsNotThereIsAnError) {
+  const Cpus before = usable_cpus();
+  EXPECT_THROW(bind_thread(pthread_self(), most_cpus - 1), Error);
+  EXPECT_EQ(usable_cpus(), before);
+}
+
+}  // namespace
+}  // namespace ingot
