@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_device.h"
-#include "base/philox.h"
 #include "base/thread_pool.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
@@ -18,12 +17,6 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
  protected:
   LinearBits() { cpu::register_ops(registry_); }
 
-  std::vector<float> random(int64_t count, uint64_t id) {
-    RandomStream stream(5, id);
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = stream.uniform() - 0.5F;
-    return values;
-  }
   void* keep(const void* data, size_t bytes) {
     buffers_.emplace_back(*device_, bytes);
     std::memcpy(buffers_.back().data(), data, bytes);
@@ -36,7 +29,7 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
   Weight weight(int64_t out, int64_t in) {
     const Storage storage = std::get<1>(GetParam());
     return {.storage = storage,
-            .data = keep_as(storage, random(out * in, 1)),
+            .data = keep_as(storage, random_values(out * in, 1)),
             .out = out,
             .in = in,
             .device = device_.get()};
@@ -71,8 +64,7 @@ TEST_P(LinearBits, OfARowAreTheSameInAnyCompany) {
   const int64_t in = is_block(storage) ? 1024 : 1013;
   const Weight w = weight(107, in);
   constexpr int64_t tokens = 401;
-  const Storage plain = dtype == DType::f32 ? Storage::f32 : dtype == DType::bf16 ? Storage::bf16 : Storage::f16;
-  const Tensor x{keep_as(plain, random(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
+  const Tensor x{keep_as(storage_of(dtype), random_values(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
   const size_t row = static_cast<size_t>(w.out) * size_of(dtype);
   for (const bool accumulate : {false, true}) {
     const std::vector<std::byte> whole = rows(w, x, 0, tokens, 1, accumulate);

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_device.h"
-#include "base/philox.h"
 #include "base/thread_pool.h"
 #include "ops/registry.h"
 #include "tests/ops/stored.h"
@@ -21,11 +20,7 @@ class LoraBits : public testing::TestWithParam<std::tuple<DType, bool>> {
   LoraBits() { cpu::register_ops(registry_); }
 
   Tensor random(DType dtype, const Shape& shape, uint64_t id) {
-    RandomStream stream(5, id);
-    std::vector<float> values(static_cast<size_t>(shape.elements()));
-    for (float& value : values) value = stream.uniform() - 0.5F;
-    const Storage storage = dtype == DType::f32 ? Storage::f32 : dtype == DType::bf16 ? Storage::bf16 : Storage::f16;
-    const std::vector<std::byte> bytes = stored(storage, values);
+    const std::vector<std::byte> bytes = stored(storage_of(dtype), random_values(shape.elements(), id));
     Buffer& buffer = buffers_.emplace_back(*device_, bytes.size());
     std::memcpy(buffer.data(), bytes.data(), bytes.size());
     return buffer.view(dtype, shape);

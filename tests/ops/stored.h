@@ -1,14 +1,28 @@
-// Numbers as a weight keeps them.
+// Random numbers, and numbers as a weight keeps them.
 #pragma once
 
 #include <cstring>
 #include <vector>
 
 #include "base/half.h"
+#include "base/philox.h"
 #include "tensor/block_quant.h"
 #include "tensor/weight.h"
 
 namespace ingot {
+
+// `count` numbers from -0.5 to 0.5, others for every id.
+inline std::vector<float> random_values(int64_t count, uint64_t id) {
+  RandomStream stream(5, id);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = stream.uniform() - 0.5F;
+  return values;
+}
+
+// How a matrix of plain elements of `dtype` is kept.
+inline Storage storage_of(DType dtype) {
+  return dtype == DType::f32 ? Storage::f32 : dtype == DType::bf16 ? Storage::bf16 : Storage::f16;
+}
 
 // `values` in f32, bf16, f16 or whole blocks of `storage`.
 inline std::vector<std::byte> stored(Storage storage, const std::vector<float>& values) {
