@@ -104,6 +104,59 @@ def megatron_samples(prefix, number):
     return [data[n]["tokens"].tolist() + data[n]["labels"].tolist()[-1:] for n in range(number)]
 
 
+def held_out_samples(prefix):
+    """All whole samples of a small data set."""
+    return megatron_samples(prefix, (prefix.with_suffix(".bin").stat().st_size // 2 - 1) // SEQUENCE)
+
+
+class Training(NamedTuple):
+    """What train_torch does."""
+    network: object  # a transformers model
+    groups: list  # the optimizer's, of the weights that are trained: {"params": [...], "weight_decay": 0.1}
+    samples: list  # of all steps, SEQUENCE tokens and one more each
+    unseen: list  # held-out samples, or none
+    batch: int
+    lr: float  # at its highest
+    schedule: int  # steps of it
+    steps: int  # of them to be done
+
+
+def train_torch(job, evaluated_after, label):
+    """Every step's loss, gradient norm and learning rate, and the held-out losses by the number of steps before them."""
+    import torch
+
+    job.network.train()
+    optimizer = torch.optim.AdamW(job.groups, betas=BETAS, eps=EPS)
+    weights = [w for group in optimizer.param_groups for w in group["params"]]
+    samples, unseen = torch.tensor(job.samples), torch.tensor(job.unseen)
+    steps, held_out = [], {}
+
+    def mean_loss(rows):
+        logits = job.network(input_ids=rows[:, :-1], use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+
+    def evaluate(step):
+        if step in evaluated_after:
+            with torch.no_grad():
+                held_out[step] = sum(mean_loss(part).item() * len(part) for part in unseen.split(job.batch)) / len(unseen)
+
+    evaluate(0)
+    for step in range(1, job.steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, job.schedule, job.lr)
+        loss = mean_loss(samples[(step - 1) * job.batch:step * job.batch])
+        loss.backward()
+        # torch's own clip_grad_norm_ sums squares in fp32: the norm of 10^8 gradients comes out 0.1 % too small.
+        norm = torch.stack([w.grad.double().norm() for w in weights]).norm()
+        torch.nn.utils.clip_grads_with_norm_(weights, CLIP, norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        steps.append({"loss": loss.item(), "grad_norm": norm.item(), "lr": learning_rate(step, job.schedule, job.lr)})
+        print(f"{label} step {step}: {steps[-1]}", file=sys.stderr, flush=True)
+        evaluate(step)
+    return steps, held_out
+
+
 def run_torch(model, folder, steps):
     """As run_ingot."""
     import torch
@@ -114,42 +167,15 @@ def run_torch(model, folder, steps):
     if results.exists():
         kept = json.loads(results.read_text())
         return kept["steps"], {int(step): loss for step, loss in kept["held_out"].items()}
-    samples = torch.tensor(megatron_samples(make_tokens(model, folder), steps * GLOBAL))
-    held_out = {}
-    if job.eval_every:
-        prefix = make_tokens(model, folder, "heldout")
-        unseen = torch.tensor(megatron_samples(prefix, (prefix.with_suffix(".bin").stat().st_size // 2 - 1) // SEQUENCE))
     network = AutoModelForCausalLM.from_pretrained(make_weights(model, folder), dtype=torch.float32)
-    network.train()
     weights = list(network.parameters())
-    optimizer = torch.optim.AdamW([{"params": [w for w in weights if w.dim() > 1], "weight_decay": DECAY},
-                                   {"params": [w for w in weights if w.dim() == 1], "weight_decay": 0}],
-                                  betas=BETAS, eps=EPS)
-
-    def mean_loss(batch):
-        logits = network(input_ids=batch[:, :-1], use_cache=False).logits
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-
-    def evaluate(step):
-        if job.eval_every and (step % job.eval_every == 0 or step == steps):
-            with torch.no_grad():
-                held_out[step] = sum(mean_loss(part).item() * len(part) for part in unseen.split(GLOBAL)) / len(unseen)
-
-    evaluate(0)
-    done = []
-    for step in range(1, steps + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, steps, job.lr)
-        loss = mean_loss(samples[(step - 1) * GLOBAL:step * GLOBAL])
-        loss.backward()
-        # torch's own clip_grad_norm_ sums squares in fp32: the norm of 10^8 gradients comes out 0.1 % too small.
-        norm = torch.stack([w.grad.double().norm() for w in weights]).norm()
-        torch.nn.utils.clip_grads_with_norm_(weights, CLIP, norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        done.append({"loss": loss.item(), "grad_norm": norm.item(), "lr": learning_rate(step, steps, job.lr)})
-        print(f"torch step {step}: {done[-1]}", file=sys.stderr, flush=True)
-        evaluate(step)
+    groups = [{"params": [w for w in weights if w.dim() > 1], "weight_decay": DECAY},
+              {"params": [w for w in weights if w.dim() == 1], "weight_decay": 0}]
+    samples = megatron_samples(make_tokens(model, folder), steps * GLOBAL)
+    unseen = held_out_samples(make_tokens(model, folder, "heldout")) if job.eval_every else []
+    evaluated_after = {*range(0, steps, job.eval_every), steps} if job.eval_every else set()
+    done, held_out = train_torch(Training(network, groups, samples, unseen, GLOBAL, job.lr, steps, steps), evaluated_after,
+                                 "torch")
     results.write_text(json.dumps({"steps": done, "held_out": held_out}))
     return done, held_out
 

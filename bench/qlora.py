@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 
-from learning import BETAS, CLIP, EPS, SEED, SEQUENCE, WARMUP, learning_rate, megatron_samples
+from learning import BETAS, CLIP, EPS, SEED, SEQUENCE, WARMUP, Training, held_out_samples, megatron_samples, train_torch
 from repository import INGOT, ROOT, commit, tell
 
 BASES = {"bf16": "auto", "int8": "int8", "int4": "int4"}  # as a recipe's `weights`; of a model in bf16, auto is exact
@@ -104,43 +104,20 @@ def run_torch(base, folder, steps, batch, compare):
     results = folder / f"torch-{base}.json"
     if results.exists():
         return json.loads(results.read_text())
-    samples = torch.tensor(megatron_samples(make_tokens(folder, "train"), compare * batch))
-    prefix = make_tokens(folder, "heldout")
-    unseen = torch.tensor(megatron_samples(prefix, (prefix.with_suffix(".bin").stat().st_size // 2 - 1) // SEQUENCE))
     network = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
     base_values(network, base)
     # A learning rate that moves nothing: A is as it was drawn.
     drawn = finetune(folder, "drawn", "auto", 1, 1, 1e-30, False)
     network = PeftModel.from_pretrained(network, folder / drawn / "adapter", is_trainable=True)
-    network.train()
     weights = [w for w in network.parameters() if w.requires_grad]
     for name, weight in network.named_parameters():
         if "lora_B" in name:
             weight.data.zero_()
-    optimizer = torch.optim.AdamW(weights, betas=BETAS, eps=EPS, weight_decay=0)
-
-    def mean_loss(rows):
-        logits = network(input_ids=rows[:, :-1], use_cache=False).logits
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-
-    def held_out_loss():
-        with torch.no_grad():
-            return sum(mean_loss(part).item() * len(part) for part in unseen.split(batch)) / len(unseen)
-
-    found = {"steps": [], "held_out": [held_out_loss()]}
-    for step in range(1, compare + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, steps, LR)
-        loss = mean_loss(samples[(step - 1) * batch:step * batch])
-        loss.backward()
-        norm = torch.stack([w.grad.double().norm() for w in weights]).norm()
-        torch.nn.utils.clip_grads_with_norm_(weights, CLIP, norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        found["steps"].append([loss.item(), norm.item()])
-        print(f"torch, {base}, step {step}: {found['steps'][-1]}", file=sys.stderr, flush=True)
-    if compare == steps:
-        found["held_out"].append(held_out_loss())
+    samples = megatron_samples(make_tokens(folder, "train"), compare * batch)
+    unseen = held_out_samples(make_tokens(folder, "heldout"))
+    done, held_out = train_torch(Training(network, [{"params": weights, "weight_decay": 0}], samples, unseen, batch, LR, steps,
+                                          compare), {0, steps}, f"torch, {base},")
+    found = {"steps": [[step["loss"], step["grad_norm"]] for step in done], "held_out": list(held_out.values())}
     results.write_text(json.dumps(found))
     return found
 
