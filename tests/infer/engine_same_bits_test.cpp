@@ -1,14 +1,25 @@
 // A text does not depend on company, to the bit.
 #include <gtest/gtest.h>
 
+#include "base/function_ref.h"
 #include "infer/engine.h"
 #include "tests/infer/engine_fixture.h"
 
 namespace ingot::infer {
 namespace {
 
+// In which a prompt is asked.
+struct Company {
+  EngineSettings settings;
+  int64_t others;  // requests beside it
+  int64_t times;   // that they are all asked
+  std::shared_ptr<const HostAdapter> with;
+};
+
 class EngineSameBitsTest : public EngineTest {
  protected:
+  Answer told(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt, const Company& company,
+              FunctionRef<void(Request&, int64_t)> set);
   void expect_same_bits(Storage matrices);
   void expect_same_prompt_bits(Storage matrices);
 };
@@ -58,56 +69,69 @@ TEST_P(EngineSameBitsTest, PrefixesAreFoundAndChangeNothing) {
   ask(prompt, 0);
 }
 
+// What `prompt` was told the last of `times` times, each behind `others` requests of other prompts in one engine. It
+// and every third of the others have the adapter `with`; set(request, i) makes the rest of request i, of which the last
+// is the prompt's.
+Answer EngineSameBitsTest::told(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt,
+                                const Company& company, FunctionRef<void(Request&, int64_t)> set) {
+  EngineSettings s = company.settings;
+  s.activation = DType::bf16;
+  s.decoded = matrices != Storage::bf16;
+  Engine e(model.device, model.registry, model.threads, *model.model, s);
+  Answer last;
+  for (int64_t time = 0; time < company.times; ++time) {
+    int64_t name = 0;
+    for (int64_t i = 0; i <= company.others; ++i) {
+      const bool own = i == company.others;
+      Request r = request(own ? prompt : model.prompt(static_cast<uint64_t>(100 + i), 1 + i % 30), 16);
+      if (own || i % 3 == 0) r.adapter = company.with;
+      set(r, i);
+      name = e.submit(r);
+    }
+    std::map<int64_t, Answer> found;
+    run(e, found);
+    last = found[name];
+  }
+  return last;
+}
+
 // The prompt's log-probabilities do not depend on company either, nor on the memory for logits: one row at a time or
 // 65. Its pages are no reason to leave a token out.
 void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
   SmallModel model(GetParam(), matrices);
   const auto weights = model.adapter(4, 1, DType::bf16);
   const std::vector<int32_t> prompt = model.prompt(3, 21);
-  const auto told = [&](EngineSettings s, int64_t others, int64_t times,
-                        const std::shared_ptr<const HostAdapter>& with) {
-    s.activation = DType::bf16;
-    s.decoded = matrices != Storage::bf16;
-    Engine e(model.device, model.registry, model.threads, *model.model, s);
-    std::vector<float> last;
-    for (int64_t time = 0; time < times; ++time) {
-      int64_t name = 0;
-      for (int64_t i = 0; i <= others; ++i) {
-        Request r = request(i == others ? prompt : model.prompt(static_cast<uint64_t>(100 + i), 1 + i % 30), 16);
-        if (i == others || i % 3 == 0) r.adapter = with;
-        r.score_prompt = i == others || i % 2 == 0;
-        r.sampling.top_logprobs = i == others ? 3 : i % 5;
-        const int64_t given = e.submit(r);
-        if (i == others) name = given;
-      }
-      std::map<int64_t, Answer> found;
-      run(e, found);
-      last.clear();
-      for (const std::vector<Choice>& choices : {found[name].prompt, found[name].tokens}) {
-        for (const Choice& choice : choices) {
-          last.push_back(static_cast<float>(choice.id));
-          last.push_back(choice.logprob);
-          for (const Likely& likely : choice.top) {
-            last.push_back(static_cast<float>(likely.id));
-            last.push_back(likely.logprob);
-          }
+  const auto told_of_both = [&](const Company& company) {
+    const Answer answer = told(model, matrices, prompt, company, [&](Request& r, int64_t i) {
+      const bool own = i == company.others;
+      r.score_prompt = own || i % 2 == 0;
+      r.sampling.top_logprobs = own ? 3 : i % 5;
+    });
+    std::vector<float> numbers;
+    for (const std::vector<Choice>& choices : {answer.prompt, answer.tokens}) {
+      for (const Choice& choice : choices) {
+        numbers.push_back(static_cast<float>(choice.id));
+        numbers.push_back(choice.logprob);
+        for (const Likely& likely : choice.top) {
+          numbers.push_back(static_cast<float>(likely.id));
+          numbers.push_back(likely.logprob);
         }
       }
     }
-    return last;
+    return numbers;
   };
   for (const auto& with : {std::shared_ptr<const HostAdapter>(), shared_adapter(&weights->adapter)}) {
-    const std::vector<float> alone = told(settings(1, 64, 4), 0, 1, with);
+    const std::vector<float> alone = told_of_both({settings(1, 64, 4), 0, 1, with});
     ASSERT_EQ(alone.size(), (20U + 16U) * 8U);
-    EXPECT_EQ(told(settings(65, 128, 4), 64, 1, with), alone);
-    EXPECT_EQ(told(settings(1, 5, 4), 0, 1, with), alone);
-    EXPECT_EQ(told(settings(4, 1, 4), 3, 1, with), alone);
-    EXPECT_EQ(told(settings(3, 64, 4, 13), 2, 1, with), alone);
+    EXPECT_EQ(told_of_both({settings(65, 128, 4), 64, 1, with}), alone);
+    EXPECT_EQ(told_of_both({settings(1, 5, 4), 0, 1, with}), alone);
+    EXPECT_EQ(told_of_both({settings(4, 1, 4), 3, 1, with}), alone);
+    EXPECT_EQ(told_of_both({settings(3, 64, 4, 13), 2, 1, with}), alone);
     EngineSettings found = settings(2, 64, 4);
     found.prefix_cache = true;
-    EXPECT_EQ(told(found, 1, 2, with), alone);
+    EXPECT_EQ(told_of_both({found, 1, 2, with}), alone);
     found.guesses = 4;
-    EXPECT_EQ(told(found, 1, 2, with), alone);
+    EXPECT_EQ(told_of_both({found, 1, 2, with}), alone);
   }
 }
 
@@ -117,42 +141,25 @@ void EngineSameBitsTest::expect_same_bits(Storage matrices) {
   SmallModel model(GetParam(), matrices);
   const auto weights = model.adapter(4, 1, DType::bf16);
   const std::vector<int32_t> prompt = model.prompt(3, 21);
-  const auto own = shared_adapter(&weights->adapter);
-  const auto logprobs = [&](EngineSettings s, int64_t others, int64_t times,
-                            const std::shared_ptr<const HostAdapter>& with) {
-    s.activation = DType::bf16;
-    s.decoded = matrices != Storage::bf16;
-    Engine e(model.device, model.registry, model.threads, *model.model, s);
-    std::vector<float> last;
-    for (int64_t time = 0; time < times; ++time) {
-      int64_t name = 0;
-      for (int64_t i = 0; i <= others; ++i) {
-        Request r = request(i == others ? prompt : model.prompt(static_cast<uint64_t>(100 + i), 1 + i % 30), 16);
-        if (i == others || i % 3 == 0) r.adapter = with;
-        const int64_t given = e.submit(r);
-        if (i == others) name = given;
-      }
-      std::map<int64_t, Answer> found;
-      run(e, found);
-      last.clear();
-      for (const Choice& choice : found[name].tokens) {
-        last.push_back(static_cast<float>(choice.id));
-        last.push_back(choice.logprob);
-      }
+  const auto logprobs = [&](const Company& company) {
+    std::vector<float> numbers;
+    for (const Choice& choice : told(model, matrices, prompt, company, [](Request&, int64_t) {}).tokens) {
+      numbers.push_back(static_cast<float>(choice.id));
+      numbers.push_back(choice.logprob);
     }
-    return last;
+    return numbers;
   };
-  for (const auto& with : {std::shared_ptr<const HostAdapter>(), own}) {
-    const std::vector<float> alone = logprobs(settings(1, 64, 4), 0, 1, with);
+  for (const auto& with : {std::shared_ptr<const HostAdapter>(), shared_adapter(&weights->adapter)}) {
+    const std::vector<float> alone = logprobs({settings(1, 64, 4), 0, 1, with});
     ASSERT_EQ(alone.size(), 32U);
-    EXPECT_EQ(logprobs(settings(65, 128, 4), 64, 1, with), alone);
-    EXPECT_EQ(logprobs(settings(1, 5, 4), 0, 1, with), alone);
-    EXPECT_EQ(logprobs(settings(3, 64, 4, 13), 2, 1, with), alone);
+    EXPECT_EQ(logprobs({settings(65, 128, 4), 64, 1, with}), alone);
+    EXPECT_EQ(logprobs({settings(1, 5, 4), 0, 1, with}), alone);
+    EXPECT_EQ(logprobs({settings(3, 64, 4, 13), 2, 1, with}), alone);
     EngineSettings found = settings(2, 64, 4);
     found.prefix_cache = true;
-    EXPECT_EQ(logprobs(found, 1, 2, with), alone);
+    EXPECT_EQ(logprobs({found, 1, 2, with}), alone);
     found.guesses = 4;
-    EXPECT_EQ(logprobs(found, 1, 2, with), alone);
+    EXPECT_EQ(logprobs({found, 1, 2, with}), alone);
   }
 }
 
