@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
-#include "checkpoint/row_codec.h"
 #include "infer/engine.h"
 #include "tensor/tolerance.h"
 
@@ -34,7 +33,7 @@ struct DecodeAdapters {
 // A model that serves, and its requests.
 class DecodeBench {
  public:
-  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType activation, const KeptWeights& weights,
+  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType activation, const checkpoint::KeptWeights& weights,
               int64_t batch, int64_t context, const DecodeAdapters& adapters, bool same_bits)
       : model_(model), weights_(random_model(*runtime.device, model, weights, 1)) {
     computed_ = models::make_model(model_, weights_, *runtime.device);
@@ -42,7 +41,7 @@ class DecodeBench {
     settings.activation = activation;
     settings.context = context;
     settings.sequences = batch;
-    settings.decoded = weights.blocks || weights.matrices != checkpoint::storage_of(activation);
+    settings.decoded = weights.decoded(activation);
     settings.same_bits = same_bits;
     if (adapters.count > 0) {
       settings.adapter_rank = adapters.lora.rank;
@@ -96,8 +95,8 @@ class DecodeBench {
 
 // Logarithms of the probabilities of greedily chosen tokens of the reduced model, up to where the devices choose
 // differently (in 16 bits two tokens may be that close).
-SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType activation, const KeptWeights& weights,
-                        const DecodeAdapters& adapters, bool same_bits) {
+SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType activation,
+                        const checkpoint::KeptWeights& weights, const DecodeAdapters& adapters, bool same_bits) {
   const spec::ModelSpec small = reduced(model);
   const int64_t prompt = std::min<int64_t>(20, small.context / 2);
   constexpr int64_t tokens = 8;
@@ -195,7 +194,7 @@ Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double 
 }
 
 // Bytes of weights that a token's computation reads: all but the rows of the embedding that it does not look up.
-double read_bytes(const spec::ModelSpec& model, const KeptWeights& weights) {
+double read_bytes(const spec::ModelSpec& model, const checkpoint::KeptWeights& weights) {
   double bytes = 0;
   for (const spec::ParamSpec& p : spec::parameters(model)) {
     const bool looked_up =
@@ -239,7 +238,7 @@ class BenchDecode : public Command {
   int run(const Output& output) override {
     exit_on_interrupt();
     const DType activation = activation_of(dtype_);
-    const KeptWeights weights = random_weights_kept(weights_, activation);
+    const checkpoint::KeptWeights weights = random_weights_kept(weights_, activation);
     if (batch_ < 1 || prompt_ < 1 || tokens_ < 6) {
       throw_error(ErrorKind::usage, "--batch {} --prompt {} --tokens {}: at least 1, 1 and 6", batch_, prompt_,
                   tokens_);

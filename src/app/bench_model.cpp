@@ -27,20 +27,20 @@ struct Rows {
   size_t bytes() const { return static_cast<size_t>(rows) * row_bytes(storage, in); }
 };
 
-Rows rows_of(const spec::ParamSpec& p, const KeptWeights& kept) {
+Rows rows_of(const spec::ParamSpec& p, const checkpoint::KeptWeights& kept) {
   if (p.shape.size() == 2) return {kept.of(p), p.shape[0], p.shape[1]};
   return {Storage::f32, 1, p.elements()};
 }
 
 }  // namespace
 
-size_t random_model_bytes(const spec::ModelSpec& model, const KeptWeights& kept) {
+size_t random_model_bytes(const spec::ModelSpec& model, const checkpoint::KeptWeights& kept) {
   size_t bytes = 0;
   for (const spec::ParamSpec& p : spec::parameters(model)) bytes += Arena::footprint(rows_of(p, kept).bytes());
   return bytes;
 }
 
-WeightSet random_model(Device& device, const spec::ModelSpec& model, const KeptWeights& kept, uint64_t seed,
+WeightSet random_model(Device& device, const spec::ModelSpec& model, const checkpoint::KeptWeights& kept, uint64_t seed,
                        double scale) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   const auto arena = std::make_shared<Arena>(device, random_model_bytes(model, kept), "weights");
@@ -74,8 +74,8 @@ WeightSet random_model(Device& device, const spec::ModelSpec& model, const KeptW
   return weights;
 }
 
-KeptWeights random_weights_kept(const std::string& word, DType activation) {
-  const std::optional<KeptWeights> kept = kept_weights(word, activation);
+checkpoint::KeptWeights random_weights_kept(const std::string& word, DType activation) {
+  const std::optional<checkpoint::KeptWeights> kept = checkpoint::kept_weights(word, activation);
   if (!kept || !kept->matrices) {
     throw_hint(ErrorKind::usage, "auto, bf16, fp16, fp32, int8, int4 or fp8",
                "--weights '{}' is not known for random weights", word);
@@ -158,7 +158,7 @@ TrainBench::TrainBench(Runtime& runtime, const spec::ModelSpec& model, const Tra
     : runtime_(runtime), model_(model), job_(job) {
   constexpr uint64_t seed = 1;
   Device& device = *runtime.device;
-  const KeptWeights kept = random_weights_kept(job.weights, job.step.activation);
+  const checkpoint::KeptWeights kept = random_weights_kept(job.weights, job.step.activation);
   weights_ = random_model(device, model, kept, seed, job.scale);
   computed_ = models::make_model(model, weights_, device);
   if (job.lora) {
@@ -166,7 +166,8 @@ TrainBench::TrainBench(Runtime& runtime, const spec::ModelSpec& model, const Tra
   } else {
     trained_.emplace(device, model, weights_, job.step.activation, job.types);
   }
-  step_.emplace(device, runtime.registry, *runtime.threads, *computed_, *trained_, job.step, job.weights != "auto");
+  step_.emplace(device, runtime.registry, *runtime.threads, *computed_, *trained_, job.step,
+                kept.decoded(job.step.activation));
   if (job.lora) {
     trained_->refresh_weights(step_->context());
   } else {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "app/kept_weights.h"
 #include "app/runtime.h"
+#include "checkpoint/kept_weights.h"
 #include "data/packing.h"
 #include "infer/host_adapter.h"
 #include "models/model.h"
@@ -18,12 +18,12 @@ namespace ingot::app {
 // Weights as the parameter table says, drawn by a RandomPool, matrices as `kept` says. The same numbers on every
 // device. `scale` multiplies those that are drawn. Errors: resource when they do not fit; unsupported for rows that are
 // not whole blocks; internal where `kept` leaves the type to a file.
-WeightSet random_model(Device& device, const spec::ModelSpec& model, const KeptWeights& kept, uint64_t seed,
+WeightSet random_model(Device& device, const spec::ModelSpec& model, const checkpoint::KeptWeights& kept, uint64_t seed,
                        double scale = 1);
-size_t random_model_bytes(const spec::ModelSpec& model, const KeptWeights& kept);
+size_t random_model_bytes(const spec::ModelSpec& model, const checkpoint::KeptWeights& kept);
 
 // What --weights says of random weights. Errors: usage for words that are not known, and for `stored`.
-KeptWeights random_weights_kept(const std::string& word, DType activation);
+checkpoint::KeptWeights random_weights_kept(const std::string& word, DType activation);
 inline constexpr const char* random_weights_help =
     "how weights are kept: auto (default: as --dtype), bf16, fp16, fp32, int8, int4 or fp8, as for generate";
 

@@ -24,7 +24,7 @@ class ModelConvert : public Command {
     Runtime runtime = open_runtime("cpu", threads_);
     const checkpoint::ModelSource source = checkpoint::open_model(model_);
     checkpoint::LoadOptions options{*runtime.device};
-    options.matrices.reset();
+    options.kept.matrices.reset();
     options.pool = runtime.threads.get();
     const checkpoint::LoadedModel model = checkpoint::load_model(source, options);
     const ExportTarget target = resolve(export_, model.stored_dtype);

@@ -1,6 +1,5 @@
 #include "app/run_model.h"
 
-#include "app/kept_weights.h"
 #include "app/run_folder.h"
 #include "train/initialise.h"
 
@@ -9,12 +8,8 @@ namespace ingot::app {
 namespace {
 
 checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) {
-  const KeptWeights kept = kept_weights(train::fp8_base(r) ? "fp8" : r.weights, train::dtype_of(r.precision)).value();
-  return {.device = *runtime.device,
-          .matrices = kept.matrices,
-          .blocks = kept.blocks,
-          .writable = !r.adapter,
-          .pool = runtime.threads.get()};
+  const auto kept = checkpoint::kept_weights(train::fp8_base(r) ? "fp8" : r.weights, train::dtype_of(r.precision));
+  return {.device = *runtime.device, .kept = kept.value(), .writable = !r.adapter, .pool = runtime.threads.get()};
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "app/kept_weights.h"
 #include "base/error.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
@@ -12,12 +11,12 @@ namespace ingot::app {
 namespace {
 
 checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime) {
-  const std::optional<KeptWeights> kept = kept_weights(weights, activation);
+  const std::optional<checkpoint::KeptWeights> kept = checkpoint::kept_weights(weights, activation);
   if (!kept) {
     throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16, fp32, int8, int4 or fp8", "--weights '{}' is not known",
                weights);
   }
-  return {.device = *runtime.device, .matrices = kept->matrices, .blocks = kept->blocks, .pool = runtime.threads.get()};
+  return {.device = *runtime.device, .kept = *kept, .pool = runtime.threads.get()};
 }
 
 // The model; an adapter that replaces weights is merged into them.

@@ -11,7 +11,6 @@
 #include "checkpoint/placement.h"
 #include "checkpoint/row_codec.h"
 #include "checkpoint/tensor_store.h"
-#include "spec/block_linear.h"
 #include "tensor/arena.h"
 #include "tensor/staging.h"
 
@@ -90,10 +89,7 @@ Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spe
   }
   const bool matrix = p.shape.size() == 2;
   move.from = tensor;
-  const std::optional<Storage> wanted = options.blocks && spec::is_block_linear(p) ? options.blocks : options.matrices;
-  move.to = matrix ? wanted.value_or(*tensor->storage) : Storage::f32;
-  const bool summed = p.role == spec::Role::position_embedding || p.role == spec::Role::router;
-  if (summed && options.matrices && is_block(move.to)) move.to = Storage::f32;
+  move.to = matrix ? options.kept.of(p, tensor->storage) : Storage::f32;
   if (matrix && p.shape[1] % block_elements(move.to) != 0) {
     throw_hint(ErrorKind::unsupported, "keep the weights in bf16 or f16",
                "{}: tensor '{}': rows of {} elements are not whole {} blocks of {}", tensor->file, tensor->name,

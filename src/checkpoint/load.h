@@ -1,10 +1,10 @@
 // A model's weights from files into memory.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "base/thread_pool.h"
+#include "checkpoint/kept_weights.h"
 #include "checkpoint/model_source.h"
 #include "spec/model.h"
 #include "tensor/device.h"
@@ -14,10 +14,9 @@ namespace ingot::checkpoint {
 
 struct LoadOptions {
   Device& device;
-  std::optional<Storage> matrices = Storage::f32;  // what they become; absent: they keep the file's types
-  std::optional<Storage> blocks = {};              // but those of the blocks' linear layers (spec::is_block_linear)
-  bool writable = false;                           // the weights will be changed: nothing points into a file
-  ThreadPool* pool = nullptr;                      // null: converts on the calling thread
+  KeptWeights kept = {Storage::f32};  // what matrices become
+  bool writable = false;              // the weights will be changed: nothing points into a file
+  ThreadPool* pool = nullptr;         // null: converts on the calling thread
 };
 
 struct LoadedModel {
@@ -31,7 +30,7 @@ struct LoadedModel {
 // Vectors (norms, biases) are f32 whatever the file has. A tensor whose type in the file is the wanted one is not
 // copied when the device is host-visible and `writable` is false; everything else goes into one allocation of exactly
 // the size needed. Rows, matrices and norms that the file has in another form (placement.h) are brought into that of
-// spec::parameters. Tables of positions and routers do not become block-quantised but f32. With a tied head there is no
+// spec::parameters. With a tied head there is no
 // head parameter, and a head in the file is not read. Errors: those of TensorStore and of the configuration; corrupt,
 // naming tensor, found and expected shape and file, for a missing tensor, one that does not belong to the model, a
 // wrong shape, and values that are not finite; unsupported for a stored type that Ingot does not compute with, and for

@@ -320,7 +320,7 @@ TEST(Merge, AddsAndTakesOutAgain) {
     const AdapterFile adapter = read_adapter(golden(name) / "lora", spec_of(name));
     for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       LoadedModel model = load_model(open_model(golden(name).string(), ""),
-                                     {.device = device, .matrices = storage_of(dtype), .writable = true});
+                                     {.device = device, .kept = {storage_of(dtype)}, .writable = true});
       const LoadedModel before = load_model(open_model(golden(name).string(), ""), {.device = device});
       merge_adapter(model.weights, device, adapter, +1, &pool);
       for (const AdapterModule& module : adapter.modules) {
@@ -356,7 +356,7 @@ TEST(Merge, AddsAndTakesOutAgain) {
 TEST(Merge, RefusesOtherStorages) {
   HostDevice device;
   LoadedModel model =
-      load_model(open_model(golden("a").string(), ""), {.device = device, .matrices = Storage::q8_0, .writable = true});
+      load_model(open_model(golden("a").string(), ""), {.device = device, .kept = {Storage::q8_0}, .writable = true});
   const AdapterFile adapter = read_adapter(golden("a") / "lora", model.spec);
   expect_error(ErrorKind::unsupported, {"q_proj", "q8_0"},
                [&] { merge_adapter(model.weights, device, adapter, 1, nullptr); });

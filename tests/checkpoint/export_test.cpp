@@ -9,7 +9,7 @@ namespace ingot::checkpoint {
 namespace {
 
 LoadedModel load(const fs::path& path, HostDevice& device, DType dtype = DType::f32) {
-  return load_model(open_model(path.string(), ""), {.device = device, .matrices = storage_of(dtype)});
+  return load_model(open_model(path.string(), ""), {.device = device, .kept = {storage_of(dtype)}});
 }
 
 void expect_equal(const LoadedModel& a, const LoadedModel& b) {

@@ -16,7 +16,7 @@ SmallModel::SmallModel(const std::string& shape, Storage matrices, bool visible)
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;
   checkpoint::LoadOptions options{device};
-  options.matrices = matrices;
+  options.kept.matrices = matrices;
   loaded = checkpoint::load_model(checkpoint::open_model(folder.string()), options);
   model = models::make_model(loaded.spec, loaded.weights, device);
 }

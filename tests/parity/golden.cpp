@@ -146,7 +146,7 @@ data::PackedSequence golden_sequence(const std::string& model) {
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings) {
   auto bench = std::make_unique<Bench>();
   const checkpoint::LoadOptions options{.device = *machine.device,
-                                        .matrices = checkpoint::storage_of(settings.activation),
+                                        .kept = {checkpoint::storage_of(settings.activation)},
                                         .writable = !settings.lora,
                                         .pool = &machine.threads};
   bench->loaded = checkpoint::load_model(checkpoint::open_model(golden_folder(model).string()), options);
@@ -216,7 +216,7 @@ std::vector<float> logits(Machine& machine, ops::Context& context, const models:
 
 Served serve(Machine& machine, const std::string& model, DType type) {
   const checkpoint::LoadOptions options{
-      .device = *machine.device, .matrices = checkpoint::storage_of(type), .pool = &machine.threads};
+      .device = *machine.device, .kept = {checkpoint::storage_of(type)}, .pool = &machine.threads};
   Served served{checkpoint::load_model(checkpoint::open_model(golden_folder(model).string()), options), nullptr};
   served.model = models::make_model(served.loaded.spec, served.loaded.weights, *machine.device);
   return served;
