@@ -174,6 +174,7 @@ std::vector<Chosen> Chooser::run(ops::Context& context, const Tensor& logits, st
     const size_t at = r * static_cast<size_t>(1 + told);
     Chosen& chosen = all.emplace_back();
     chosen.error = wanted[r].error;
+    chosen.kind = wanted[r].kind;
     if (!chosen.error.empty()) continue;
     if (ids[at] == -1) chosen.error = not_a_number();
     if (ids[at] == -2) chosen.error = "no token may come next";

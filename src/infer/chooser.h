@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "infer/sampler.h"
 #include "infer/token_mask.h"
 #include "ops/context.h"
@@ -19,16 +20,18 @@ namespace ingot::infer {
 // One token that is wanted. What it points to stays until the choice is made.
 struct Wanted {
   const Sampling* sampling = nullptr;
-  int64_t position = 0;               // of a draw: the number of ids before it, prompt and output
-  std::vector<LogitEdit> edits = {};  // in the order of ids, each id once
-  bool masked = false;                // Chooser::mask gives the bits
-  std::optional<int32_t> known = {};  // this token is `chosen`, whatever else is said here: it is to be told of
-  std::string error = {};             // not empty: nothing is wanted, and this is why
+  int64_t position = 0;                  // of a draw: the number of ids before it, prompt and output
+  std::vector<LogitEdit> edits = {};     // in the order of ids, each id once
+  bool masked = false;                   // Chooser::mask gives the bits
+  std::optional<int32_t> known = {};     // this token is `chosen`, whatever else is said here: it is to be told of
+  std::string error = {};                // not empty: nothing is wanted, and this is why
+  ErrorKind kind = ErrorKind::internal;  // of `error`
 };
 
 struct Chosen {
   Choice choice;
-  std::string error;  // not empty: there is no choice, and this is why
+  std::string error;                     // not empty: there is no choice, and this is why
+  ErrorKind kind = ErrorKind::internal;  // of `error`
 };
 
 class Chooser {

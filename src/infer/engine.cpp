@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <new>
 
 #include "base/error.h"
 #include "infer/forward.h"
@@ -59,6 +60,11 @@ const char* name(Finish finish) {
     case Finish::failed: return "failed";
   }
   return "?";
+}
+
+ErrorKind kind_of(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind();
+  return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::unavailable : ErrorKind::internal;
 }
 
 struct Engine::State {
@@ -290,6 +296,7 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
   const bool penalties = has_penalties(sequence.request.sampling);
   int64_t accepted = 0;
   std::string error;
+  ErrorKind kind = ErrorKind::internal;
   for (int64_t i = 0; i < count; ++i) {
     Wanted& wanted = all.emplace_back();
     wanted.sampling = &sequence.request.sampling;
@@ -297,6 +304,7 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
     wanted.edits = logit_edits(sequence.request.sampling, sequence.counts);
     if (penalties && i + 1 < count) sequence.counts.add(sequence.draft[static_cast<size_t>(i)]);
     wanted.error = error;
+    wanted.kind = kind;
     if (!mask || !error.empty()) continue;
     try {
       const std::span<uint32_t> bits = forward.mask(std::ssize(all) - 1);
@@ -312,6 +320,7 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
     } catch (const std::exception& thrown) {  // of this request's mask: no memory, too
       wanted.masked = false;
       error = wanted.error = thrown.what();
+      kind = wanted.kind = kind_of(thrown);
     }
   }
   if (accepted > 0) mask->rollback(accepted);
@@ -385,6 +394,7 @@ bool Engine::State::tell_prompt(const Piece& piece, std::span<Chosen> known, std
       output.prompt.clear();
       output.finish = Finish::failed;
       output.error = one.error;
+      output.kind = one.kind;
       return false;
     }
     output.prompt.push_back(std::move(one.choice));
@@ -404,6 +414,7 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
         output = settle(sequence, std::move(chosen[i].choice));
       } catch (const std::exception& error) {
         chosen[i].error = error.what();
+        chosen[i].kind = kind_of(error);
       }
       counted.guessed_right += right;
       if (!right) chosen = chosen.first(i + 1);
@@ -413,6 +424,7 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
       output.request = sequence.state.id;
       output.finish = Finish::failed;
       output.error = chosen[i].error;
+      output.kind = chosen[i].kind;
     }
     if (!sequence.told) output.cached_tokens = std::min(sequence.state.found, std::ssize(sequence.request.prompt));
     sequence.told = true;

@@ -18,6 +18,8 @@ struct Answer {
   std::vector<Choice> tokens;
   std::vector<Choice> prompt;  // what was told of it
   std::optional<Finish> finish;
+  std::string error;  // and its kind, of Finish::failed
+  ErrorKind kind = ErrorKind::internal;
   std::vector<int32_t> ids() const { return ids_of(tokens); }
 };
 
@@ -31,6 +33,8 @@ inline void run(Engine& engine, std::map<int64_t, Answer>& answers, int64_t step
       answer.prompt.insert(answer.prompt.end(), output.prompt.begin(), output.prompt.end());
       if (output.token) answer.tokens.push_back(*output.token);
       answer.finish = output.finish;
+      answer.error = output.error;
+      answer.kind = output.kind;
     }
   }
 }

@@ -1,6 +1,10 @@
 // The engine under masks, and with guesses, which masks may forbid.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <new>
+#include <stdexcept>
+
 #include "infer/engine.h"
 #include "tests/infer/engine_fixture.h"
 
@@ -54,6 +58,47 @@ TEST_P(EngineMaskTest, AStopIdEndsAMaskedAnswer) {
   const Answer found = answer(settings(1, 64, 4), r);
   EXPECT_EQ(found.ids(), std::vector<int32_t>{5});
   EXPECT_EQ(found.finish, Finish::stop);
+}
+
+// Allows everything, until it throws.
+class Broken : public TokenMask {
+ public:
+  enum class Where { fill, accept };
+  Broken(Where where, std::function<void()> fail) : where_(where), fail_(std::move(fail)) {}
+  void fill(std::span<uint32_t> bits) override {
+    if (where_ == Where::fill) fail_();
+    std::fill(bits.begin(), bits.end(), ~uint32_t{0});
+  }
+  void accept(int32_t) override {
+    if (where_ == Where::accept) fail_();
+  }
+  void rollback(int64_t) override {}
+  bool finished() const override { return false; }
+
+ private:
+  Where where_;
+  std::function<void()> fail_;
+};
+
+// What a mask throws ends its request with that kind, and no other one.
+TEST_P(EngineMaskTest, AFailureOfAMaskKeepsItsKind) {
+  const std::pair<std::function<void()>, ErrorKind> failures[] = {
+      {[] { throw Error(ErrorKind::unsupported, "no such grammar"); }, ErrorKind::unsupported},
+      {[] { throw Error(ErrorKind::usage, "no such token"); }, ErrorKind::usage},
+      {[] { throw std::bad_alloc(); }, ErrorKind::unavailable},
+      {[] { throw std::runtime_error("something else"); }, ErrorKind::internal}};
+  const std::vector<int32_t> prompt = small_.prompt(6, 7);
+  for (const auto& [fail, kind] : failures) {
+    for (const Broken::Where where : {Broken::Where::fill, Broken::Where::accept}) {
+      Request broken = request(prompt, 5);
+      broken.mask = std::make_shared<Broken>(where, fail);
+      const std::vector<Answer> found = answers(settings(2, 64, 4), {broken, request(prompt, 5)});
+      EXPECT_EQ(found[0].finish, Finish::failed);
+      EXPECT_EQ(found[0].kind, kind) << found[0].error;
+      EXPECT_FALSE(found[0].error.empty());
+      EXPECT_EQ(found[1].ids(), ids_of(small_.greedy(prompt, 5)));
+    }
+  }
 }
 
 // Sampled text that repeats itself, with and without guesses, alone and among others, under a mask, with penalties.
