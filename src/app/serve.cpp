@@ -193,6 +193,7 @@ class Serve : public Command {
     settings.decoded = session.decoded;
     settings.prefix_cache = !no_prefix_cache_;
     settings.guesses = guesses_;
+    settings.scored_at_once = 64;  // one at a time, each would read the whole head
     return settings;
   }
 

@@ -42,6 +42,9 @@ struct EngineSettings {
   // Most tokens a step that are guessed to follow, as what followed the same words earlier in the text, and checked
   // together; what is said does not change. 0: none.
   int64_t guesses = 0;
+  // What the model says of a prompt's tokens (Request::score_prompt) is computed for so many of them at once, or for as
+  // many as choices are made for in a step if these are more: memory for logits against time. Changes no number.
+  int64_t scored_at_once = 1;
 };
 
 // Bytes that an engine allocates, by kind.

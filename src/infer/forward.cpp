@@ -18,7 +18,8 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads) {
   models::PassShape shape;
   shape.tokens = settings.batch_tokens;
   shape.longest = settings.context;
-  shape.logit_rows = std::min(settings.sequences * (1 + settings.guesses), settings.batch_tokens);
+  const int64_t choices = settings.sequences * (1 + settings.guesses);
+  shape.logit_rows = std::min(std::max(choices, settings.scored_at_once), settings.batch_tokens);
   shape.adapter_rank = settings.adapter_rank;
   shape.activation = settings.activation;
   shape.decoded = settings.decoded;
@@ -48,7 +49,7 @@ EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model) {
   if (settings.context < 1 || settings.context > most) {
     throw_error(ErrorKind::usage, "a context of {} tokens; the model was made for {}", settings.context, most);
   }
-  if (settings.batch_tokens < 1 || settings.sequences < 1 || settings.page_tokens < 1) {
+  if (settings.batch_tokens < 1 || settings.sequences < 1 || settings.page_tokens < 1 || settings.scored_at_once < 1) {
     throw_error(ErrorKind::usage, "an engine needs at least one sequence, one token a batch and one token a page");
   }
   if (num_pages(settings) < pages_per_sequence(settings)) {

@@ -41,6 +41,28 @@ TEST_P(EngineMemoryTest, MemoryIsWhatEngineBytesSays) {
   }
 }
 
+// What is told of a prompt is computed for as many tokens at once as were asked for: there is memory for their logits.
+TEST_P(EngineMemoryTest, PromptsAreScoredManyTokensAtOnce) {
+  EngineSettings s = settings(2, 40, 16);
+  const EngineBytes before = engine_bytes(small_.spec(), s, small_.threads.threads(), true);
+  s.scored_at_once = 16;
+  const EngineBytes bytes = engine_bytes(small_.spec(), s, small_.threads.threads(), true);
+  EXPECT_GE(bytes.batch - before.batch, static_cast<size_t>(14 * small_.spec().vocab) * sizeof(float));
+  const size_t allocated = small_.device.allocated();
+  Engine e = engine(s);
+  EXPECT_EQ(small_.device.allocated() - allocated, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
+  Request r = request(small_.prompt(1, 40), 3);
+  r.score_prompt = true;
+  r.sampling.top_logprobs = 20;
+  e.submit(r);
+  std::map<int64_t, Answer> found;
+  run(e, found);
+  EXPECT_EQ(found.begin()->second.prompt.size(), 39U);
+  EXPECT_EQ(small_.device.allocated() - allocated, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
+  s.scored_at_once = 0;
+  EXPECT_THROW(engine(s), Error);
+}
+
 // A device whose memory the host does not see keeps adapters' weights in its slots.
 TEST_P(EngineMemoryTest, SlotsOfADeviceThatTheHostDoesNotSeeAreCounted) {
   CountingDevice hidden(false);

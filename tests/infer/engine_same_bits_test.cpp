@@ -126,6 +126,11 @@ void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
     EXPECT_EQ(told_of_both({settings(65, 128, 4), 64, 1, with}), alone);
     EXPECT_EQ(told_of_both({settings(1, 5, 4), 0, 1, with}), alone);
     EXPECT_EQ(told_of_both({settings(4, 1, 4), 3, 1, with}), alone);
+    for (const int64_t at_once : {7, 64}) {
+      EngineSettings blocks = settings(1, 64, 4);
+      blocks.scored_at_once = at_once;
+      EXPECT_EQ(told_of_both({blocks, 0, 1, with}), alone);
+    }
     EXPECT_EQ(told_of_both({settings(3, 64, 4, 13), 2, 1, with}), alone);
     EngineSettings found = settings(2, 64, 4);
     found.prefix_cache = true;
