@@ -188,7 +188,8 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
 int BenchTrain::run(const Output& output) {
   exit_on_interrupt();
   if (!(seconds_ > 0)) throw_error(ErrorKind::usage, "--seconds {}; above 0", seconds_);
-  random_weights_kept(weights_, train::dtype_of(type_of<train::Precision>("dtype", dtype_)));  // refuses unknown words
+  const DType activation = train::dtype_of(type_of<train::Precision>("dtype", dtype_));
+  if (!random_weights_kept(weights_, activation).decoded(activation)) weights_ = "auto";  // said by its type's name
   if (weights_ != "auto" && !rank_) {
     throw_hint(ErrorKind::usage, "--rank R trains adapters on them", "--weights {}: these are not trained", weights_);
   }

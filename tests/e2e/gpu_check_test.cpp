@@ -100,6 +100,18 @@ TEST(Bench, TrainsAndDecodesOnTheCpu) {
   EXPECT_GT(lora.at("memory_bytes").get<double>(), 0);
   // Random logits of a small spread: near ln 100 for llama("a")'s vocabulary.
   EXPECT_NEAR(lora.at("first_loss").get<double>(), std::log(lora.at("vocab").get<double>()), 0.5);
+  // The type that is computed in, by its name: what is trained then, too.
+  EXPECT_EQ(lora.at("weights"), "bf16");
+  const auto full = [&](const char* dtype, const char* weights) {
+    return program.report({"bench", "train", llama("a"), "--sequence", "32", "--warmup", "1", "--steps", "2", "--dtype",
+                           dtype, "--weights", weights});
+  };
+  for (const char* dtype : {"bf16", "fp32"}) {
+    const Json named = full(dtype, dtype), own = full(dtype, "auto");
+    EXPECT_EQ(named.at("first_loss"), own.at("first_loss"));
+    EXPECT_EQ(named.at("weights"), dtype);
+  }
+  program.refuses({"bench", "train", llama("a"), "--weights", "fp32"}, 2, "--weights fp32");
   const Json decoded = program.report(
       {"bench", "decode", llama("a"), "--dtype", "fp16", "--batch", "3", "--prompt", "9", "--tokens", "7"});
   EXPECT_GT(decoded.at("ms_per_token").get<double>(), 0);
