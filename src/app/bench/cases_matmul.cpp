@@ -243,7 +243,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
     cases.push_back(linear_case(backward, result, given, Storage::f32, {0, 3, 5}, false));
   }
   for (const int64_t tokens : {1, 2, 8, 1024}) {
-    for (const Storage storage : {Storage::bf16, Storage::q8_0, Storage::q4_k}) {
+    for (const Storage storage : {Storage::bf16, Storage::q8_0, Storage::q4_0, Storage::q4_k}) {
       cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, storage, {tokens, 49152, 512}, false)));
     }
     cases.push_back(timing(linear_case(backward, DType::f32, DType::f32, Storage::f32, {tokens, 49152, 512}, false)));
