@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -18,6 +19,11 @@ constexpr size_t least_mapped = 32 << 10;
 // Advice only: no error matters.
 void advise_huge_pages(void* data, size_t bytes) noexcept {
   if (bytes >= huge_page) madvise(data, bytes, MADV_HUGEPAGE);
+}
+
+void unmap(void* data, size_t bytes) noexcept {
+  if (munmap(data, bytes) == 0 || (errno == ENOMEM && madvise(data, bytes, MADV_DONTNEED) == 0)) return;
+  throw_error(ErrorKind::internal, "cannot give {} of memory back: {}", format_bytes(bytes), system_words(errno));
 }
 
 HostMemory::HostMemory(size_t bytes, Pages pages, const char* purpose) {
@@ -41,7 +47,7 @@ HostMemory::HostMemory(size_t bytes, Pages pages, const char* purpose) {
 
 void HostMemory::Free::operator()(std::byte* data) const noexcept {
   if (mapped > 0) {
-    munmap(data, mapped);
+    unmap(data, mapped);
   } else {
     std::free(data);
   }

@@ -12,6 +12,11 @@ inline constexpr size_t huge_page = size_t{2} << 20;  // bytes
 // Asks the system for huge pages where there is room for one; what it makes of that is its own.
 void advise_huge_pages(void* data, size_t bytes) noexcept;
 
+// Gives pages that mmap gave back to the system. A process that has as many mappings as it may cannot cut one in two
+// (neighbours are one): then the pages are given back and their addresses stay taken. What else may be refused is a
+// mistake in Ingot: the program ends with the reason.
+void unmap(void* data, size_t bytes) noexcept;
+
 // Owns uninitialised bytes, aligned to 64. Movable.
 class HostMemory {
  public:

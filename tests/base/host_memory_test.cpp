@@ -1,8 +1,10 @@
 #include "base/host_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -52,6 +54,35 @@ TEST(HostMemory, SmallPagesAreGivenBack) {
   const size_t before = resident_bytes();
   blocks.clear();
   EXPECT_LT(resident_bytes() + bytes * count * 9 / 10, before);
+}
+
+bool is_resident(void* page) {
+  unsigned char in_memory = 0;
+  return mincore(page, 1, &in_memory) == 0 && (in_memory & 1U) != 0;
+}
+
+// Mappings that lie side by side are one to the system, and to free one in the middle makes two of it.
+TEST(HostMemory, IsGivenBackWhereNoMappingCanBeCut) {
+  if (sanitized) return;  // sanitizers need mappings, too
+  constexpr size_t bytes = size_t{1} << 20, count = 16;
+  std::vector<HostMemory> blocks;
+  std::vector<std::byte*> places;
+  for (size_t i = 0; i < count; ++i) {
+    places.push_back(blocks.emplace_back(bytes, HostMemory::Pages::small, "a test").data());
+    std::memset(places.back(), 1, bytes);
+  }
+  // Pages that may be read between ones that may not take all mappings that are left.
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t fillers = size_t{200000} * page;
+  void* filler = mmap(nullptr, fillers, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(filler, MAP_FAILED);
+  for (size_t at = 0; at < fillers; at += 2 * page) {
+    if (mprotect(static_cast<std::byte*>(filler) + at, page, PROT_READ) != 0) break;
+  }
+  for (size_t i = 1; i + 1 < count; i += 2) blocks[i] = HostMemory();
+  const size_t still = static_cast<size_t>(std::ranges::count_if(places, is_resident));
+  ASSERT_EQ(munmap(filler, fillers), 0);
+  EXPECT_EQ(still, count - (count - 1) / 2);
 }
 
 TEST(HostMemory, SaysWhatThereIsNoMemoryFor) {

@@ -111,7 +111,7 @@ class CpuDevice : public Device {
 
   void release(void* data, size_t bytes) noexcept override {
     if (data == nullptr) return;
-    munmap(data, bytes);
+    unmap(data, bytes);
     allocated_ -= bytes;
   }
 
