@@ -148,7 +148,9 @@ size_t Attention::backward_bytes(const spec::ModelSpec& model, const PassShape& 
   size_t norm = 0;
   if (model.qk_norm == spec::QkNorm::head) norm = Norm::bytes(tokens * model.heads, model.head_dim);
   if (model.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
-  return gradients + std::max(attended, fused) + std::max(norm, forward_bytes(model, shape));
+  const size_t attention =
+      ops::attention_backward_bytes(tokens, shape.longest, model.heads, model.head_dim, shape.threads);
+  return gradients + std::max(attended, fused) + std::max({norm, attention, forward_bytes(model, shape)});
 }
 
 }  // namespace ingot::nn

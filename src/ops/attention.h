@@ -43,7 +43,7 @@ struct AttentionSaved {
 };
 
 // Assigns dq [T, Q D], dk and dv [T, G D] from dout [T, Q D], f32 or bf16. Deterministic: no sum depends on threads
-// (Dao 2023, arXiv 2307.08691, with dq and dk/dv in loops of their own).
+// (Dao 2023, arXiv 2307.08691; on GPUs with dq and dk/dv in loops of their own).
 void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes);
 

@@ -6,9 +6,15 @@
 
 namespace ingot::ops {
 
-// Most bytes that `attention`, `attention_backward` or `paged_attention` over `tokens` takes from the scratch arena,
-// with `threads` threads and sequences of at most `longest` tokens.
+// Most bytes that `attention` or `paged_attention` over `tokens` takes from the scratch arena, with `threads` CPU
+// threads (0: on a GPU) and sequences of at most `longest` tokens.
 size_t attention_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads);
+
+// The same for `attention_backward`; not less than attention_bytes.
+size_t attention_backward_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads);
+
+// The part of that in which the CPU sums dq, in fp32.
+size_t attention_query_sums_bytes(int64_t tokens, int64_t heads, int64_t head_dim);
 
 // A GPU that decodes takes the keys of a sequence in units of so many places.
 inline constexpr int64_t attention_unit_keys = 128;

@@ -94,7 +94,8 @@ class AttentionBits : public testing::TestWithParam<Choice> {
   Owned slopes_ = Owned::random(*device_, DType::f32, {attributes.heads}, 8);
   ops::Registry registry_;
   ThreadPool threads_{2};
-  Arena scratch_{*device_, ops::attention_bytes(400, 400, attributes.heads, attributes.head_dim, 2), "scratch"};
+  Arena scratch_{*device_, ops::attention_backward_bytes(400, 400, attributes.heads, attributes.head_dim, 2),
+                 "scratch"};
   ops::Context context_{*device_, registry_, scratch_, &threads_};
 };
 
@@ -135,6 +136,73 @@ TEST_P(AttentionBits, DoNotDependOnTheOtherSequencesOfThePack) {
     EXPECT_TRUE(same_bits(*dq_alone, mine(dq)));
     EXPECT_TRUE(same_bits(*dk_alone, mine(dk)));
     EXPECT_TRUE(same_bits(*dv_alone, mine(dv)));
+  }
+}
+
+// Gradients of several blocks of keys and queries, of sequences longer and shorter than one, by few threads and by
+// many.
+TEST_P(AttentionBits, DoNotDependOnTheNumberOfThreads) {
+  const int64_t tokens = 400;
+  const Owned q = random(tokens, q_width, 11);
+  const Owned k = random(tokens, kv_width, 12);
+  const Owned v = random(tokens, kv_width, 13);
+  const Owned dout = random(tokens, q_width, 14);
+  for (const std::vector<int32_t>& starts : {std::vector<int32_t>{0, 400}, {0, 5, 5, 134, 198, 399, 400}}) {
+    const Owned offsets = integers({std::ssize(starts)}, starts);
+    for (const ops::AttentionAttributes& variant : variants()) {
+      const Owned out = empty(tokens, q_width);
+      const Owned lse(*device_, DType::f32, {attributes.heads, tokens});
+      ops::attention(context_, *out, *lse, *q, *k, *v, *offsets, variant);
+      std::vector<Owned> first;
+      for (const int threads : {1, 2, 3, 16}) {
+        ThreadPool pool(threads);
+        Arena scratch(*device_,
+                      ops::attention_backward_bytes(tokens, tokens, attributes.heads, attributes.head_dim, threads),
+                      "scratch");
+        ops::Context context{*device_, registry_, scratch, &pool};
+        for (int turn = 0; turn < 3; ++turn) {
+          std::vector<Owned> gradients;
+          for (const int64_t width : {q_width, kv_width, kv_width}) gradients.push_back(empty(tokens, width));
+          ops::attention_backward(context, *gradients[0], *gradients[1], *gradients[2], *dout, {*out, *lse, *q, *k, *v},
+                                  *offsets, variant);
+          if (first.empty()) first = std::move(gradients);
+          for (size_t i = 0; i < gradients.size(); ++i) {
+            EXPECT_TRUE(same_bits(*first[i], *gradients[i])) << threads << " threads, gradient " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Products with what a query does not see are left out or are zero: neither large numbers there nor a sum's sign
+// matter.
+TEST_P(AttentionBits, DoNotDependOnWhatIsNotSeen) {
+  const int64_t tokens = 190;
+  const int64_t seen = 100;  // the rest is another sequence's once, and later tokens of the same one then
+  const Owned q = random(tokens, q_width, 21);
+  const Owned k = random(tokens, kv_width, 22);
+  const Owned v = random(tokens, kv_width, 23);
+  const Owned dout = random(tokens, q_width, 24);
+  // No gradient comes from the later tokens, so those of the earlier ones are what they are without them.
+  std::memset(static_cast<std::byte*>(dout->data) + dout->bytes() * seen / tokens, 0,
+              dout->bytes() * (tokens - seen) / tokens);
+  const Owned whole = integers({2}, {0, 190});
+  const Owned cut = integers({3}, {0, 100, 190});
+  for (const ops::AttentionAttributes& variant : variants()) {
+    std::vector<Owned> results;
+    for (const Owned* offsets : {&whole, &cut}) {
+      const Owned out = empty(tokens, q_width);
+      const Owned lse(*device_, DType::f32, {attributes.heads, tokens});
+      ops::attention(context_, *out, *lse, *q, *k, *v, **offsets, variant);
+      for (const int64_t width : {q_width, kv_width, kv_width}) results.push_back(empty(tokens, width));
+      const size_t at = results.size() - 3;
+      ops::attention_backward(context_, *results[at], *results[at + 1], *results[at + 2], *dout,
+                              {*out, *lse, *q, *k, *v}, **offsets, variant);
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(same_bits(results[i]->slice(0, seen), results[i + 3]->slice(0, seen))) << "gradient " << i;
+    }
   }
 }
 

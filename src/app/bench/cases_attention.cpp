@@ -233,7 +233,9 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
                              }});
     }
   }
-  c.scratch = [tokens, heads](int threads) { return ops::attention_bytes(tokens, tokens, heads.q, heads.d, threads); };
+  c.scratch = [tokens, heads](int threads) {
+    return ops::attention_backward_bytes(tokens, tokens, heads.q, heads.d, threads);
+  };
   c.flops = 2.5 * causal_flops(lengths, heads);
   c.bytes = static_cast<double>(tokens * 4 * (heads.q + heads.kv) * heads.d) * static_cast<double>(size_of(dtype));
   return c;

@@ -1,5 +1,10 @@
 #include "ops/attention.h"
 
+#include <atomic>
+#include <span>
+#include <thread>
+#include <vector>
+
 #include "backend/cpu/attention_plan.h"
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
@@ -58,6 +63,38 @@ void run_attention(Context& context, const Tensor& out, const Tensor& lse, const
   });
 }
 
+// A block of keys of one key/value head of a sequence, and what the queries that see some of it are.
+struct KeyBlock {
+  int64_t sequence, kv_head, begin, end;
+  int64_t last;  // one past the last query, counted in the sequence
+  int64_t sums;  // the sequence's first block of sums, counted in blocks of all heads
+  int64_t number;
+  int64_t blocks() const { return (last - begin + attention_block - 1) / attention_block; }
+  // Calls of a head up to the block with query `begin_query`.
+  int64_t steps(int64_t begin_query) const { return (begin_query - begin) / attention_block + 1; }
+};
+
+// All of them; those of a head of a sequence in order, and one behind the other.
+std::vector<KeyBlock> key_blocks(std::span<const int32_t> starts, const ops::AttentionAttributes& attributes) {
+  std::vector<KeyBlock> blocks;
+  int64_t sums = 0;
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    const int64_t length = starts[s + 1] - starts[s];
+    for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
+      for (int64_t begin = 0; begin < length; begin += attention_block) {
+        const int64_t end = std::min(begin + attention_block, length);
+        const int64_t last = begin + std::min(length - begin, most_keys(attributes, end - begin));
+        blocks.push_back({static_cast<int64_t>(s), kv_head, begin, end, last, sums, std::ssize(blocks)});
+      }
+    }
+    if (length > 0) sums += (length - 1) / attention_block;
+  }
+  return blocks;
+}
+
+// Blocks of keys are the tasks, long ones first. dq of a block of queries is summed over several of them, in order of
+// the keys: before a task adds to it, the one of the keys before must have. That one was begun earlier, and by a thread
+// that waits, if at all, for one begun earlier still: so all get on.
 template <const AttentionKernels& K>
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                   const ops::AttentionSaved& saved, const Tensor& offsets, ops::AttentionAttributes attributes) {
@@ -68,51 +105,65 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   const Arena::Scope scope(context.scratch);
   float* delta =
       static_cast<float*>(context.scratch.take_bytes(static_cast<size_t>(tokens * attributes.heads) * sizeof(float)));
+  auto* sums =
+      static_cast<float*>(context.scratch.take_bytes(ops::attention_query_sums_bytes(tokens, attributes.heads, d)));
   context.threads->parallel_for(0, tokens, row_grain(attributes.heads * d), [&](int64_t lo, int64_t hi) {
     K.delta(dout.dtype == DType::bf16, dout.data, saved.out.data, delta, attributes.heads, d, tokens, lo, hi);
   });
 
-  std::vector<AttentionSlice> slices;  // of keys for dk and dv (heads 0), of queries for dq
-  for (size_t s = 0; s + 1 < starts.size(); ++s) {
-    const int64_t length = starts[s + 1] - starts[s];
-    for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
-      for (int64_t begin = 0; begin < length; begin += attention_block) {
-        const int64_t end = std::min(begin + attention_block, length);
-        const int64_t queries = std::min(length - begin, most_keys(attributes, end - begin));
-        slices.push_back(
-            {static_cast<int64_t>(s), kv_head * group, 0, begin, end, 2 * (end - begin) * group * queries});
-      }
-    }
-    cut_queries(slices, attributes, static_cast<int64_t>(s), length, 0);
-  }
-  longest_first(slices);
-  run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
-    const AttentionSlice& slice = slices[static_cast<size_t>(i)];
-    const int64_t start = starts[static_cast<size_t>(slice.sequence)];
+  const std::vector<KeyBlock> blocks = key_blocks(starts, attributes);
+  std::vector<KeyBlock> order = blocks;
+  std::sort(order.begin(), order.end(), [](const KeyBlock& a, const KeyBlock& b) {
+    return a.blocks() != b.blocks() ? a.blocks() > b.blocks() : a.number < b.number;
+  });
+  std::vector<std::atomic<int64_t>> done(blocks.size());  // calls of backward_queries, by number
+  run_slices(context, std::ssize(order), d, [&](int64_t i, void* scratch) {
+    const KeyBlock& block = order[static_cast<size_t>(i)];
+    const int64_t start = starts[static_cast<size_t>(block.sequence)];
     AttentionBackward task{};
     task.bf16 = dout.dtype == DType::bf16;
     task.q_stride = attributes.heads * d;
     task.kv_stride = attributes.kv_heads * d;
     task.row_stride = tokens;
-    const int64_t first_row = start * task.q_stride + slice.head * d;
-    const int64_t first_key = start * task.kv_stride + slice.head / group * d;
+    const int64_t first_head = block.kv_head * group;
+    const int64_t first_row = start * task.q_stride + first_head * d;
+    const int64_t first_key = start * task.kv_stride + block.kv_head * d;
     task.q = address(saved.q, first_row);
     task.dout = address(dout, first_row);
     task.dq = address(dq, first_row);
-    task.lse = saved.lse.as<float>() + slice.head * tokens + start;
-    task.delta = delta + slice.head * tokens + start;
+    task.lse = saved.lse.as<float>() + first_head * tokens + start;
+    task.delta = delta + first_head * tokens + start;
     task.k = address(saved.k, first_key);
     task.v = address(saved.v, first_key);
     task.dk = address(dk, first_key);
     task.dv = address(dv, first_key);
-    task.length = starts[static_cast<size_t>(slice.sequence) + 1] - start;
-    task.begin = slice.begin;
-    task.end = slice.end;
+    task.length = starts[static_cast<size_t>(block.sequence) + 1] - start;
+    task.begin = block.begin;
+    task.end = block.end;
     task.head_dim = d;
-    task.scores = scores_of(attributes, slice.head);
+    task.scores = scores_of(attributes, first_head);
     task.scratch = scratch;
-    task.heads = slice.heads == 0 ? group : slice.heads;
-    slice.heads == 0 ? K.backward_dkv(task) : K.backward_dq(task);
+    K.backward_begin(task);
+    int64_t steps = 0;
+    for (int64_t h = 0; h < group; ++h) {
+      for (int64_t begin = block.begin; begin < block.last; begin += attention_block) {
+        AttentionQueries queries{.head = h, .begin = begin, .sums = nullptr, .first = true};
+        if (begin > 0) {
+          const int64_t at = (block.sums + begin / attention_block - 1) * attributes.heads + first_head + h;
+          queries.sums = sums + at * d * attention_block;
+        }
+        if (block.begin > 0) {
+          const KeyBlock& before = blocks[static_cast<size_t>(block.number - 1)];
+          queries.first = begin >= before.last;
+          const std::atomic<int64_t>& reached = done[static_cast<size_t>(before.number)];
+          const int64_t wanted = queries.first ? 0 : h * before.blocks() + before.steps(begin);
+          while (reached.load(std::memory_order_acquire) < wanted) std::this_thread::yield();
+        }
+        K.backward_queries(task, queries);
+        done[static_cast<size_t>(block.number)].store(++steps, std::memory_order_release);
+      }
+    }
+    K.backward_end(task);
   });
 }
 

@@ -129,16 +129,6 @@ void soften(const AttentionForward& task, const Block& block, int64_t rows, int6
   }
 }
 
-// Asks the memory for rows [begin, end) of d elements that will soon be read: when one query is decoded, everything
-// else takes less time than their way.
-template <class E>
-void ask(const Rows& rows, int64_t begin, int64_t end, int64_t d) {
-  for (int64_t i = begin; i < end; ++i) {
-    const auto* row = reinterpret_cast<const char*>(rows.at<E>(i));
-    for (int64_t byte = 0; byte < d * static_cast<int64_t>(sizeof(E)); byte += 64) __builtin_prefetch(row + byte);
-  }
-}
-
 template <class Step>
 void run_forward(const AttentionForward& task) {
   using E = typename Step::Element;
@@ -191,6 +181,7 @@ void forward(const AttentionForward& task) {
 
 }  // namespace
 
-const AttentionKernels attention_kernels = {forward, attention_delta, attention_backward_dq, attention_backward_dkv};
+const AttentionKernels attention_kernels = {forward, attention_delta, attention_backward_begin,
+                                            attention_backward_queries, attention_backward_end};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -43,7 +43,8 @@ struct AttentionForward {
   void* scratch;  // ops::attention_thread_bytes, 64-byte aligned
 };
 
-// Gradients inside one sequence, of one key/value head.
+// Gradients inside one sequence, of one key/value head and one block of its keys: the part of the block in the scratch
+// (its operands, the sums of dk and dv) lives from backward_begin to backward_end.
 struct AttentionBackward {
   bool bf16;
   const void* q;       // query 0 of the sequence, first head of the call
@@ -56,13 +57,21 @@ struct AttentionBackward {
   void* dk;
   void* dv;
   int64_t q_stride, kv_stride, row_stride;
-  int64_t heads;   // query heads of the call
   int64_t length;  // tokens of the sequence
-  int64_t begin;   // first query (dq) or key (dkv) of the block
-  int64_t end;     // one past the last
+  int64_t begin;   // first key of the block, a multiple of attention_block
+  int64_t end;     // one past the last, at most one block
   int64_t head_dim;
   AttentionScores scores;
-  void* scratch;
+  void* scratch;  // ops::attention_thread_bytes, 64-byte aligned
+};
+
+// A block of queries of one head that sees some of the keys.
+struct AttentionQueries {
+  int64_t head;   // counted from the first of the call
+  int64_t begin;  // first query, a multiple of attention_block
+  float* sums;  // dq of the block so far [D, attention_block], as sums over the blocks of keys before this one; may be
+                // null where these keys are all that the queries see
+  bool first;   // they see no key before this block
 };
 
 struct AttentionKernels {
@@ -70,8 +79,11 @@ struct AttentionKernels {
   // delta [row_stride apart: head, token] = sum over D of dout * out, for tokens [begin, end) of all heads.
   void (*delta)(bool bf16, const void* dout, const void* out, float* delta, int64_t heads, int64_t head_dim,
                 int64_t row_stride, int64_t begin, int64_t end);
-  void (*backward_dq)(const AttentionBackward& task);   // (end - begin) * heads <= attention_rows
-  void (*backward_dkv)(const AttentionBackward& task);  // begin a multiple of attention_block, at most one block
+  void (*backward_begin)(const AttentionBackward& task);
+  // Adds to dk and dv of the keys in the order of the calls, and to dq of the queries, which is assigned when these are
+  // the queries of the keys' own tokens: they are to be the last block of keys that adds to it.
+  void (*backward_queries)(const AttentionBackward& task, const AttentionQueries& queries);
+  void (*backward_end)(const AttentionBackward& task);  // assigns dk and dv
 };
 
 namespace plain {

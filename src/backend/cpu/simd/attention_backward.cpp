@@ -1,27 +1,63 @@
-// Backward attention (Dao 2023, arXiv 2307.08691): probabilities again from the scores and lse, dq in one loop and
-// dk, dv in another, so that every gradient has one owner and one order of summing.
+// Backward attention (Dao 2023, arXiv 2307.08691): probabilities again from the scores and lse, block of keys by block
+// of keys, each with the blocks of queries that see some of it.
 //   P = exp(score(scale q k) - lse), dP = dout v, dS = P (dP - delta) score', dv = P^T dout, dq = scale dS k,
 //   dk = scale dS^T q; score is the identity unless there is a softcap or a slope.
+// Scores and dP are computed once, keys by queries. P and dS are operand A of dv and dk as they lie; dq is summed the
+// other way about, dq^T = k^T dS, for which dS is operand B. An element of dq is one chain over the keys in order, one
+// of dk or dv one over the heads and then the queries: no sum depends on who computes it.
 #include "backend/cpu/simd/attention_tile.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-class Divider {
- public:
-  explicit Divider(void* scratch) : at_(static_cast<float*>(scratch)) {}
-  float* take(int64_t count) {
-    float* taken = at_;
-    at_ += count;
-    return taken;
-  }
+constexpr int64_t kStrip = 2 * kAlign;  // keys and queries of a part of a block on the diagonal, for dq
 
- private:
-  float* at_;
+// What a call keeps in the scratch, all of it [kBlock, width] unless it says otherwise.
+struct Panels {
+  float* keys;         // operand A of the keys
+  float* values;       // of the values
+  float* turned_keys;  // [width, kBlock]: operand A of k^T
+  float* dk;
+  float* dv;
+  float* q;     // operand B of the queries, [words, kBlock]
+  float* dout;  // like q
+  float* summed_q;
+  float* summed_dout;
+  float* dq;      // [width, kBlock]: dq^T of queries that see this block alone
+  float* scores;  // [kBlock, kBlock]: key, query; then P as operand A
+  float* slopes;  // [kBlock, kBlock]: key, query; then dS as operand A
+  float* pairs;   // [kBlock / pack, kBlock]: dS as operand B
+  float* lse;     // [kBlock]
+  float* delta;   // [kBlock]
+  int64_t width;
 };
 
-void clear(float* x, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) x[i] = 0;
+Panels divide(const AttentionBackward& task) {
+  Panels panels{};
+  panels.width = padded(task.head_dim);
+  auto* at = static_cast<float*>(task.scratch);
+  const auto take = [&at](int64_t count) {
+    float* taken = at;
+    at += count;
+    return taken;
+  };
+  const int64_t panel = kBlock * panels.width;
+  panels.keys = take(panel);
+  panels.values = take(panel);
+  panels.turned_keys = take(panel);
+  panels.dk = take(panel);
+  panels.dv = take(panel);
+  panels.q = take(panel);
+  panels.dout = take(panel);
+  panels.summed_q = take(panel);
+  panels.summed_dout = take(panel);
+  panels.dq = take(panel);
+  panels.scores = take(kBlock * kBlock);
+  panels.slopes = take(kBlock * kBlock);
+  panels.pairs = take(kBlock * kBlock);
+  panels.lse = take(kBlock);
+  panels.delta = take(kBlock);
+  return panels;
 }
 
 template <class E>
@@ -30,155 +66,155 @@ Rows head_rows(const void* base, int64_t head, int64_t head_dim, int64_t stride)
 }
 
 template <class Step>
-void run_dq(const AttentionBackward& task) {
-  using E = typename Step::Element;
+void run_begin(const AttentionBackward& task) {
+  const Panels panels = divide(task);
   const int64_t d = task.head_dim;
-  const int64_t width = padded(d);
-  const int64_t queries = task.end - task.begin;
-  const int64_t rows = queries * task.heads;
-  Divider divider(task.scratch);
-  float* q = divider.take(kRows * width);
-  float* dout = divider.take(kRows * width);
-  float* dq = divider.take(kRows * width);
-  float* keys = divider.take(kBlock * width);
-  float* values = divider.take(kBlock * width);
-  float* summed_keys = divider.take(kBlock * width);
-  float* scores = divider.take(kRows * kBlock);
-  float* slopes = divider.take(kRows * kBlock);
-  for (int64_t h = 0; h < task.heads; ++h) {
-    const int64_t at = h * queries * width;
-    pack_rows<Step>(q + at, width, head_rows<E>(task.q, h, d, task.q_stride), task.begin, queries, d);
-    pack_rows<Step>(dout + at, width, head_rows<E>(task.dout, h, d, task.q_stride), task.begin, queries, d);
-  }
-  clear(dq, rows * width);
+  const int64_t rows = task.end - task.begin;
   const Rows k{task.k, task.kv_stride, nullptr, 1};
   const Rows v{task.v, task.kv_stride, nullptr, 1};
-  const Floats scale = splat(task.scores.scale);
-  const bool bent = bends(task.scores);
+  pack_rows<Step>(panels.keys, panels.width, k, task.begin, rows, d);
+  pack_rows<Step>(panels.values, panels.width, v, task.begin, rows, d);
+  pack_summed<Step>(panels.q, k, task.begin, rows, d);
+  turn(panels.turned_keys, kBlock, panels.q, panels.width, num_words<Step>(padded(rows)), d);
+  for (int64_t i = 0; i < rows * panels.width; ++i) panels.dk[i] = panels.dv[i] = 0;
+}
+
+// A block of scores [key, query].
+struct Field {
+  int64_t rows;      // keys
+  int64_t columns;   // queries, padded
+  int64_t shown;     // queries that exist
+  int64_t hidden;    // queries before this one do not see key 0 of the block: may be negative
+  bool on_diagonal;  // keys and queries are the same tokens: no query sees the keys behind it
+};
+
+// Calls body(first key, keys, first query) for the strips of keys that have products on their own. On the diagonal no
+// key of a strip is seen by the queries before the strip: that would be products with zeros, which change no finite
+// sum.
+template <class Body>
+void each_strip(const Field& field, Body body) {
+  const int64_t step = field.on_diagonal ? kAlign : kBlock;
+  for (int64_t i = 0; i < field.rows; i += step) body(i, at_most(step, field.rows - i), i);
+}
+
+// Scores and dP become P and dS. `Bends`: see bends(); `Edge`: some query does not see some key.
+template <class Step, bool Bends, bool Edge>
+void soften(const AttentionScores& rule, const Panels& panels, const Field& field, float rate) {
+  constexpr int pack = static_cast<int>(Step::pack);
+  const Floats scale = splat(rule.scale);
   const Floats numbers = lane_numbers();
-  for (int64_t begin = first_block(task.scores, task.begin); begin < task.end; begin += kBlock) {
-    const int64_t count = at_most(kBlock, task.end - begin);
-    const int64_t columns = padded(count);
-    pack_columns<Step>(keys, k, begin, count, d);
-    pack_columns<Step>(values, v, begin, count, d);
-    pack_summed<Step>(summed_keys, k, begin, count, d);
-    product<Step>(scores, kBlock, q, width, keys, kBlock, rows, columns, num_words<Step>(d), false);
-    product<Step>(slopes, kBlock, dout, width, values, kBlock, rows, columns, num_words<Step>(d), false);
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t query = task.begin + r % queries;
-      const int64_t at = r / queries * task.row_stride + query;
-      const Floats lse = splat(task.lse[at]);
-      const Floats delta = splat(task.delta[at]);
-      float* slope = slopes + r * kBlock;
-      if (bent) {
-        const float rate = rate_of(task.scores, r / queries);
-        for (int64_t j = 0; j < columns; j += lanes) {
-          const Floats distance = numbers + static_cast<float>(begin + j - query);
-          const Bent score = bend(task.scores, load(scores + r * kBlock + j, Whole{}), distance, rate);
-          const Floats p = exp_or_zero(score.score - lse);
-          store(slope + j, p * (load(slope + j, Whole{}) - delta) * score.slope, Whole{});
+  Ints lane;
+  for (int i = 0; i < lanes; ++i) lane[i] = i;
+  for (int64_t r = 0; r < field.rows; r += pack) {
+    // On the diagonal, dq reads parts of kStrip keys and queries: what no product assigned there becomes 0 too.
+    for (int64_t j = field.on_diagonal ? r / kStrip * kStrip : 0; j < field.columns; j += lanes) {
+      const Floats lse = load(panels.lse + j, Whole{});
+      const Floats delta = load(panels.delta + j, Whole{});
+      Floats slopes[pack];
+      for (int i = 0; i < pack; ++i) {
+        const int64_t at = (r + i) * kBlock + j;
+        const int64_t hidden = field.hidden + r + i;
+        Floats p = load(panels.scores + at, Whole{});
+        Floats slope = load(panels.slopes + at, Whole{});
+        if constexpr (Bends) {
+          const Bent score = bend(rule, p, static_cast<float>(hidden - j) - numbers, rate);
+          p = exp_or_zero(score.score - lse);
+          slope = p * (slope - delta) * score.slope;
+        } else {
+          p = exp(fma(p, scale, Floats{} - lse));
+          slope = p * (slope - delta);
         }
-      } else {
-        for (int64_t j = 0; j < columns; j += lanes) {
-          const Floats p = exp(fma(load(scores + r * kBlock + j, Whole{}), scale, Floats{} - lse));
-          store(slope + j, p * (load(slope + j, Whole{}) - delta), Whole{});
+        if constexpr (Edge) {
+          const int64_t shown = r + i < field.rows ? at_most(field.shown, hidden + rule.window) : 0;
+          const Ints query = lane + static_cast<int32_t>(j);
+          const Ints unseen = (query < static_cast<int32_t>(hidden)) | (query >= static_cast<int32_t>(shown));
+          p = unseen ? Floats{} : p;
+          slope = unseen ? Floats{} : slope;
         }
+        put_operand<Step>(panels.scores + (r + i) * kBlock, j, p);
+        put_operand<Step>(panels.slopes + (r + i) * kBlock, j, slope);
+        slopes[i] = slope;
       }
-      const int64_t seen = query + 1 - begin;
-      for (int64_t j = seen > 0 ? seen : 0; j < columns; ++j) slope[j] = 0;
-      const int64_t gone = at_most(seen - task.scores.window, columns);  // keys that the window has left behind
-      for (int64_t j = 0; j < gone; ++j) slope[j] = 0;
-      pack_in_place<Step>(slope, columns);
+#if defined(INGOT_SIMD_avx512)
+      if constexpr (pack == 2) put_pairs(panels.pairs + r / 2 * kBlock + j, slopes[0], slopes[1]);
+#endif
     }
-    product<Step>(dq, width, slopes, kBlock, summed_keys, width, rows, width, num_words<Step>(columns), true);
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t query = task.begin + r % queries;
-    write_row(static_cast<E*>(task.dq) + query * task.q_stride + r / queries * d, dq + r * width, task.scores.scale, d);
   }
 }
 
 template <class Step>
-void run_dkv(const AttentionBackward& task) {
+void run_queries(const AttentionBackward& task, const AttentionQueries& queries) {
   using E = typename Step::Element;
+  const Panels panels = divide(task);
   const int64_t d = task.head_dim;
-  const int64_t width = padded(d);
+  const int64_t width = panels.width;
   const int64_t rows = task.end - task.begin;
-  Divider divider(task.scratch);
-  float* keys = divider.take(kBlock * width);
-  float* values = divider.take(kBlock * width);
-  float* dk = divider.take(kBlock * width);
-  float* dv = divider.take(kBlock * width);
-  float* q = divider.take(kBlock * width);
-  float* dout = divider.take(kBlock * width);
-  float* summed_q = divider.take(kBlock * width);
-  float* summed_dout = divider.take(kBlock * width);
-  float* scores = divider.take(kBlock * kBlock);  // [key, query], then P as operand A
-  float* slopes = divider.take(kBlock * kBlock);  // [key, query], then dS as operand A
-  float* lse = divider.take(kBlock);
-  float* delta = divider.take(kBlock);
-  const Rows k{task.k, task.kv_stride, nullptr, 1};
-  const Rows v{task.v, task.kv_stride, nullptr, 1};
-  pack_rows<Step>(keys, width, k, task.begin, rows, d);
-  pack_rows<Step>(values, width, v, task.begin, rows, d);
-  clear(dk, rows * width);
-  clear(dv, rows * width);
-  const Floats scale = splat(task.scores.scale);
-  const bool bent = bends(task.scores);
-  const Floats numbers = lane_numbers();
-  const int64_t last = at_most(task.length, task.end - 1 + task.scores.window);  // one past the last query that sees
-  for (int64_t h = 0; h < task.heads; ++h) {
-    const Rows q_rows = head_rows<E>(task.q, h, d, task.q_stride);
-    const Rows dout_rows = head_rows<E>(task.dout, h, d, task.q_stride);
-    for (int64_t begin = task.begin; begin < last; begin += kBlock) {
-      const int64_t count = at_most(kBlock, task.length - begin);
-      const int64_t columns = padded(count);
-      pack_columns<Step>(q, q_rows, begin, count, d);
-      pack_columns<Step>(dout, dout_rows, begin, count, d);
-      pack_summed<Step>(summed_q, q_rows, begin, count, d);
-      pack_summed<Step>(summed_dout, dout_rows, begin, count, d);
-      for (int64_t j = 0; j < columns; ++j) {
-        const int64_t at = h * task.row_stride + begin + j;
-        lse[j] = j < count ? task.lse[at] : 0;
-        delta[j] = j < count ? task.delta[at] : 0;
-      }
-      product<Step>(scores, kBlock, keys, width, q, kBlock, rows, columns, num_words<Step>(d), false);
-      product<Step>(slopes, kBlock, values, width, dout, kBlock, rows, columns, num_words<Step>(d), false);
-      for (int64_t r = 0; r < rows; ++r) {
-        float* p_row = scores + r * kBlock;
-        float* slope = slopes + r * kBlock;
-        const int64_t hidden = task.begin + r - begin;  // queries before this key do not see it
-        if (bent) {
-          const float rate = rate_of(task.scores, h);
-          for (int64_t j = 0; j < columns; j += lanes) {
-            const Floats distance = static_cast<float>(hidden - j) - numbers;
-            const Bent score = bend(task.scores, load(p_row + j, Whole{}), distance, rate);
-            const Floats p = exp_or_zero(score.score - load(lse + j, Whole{}));
-            store(p_row + j, p, Whole{});
-            store(slope + j, p * (load(slope + j, Whole{}) - load(delta + j, Whole{})) * score.slope, Whole{});
-          }
-        } else {
-          for (int64_t j = 0; j < columns; j += lanes) {
-            const Floats p = exp(fma(load(p_row + j, Whole{}), scale, Floats{} - load(lse + j, Whole{})));
-            store(p_row + j, p, Whole{});
-            store(slope + j, p * (load(slope + j, Whole{}) - load(delta + j, Whole{})), Whole{});
-          }
-        }
-        for (int64_t j = 0; j < hidden; ++j) p_row[j] = slope[j] = 0;
-        const int64_t shown = at_most(count, hidden + task.scores.window);
-        for (int64_t j = shown > 0 ? shown : 0; j < columns; ++j) p_row[j] = slope[j] = 0;
-        pack_in_place<Step>(p_row, columns);
-        pack_in_place<Step>(slope, columns);
-      }
-      const int64_t depth = num_words<Step>(columns);
-      product<Step>(dv, width, scores, kBlock, summed_dout, width, rows, width, depth, true);
-      product<Step>(dk, width, slopes, kBlock, summed_q, width, rows, width, depth, true);
-    }
+  const int64_t count = at_most(kBlock, task.length - queries.begin);
+  const Rows q = head_rows<E>(task.q, queries.head, d, task.q_stride);
+  const Rows dout = head_rows<E>(task.dout, queries.head, d, task.q_stride);
+  const Field field{rows, padded(count), count, task.begin - queries.begin, queries.begin == task.begin};
+  pack_columns<Step>(panels.q, q, queries.begin, count, d);
+  pack_columns<Step>(panels.dout, dout, queries.begin, count, d);
+  pack_summed<Step>(panels.summed_q, q, queries.begin, count, d);
+  pack_summed<Step>(panels.summed_dout, dout, queries.begin, count, d);
+  for (int64_t j = 0; j < field.columns; ++j) {
+    const int64_t at = queries.head * task.row_stride + queries.begin + j;
+    panels.lse[j] = j < count ? task.lse[at] : 0;
+    panels.delta[j] = j < count ? task.delta[at] : 0;
   }
-  for (int64_t r = 0; r < rows; ++r) {
+  ask<E>(q, queries.begin + count, at_most(queries.begin + count + kBlock, task.length), d);
+  ask<E>(dout, queries.begin + count, at_most(queries.begin + count + kBlock, task.length), d);
+  each_strip(field, [&](int64_t row, int64_t keys, int64_t from) {
+    const int64_t at = row * kBlock + from;
+    const int64_t columns = field.columns - from;
+    product<Step>(panels.scores + at, kBlock, panels.keys + row * width, width, panels.q + from, kBlock, keys, columns,
+                  num_words<Step>(d), false);
+    product<Step>(panels.slopes + at, kBlock, panels.values + row * width, width, panels.dout + from, kBlock, keys,
+                  columns, num_words<Step>(d), false);
+  });
+  const bool whole = field.hidden + rows <= 1 && field.hidden + task.scores.window >= field.columns &&
+                     count == field.columns && rows % Step::pack == 0;
+  const float rate = rate_of(task.scores, queries.head);
+  if (bends(task.scores)) {
+    whole ? soften<Step, true, false>(task.scores, panels, field, rate)
+          : soften<Step, true, true>(task.scores, panels, field, rate);
+  } else {
+    whole ? soften<Step, false, false>(task.scores, panels, field, rate)
+          : soften<Step, false, true>(task.scores, panels, field, rate);
+  }
+  each_strip(field, [&](int64_t row, int64_t keys, int64_t from) {
+    const int64_t word = from / Step::pack;
+    const int64_t at = row * kBlock + word;
+    const int64_t depth = num_words<Step>(field.columns - from);
+    product<Step>(panels.dv + row * width, width, panels.scores + at, kBlock, panels.summed_dout + word * width, width,
+                  keys, width, depth, true);
+    product<Step>(panels.dk + row * width, width, panels.slopes + at, kBlock, panels.summed_q + word * width, width,
+                  keys, width, depth, true);
+  });
+  const float* pairs = Step::pack == 1 ? panels.slopes : panels.pairs;
+  float* sums = queries.first && field.on_diagonal ? panels.dq : queries.sums;
+  const int64_t step = field.on_diagonal ? kStrip : kBlock;
+  for (int64_t j = 0; j < field.columns; j += step) {
+    const int64_t keys = field.on_diagonal ? at_most(rows, j + step) : rows;
+    product<Step>(sums + j, kBlock, panels.turned_keys, kBlock, pairs + j, kBlock, d, at_most(step, field.columns - j),
+                  num_words<Step>(keys), !queries.first);
+  }
+  if (!field.on_diagonal) return;
+  turn(panels.q, width, sums, kBlock, d, count);
+  for (int64_t r = 0; r < count; ++r) {
+    E* dq = static_cast<E*>(task.dq) + (queries.begin + r) * task.q_stride + queries.head * d;
+    write_row(dq, panels.q + r * width, task.scores.scale, d);
+  }
+}
+
+template <class Step>
+void run_end(const AttentionBackward& task) {
+  using E = typename Step::Element;
+  const Panels panels = divide(task);
+  for (int64_t r = 0; r < task.end - task.begin; ++r) {
     const int64_t at = (task.begin + r) * task.kv_stride;
-    write_row(static_cast<E*>(task.dk) + at, dk + r * width, task.scores.scale, d);
-    write_row(static_cast<E*>(task.dv) + at, dv + r * width, 1.0F, d);
+    write_row(static_cast<E*>(task.dk) + at, panels.dk + r * panels.width, task.scores.scale, task.head_dim);
+    write_row(static_cast<E*>(task.dv) + at, panels.dv + r * panels.width, 1.0F, task.head_dim);
   }
 }
 
@@ -210,12 +246,16 @@ void attention_delta(bool bf16, const void* dout, const void* out, float* delta,
   }
 }
 
-void attention_backward_dq(const AttentionBackward& task) {
-  task.bf16 ? run_dq<Bf16Operands>(task) : run_dq<F32Step<float>>(task);
+void attention_backward_begin(const AttentionBackward& task) {
+  task.bf16 ? run_begin<Bf16Operands>(task) : run_begin<F32Step<float>>(task);
 }
 
-void attention_backward_dkv(const AttentionBackward& task) {
-  task.bf16 ? run_dkv<Bf16Operands>(task) : run_dkv<F32Step<float>>(task);
+void attention_backward_queries(const AttentionBackward& task, const AttentionQueries& queries) {
+  task.bf16 ? run_queries<Bf16Operands>(task, queries) : run_queries<F32Step<float>>(task, queries);
+}
+
+void attention_backward_end(const AttentionBackward& task) {
+  task.bf16 ? run_end<Bf16Operands>(task) : run_end<F32Step<float>>(task);
 }
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -123,6 +123,16 @@ struct Rows {
   }
 };
 
+// Asks the memory for rows [begin, end) of d elements that will soon be read: when one query is decoded, everything
+// else takes less time than their way; rows that lie far apart are not foreseen by the machine.
+template <class E>
+void ask(const Rows& rows, int64_t begin, int64_t end, int64_t d) {
+  for (int64_t i = begin; i < end; ++i) {
+    const auto* row = reinterpret_cast<const char*>(rows.at<E>(i));
+    for (int64_t byte = 0; byte < d * static_cast<int64_t>(sizeof(E)); byte += 64) __builtin_prefetch(row + byte);
+  }
+}
+
 // Word `w` of a row of `d` elements.
 template <class Step>
 float word(const typename Step::Element* row, int64_t w, int64_t d) {
@@ -243,6 +253,46 @@ void pack_in_place([[maybe_unused]] float* row, [[maybe_unused]] int64_t n) {
 #endif
 }
 
+// The same for a vector of the numbers of a row, those from place `j` on: words take the place of earlier numbers.
+template <class Step>
+INGOT_INLINE void put_operand(float* row, int64_t j, Floats x) {
+#if defined(INGOT_SIMD_avx512)
+  if constexpr (Step::pack == 2) {
+    _mm256_storeu_ps(row + j / 2, (__m256)_mm512_cvtneps_pbh((__m512)x));
+    return;
+  }
+#endif
+  store(row + j, x, Whole{});
+}
+
+#if defined(INGOT_SIMD_avx512)
+// 16 words of operand B: numbers of a row of f32 and of the row behind it.
+INGOT_INLINE void put_pairs(float* dst, Floats row, Floats next) {
+  store_pair(reinterpret_cast<Bf16*>(dst), Pair{row, next});  // alternates them
+}
+#endif
+
+// dst [cols, rows] = src [rows, cols] in words; up to padded(rows) words of a row of dst are written.
+inline void turn(float* dst, int64_t dst_ld, const float* src, int64_t src_ld, int64_t rows, int64_t cols) {
+#if defined(INGOT_SIMD_avx512)
+  for (int64_t i = 0; i < rows; i += 16) {
+    for (int64_t w = 0; w < cols; w += 16) {
+      const auto mask = static_cast<__mmask16>(cols - w >= 16 ? 0xffff : (1 << (cols - w)) - 1);
+      __m512 r[16];
+      for (int j = 0; j < 16; ++j) {
+        r[j] = i + j < rows ? _mm512_maskz_loadu_ps(mask, src + (i + j) * src_ld + w) : _mm512_setzero_ps();
+      }
+      transpose16(r);
+      for (int j = 0; j < at_most(16, cols - w); ++j) _mm512_storeu_ps(dst + (w + j) * dst_ld + i, r[j]);
+    }
+  }
+#else
+  for (int64_t w = 0; w < cols; ++w) {
+    for (int64_t i = 0; i < rows; ++i) dst[w * dst_ld + i] = src[i * src_ld + w];
+  }
+#endif
+}
+
 // y [d] = factor * x [d], rounded to y's type.
 template <class E>
 void write_row(E* y, const float* x, float factor, int64_t d) {
@@ -295,7 +345,8 @@ inline int64_t first_block(const AttentionScores& scores, int64_t place) {
 // In attention_backward.cpp; members of AttentionKernels.
 void attention_delta(bool bf16, const void* dout, const void* out, float* delta, int64_t heads, int64_t head_dim,
                      int64_t row_stride, int64_t begin, int64_t end);
-void attention_backward_dq(const AttentionBackward& task);
-void attention_backward_dkv(const AttentionBackward& task);
+void attention_backward_begin(const AttentionBackward& task);
+void attention_backward_queries(const AttentionBackward& task, const AttentionQueries& queries);
+void attention_backward_end(const AttentionBackward& task);
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL
