@@ -116,9 +116,8 @@ void soften(const AttentionForward& task, const Block& block, int64_t rows, int6
     for (int64_t j = 0; j < columns; j += lanes) {
       const Floats p = exp(load(scores + j, Whole{}) - next);
       total = total + p;
-      store(scores + j, p, Whole{});
+      put_operand<Step>(scores, j, p);
     }
-    pack_in_place<Step>(scores, columns);
     block.sum[r] = block.sum[r] * shrink + sum(total);
     block.top[r] = block.next[r];
     if (shrink != 1.0F) {

@@ -240,20 +240,7 @@ void pack_summed(float* dst, const Rows& rows, int64_t begin, int64_t count, int
   }
 }
 
-// Row [n] of f32 (n a multiple of kAlign) becomes operand A in its own place.
-template <class Step>
-void pack_in_place([[maybe_unused]] float* row, [[maybe_unused]] int64_t n) {
-#if defined(INGOT_SIMD_avx512)
-  if constexpr (Step::pack == 2) {
-    for (int64_t j = 0; j < n; j += 16) {
-      const __m256bh half = _mm512_cvtneps_pbh(_mm512_loadu_ps(row + j));
-      _mm256_storeu_ps(row + j / 2, (__m256)half);
-    }
-  }
-#endif
-}
-
-// The same for a vector of the numbers of a row, those from place `j` on: words take the place of earlier numbers.
+// A vector of the numbers of a row of f32, those from place `j` on, as operand A: words take the place of numbers.
 template <class Step>
 INGOT_INLINE void put_operand(float* row, int64_t j, Floats x) {
 #if defined(INGOT_SIMD_avx512)
