@@ -120,7 +120,7 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
     for (const int64_t k : {64, 577, 4100}) {
       // Those of our loops that take every k alike need no long sums.
       const std::string_view engine = std::get<0>(GetParam());
-      if (k > 1000 && engine != "onednn" && engine != "amx") continue;
+      if (k > 1000 && engine != "onednn" && engine != "amx" && engine != "avx512_bf16") continue;
       const Operands made = operands(form, rows, columns, k);
       const Tensor &a = made.a, &b = made.b;
       for (const bool accumulate : {false, true}) {
@@ -194,7 +194,9 @@ TEST_P(MatmulBits, LongSumsAndWideProductsAreThoseOfTheReference) {
 
 // A product of several pieces of m, n and k has the bits of its edges and of the lines where it is cut, each alone.
 TEST_P(MatmulBits, OfALargeProductAreThoseOfItsParts) {
-  if (!present_ || std::string_view(std::get<0>(GetParam())) != "amx") return;  // the one that cuts by size
+  // Those that cut by size.
+  const std::string_view engine = std::get<0>(GetParam());
+  if (!present_ || (engine != "amx" && engine != "avx512_bf16")) return;
   const size_t element = size_of(std::get<2>(GetParam()));
   ThreadPool two(2);
   constexpr int64_t rows = 2099;
@@ -223,14 +225,15 @@ TEST_P(MatmulBits, OfALargeProductAreThoseOfItsParts) {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, MatmulBits, testing::ValuesIn([] {
                            std::vector<std::tuple<const char*, DType, DType>> all;
-                           for (const char* implementation : {"amx", "onednn", "avx512", "avx2", "plain"}) {
+                           for (const char* implementation :
+                                {"amx", "avx512_bf16", "onednn", "avx512", "avx2", "plain"}) {
                              for (const auto& [in, out] :
                                   {std::pair(DType::f32, DType::f32), std::pair(DType::bf16, DType::f32),
                                    std::pair(DType::bf16, DType::bf16), std::pair(DType::f16, DType::f32),
                                    std::pair(DType::f16, DType::f16)}) {
                                const std::string_view engine = implementation;
                                if (in == DType::f16 && engine == "onednn") continue;  // which takes none
-                               if (in != DType::bf16 && engine == "amx") continue;
+                               if (in != DType::bf16 && (engine == "amx" || engine == "avx512_bf16")) continue;
                                all.emplace_back(implementation, in, out);
                              }
                            }

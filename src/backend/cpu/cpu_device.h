@@ -21,8 +21,8 @@ bool amx_is_refused();
 // The host's memory and cores. `arch()` names the level, for instance "avx512".
 std::unique_ptr<Device> make_device();
 
-// Adds the CPU implementations of every op, best first: amx and onednn where they serve, then this machine's levels
-// from best_isa() down to plain, then the double-precision reference.
+// Adds the CPU implementations of every op, best first: amx, avx512_bf16 and onednn where they serve, then this
+// machine's levels from best_isa() down to plain, then the double-precision reference.
 void register_ops(ops::Registry& registry);
 
 // FLOP/s over all threads.

@@ -10,6 +10,7 @@
 #include "backend/cpu/ops.h"
 #include "backend/cpu/panels.h"
 #include "backend/cpu/simd/gemm.h"
+#include "backend/cpu/simd/pair_gemm.h"
 #include "ops/matmul_bytes.h"
 
 namespace ingot::cpu {
@@ -17,17 +18,21 @@ namespace {
 
 using ops::Context;
 
+GemmShape shape_of(const Gemm& gemm) {
+  return {.m = gemm.m,
+          .n = gemm.n,
+          .k = gemm.k,
+          .a_row = gemm.transpose_a ? 1 : gemm.lda,
+          .a_column = gemm.transpose_a ? gemm.lda : 1,
+          .b_row = gemm.transpose_b ? 1 : gemm.ldb,
+          .b_column = gemm.transpose_b ? gemm.ldb : 1,
+          .c_row = gemm.ldc,
+          .accumulate = gemm.accumulate};
+}
+
 template <const GemmKernels& K>
 void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
-  const GemmShape shape{.m = gemm.m,
-                        .n = gemm.n,
-                        .k = gemm.k,
-                        .a_row = gemm.transpose_a ? 1 : gemm.lda,
-                        .a_column = gemm.transpose_a ? gemm.lda : 1,
-                        .b_row = gemm.transpose_b ? 1 : gemm.ldb,
-                        .b_column = gemm.transpose_b ? gemm.ldb : 1,
-                        .c_row = gemm.ldc,
-                        .accumulate = gemm.accumulate};
+  const GemmShape shape = shape_of(gemm);
   thread_local Panels<float> panels;
   float* pack = panels.of(gemm_pack_floats);
   const auto run = [&]<class T, class Y>(void (*kernel)(const GemmShape&, Y*, const T*, const T*, float*)) {
@@ -40,6 +45,20 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
     default: return wide ? run(K.f16_f32) : run(K.f16_f16);
   }
 }
+
+#if defined(INGOT_SIMD_X86)
+// Products of tensors in bf16: low-rank terms, whose thin sides oneDNN computes at a tenth of the machine's rate, and
+// gradients of weights, where it is slower too. Whatever their shapes, so that a sum's order depends on k alone.
+void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
+  thread_local Panels<uint32_t> panels;
+  const bool wide = gemm.out == DType::f32;
+  avx512::pair_gemm_kernels.run(shape_of(gemm), wide ? static_cast<float*>(c) : nullptr,
+                                wide ? nullptr : static_cast<Bf16*>(c), static_cast<const Bf16*>(a),
+                                static_cast<const Bf16*>(b), panels.of(pair_gemm_pack(gemm.k)));
+}
+
+std::string pair_gemm_declines(DType in, DType, int64_t) { return in == DType::bf16 ? "" : "takes bf16 only"; }
+#endif
 
 // A product over the pool's threads; an engine's, or slices of one thread each.
 using Product = void (*)(Context& context, const Gemm& gemm, void* c, const void* a, const void* b);
@@ -183,6 +202,10 @@ void add_products(ops::Registry& registry, const char* name) {
 void register_matmul(ops::Registry& registry, Levels levels) {
 #if defined(INGOT_SIMD_X86)
   if (levels.best >= Isa::amx) add_products<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
+  if (levels.best >= Isa::avx512) {
+    registry.add<ops::Matmul>(DeviceKind::cpu, "avx512_bf16", run_matmul<sliced<pair_gemm>>,
+                              declines_matmul<pair_gemm_declines>);
+  }
   if (levels.onednn) {
     add_products<sliced<onednn_gemm>, plain::elementwise_kernels, onednn_declines>(registry, "onednn");
   }
