@@ -1,6 +1,7 @@
 // The bits of a row of a linear layer, as serving asks for them: a sequence says the same alone and in a batch.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "backend/cpu/cpu_device.h"
@@ -73,6 +74,40 @@ TEST_P(LinearBits, OfARowAreTheSameInAnyCompany) {
       const int64_t begin = (tokens - count) / 3;
       const std::vector<std::byte> some = rows(w, x, begin, begin + count, 2, accumulate);
       EXPECT_EQ(std::memcmp(some.data(), whole.data() + static_cast<size_t>(begin) * row, some.size()), 0) << count;
+    }
+  }
+}
+
+// Blocks become bf16 by instructions of their own where there are some, and by their codec elsewhere.
+TEST(Dequantized, BlocksHaveTheSameBitsAtEveryLevel) {
+  constexpr int64_t out = 7;
+  constexpr int64_t in = 1056;  // 33 blocks
+  const auto device = cpu::make_device();
+  ThreadPool pool(2);
+  Arena scratch;
+  std::vector<float> values = random_values(out * in, 3);
+  for (size_t i = 0; i < values.size(); ++i) values[i] *= std::exp2(static_cast<float>(i / 32 % 25) - 12.0F);
+  for (const Storage storage : {Storage::q8_0, Storage::q4_0}) {
+    const std::vector<std::byte> bytes = stored(storage, values);
+    Buffer blocks(*device, bytes.size());
+    std::memcpy(blocks.data(), bytes.data(), bytes.size());
+    const Weight weight{.storage = storage, .data = blocks.data(), .out = out, .in = in, .device = device.get()};
+    const auto decoded = [&](const std::string& implementation) {
+      ops::Registry registry;
+      cpu::register_ops(registry);
+      registry.restrict_to("dequantize", implementation);
+      const Buffer memory(*device, static_cast<size_t>(out * in) * sizeof(uint16_t));
+      const Tensor result = memory.view(DType::bf16, {out, in});
+      ops::Context context{*device, registry, scratch, &pool};
+      ops::dequantize(context, result, weight);
+      const auto* first = result.as<uint16_t>();
+      return std::vector<uint16_t>(first, first + out * in);
+    };
+    ops::Registry all;
+    cpu::register_ops(all);
+    const std::vector<uint16_t> expected = decoded("reference");
+    for (const auto& entry : all.list("dequantize", DeviceKind::cpu)) {
+      EXPECT_EQ(decoded(entry.name), expected) << entry.name << " of " << name(storage);
     }
   }
 }

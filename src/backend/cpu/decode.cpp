@@ -20,6 +20,10 @@ void decode_row_to(const ElementwiseKernels& kernels, const Weight& weight, int6
     case Storage::f16: return from(reinterpret_cast<const F16*>(data), 0, n);
     default: break;
   }
+  if constexpr (std::is_same_v<Out, Bf16>) {
+    if (weight.storage == Storage::q8_0 && kernels.q8_to_bf16 != nullptr) return kernels.q8_to_bf16(out, data, n);
+    if (weight.storage == Storage::q4_0 && kernels.q4_to_bf16 != nullptr) return kernels.q4_to_bf16(out, data, n);
+  }
   const BlockCodec* codec = is_fp8(weight.storage) ? nullptr : &block_codec(weight.storage);
   constexpr int64_t most = 1024;  // a multiple of every block length
   float values[most];

@@ -2,6 +2,7 @@
 // lanes are added at the end. Rows of the weight come from memory once, for all tokens.
 #include "backend/cpu/simd/dots.h"
 
+#include "backend/cpu/simd/blocks.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
@@ -48,8 +49,7 @@ struct PlainRows {
   }
 };
 #if defined(__AVX512BF16__)
-// Blocks of 32 elements, a scale in f16 and integers, decoded to bf16 on the way: as decoding whole rows does. `Block`
-// says how many bytes a block has, and makes elements of a factor, the same on all lanes, and the integers' bytes.
+// Blocks, decoded to bf16 on the way: as decoding whole rows does.
 template <class Block>
 struct BlockRows {
   static constexpr bool steady = false;
@@ -58,41 +58,13 @@ struct BlockRows {
 
   BlockRows from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
   int64_t bytes_of_row() const { return row_bytes; }
-  const unsigned char* block(int64_t row, int64_t i) const { return data + row * row_bytes + i / 32 * Block::bytes; }
+  const unsigned char* block(int64_t row, int64_t i) const {
+    return data + row * row_bytes + i / block_elements * Block::bytes;
+  }
   void ask(int64_t row, int64_t i) const { __builtin_prefetch(block(row, i)); }
   template <class Extent>
   __m512i load(int64_t row, int64_t i, Extent) const {
-    const unsigned char* from = block(row, i);
-    int16_t scale;
-    __builtin_memcpy(&scale, from, sizeof scale);
-    const Floats factor = (Floats)_mm512_cvtph_ps(_mm256_set1_epi16(scale));
-    return Block::elements(factor, from + sizeof scale);
-  }
-};
-// 8-bit integers.
-struct Q8Block {
-  static constexpr int bytes = 34;
-  typedef signed char Integers __attribute__((vector_size(lanes)));
-
-  INGOT_INLINE __m512i elements(Floats factor, const unsigned char* integers) {
-    const auto part = [&](const unsigned char* from) {
-      Integers sixteen;
-      __builtin_memcpy(&sixteen, from, sizeof sixteen);
-      return (__m512)(factor * __builtin_convertvector(sixteen, Floats));
-    };
-    return (__m512i)_mm512_cvtne2ps_pbh(part(integers + 16), part(integers));
-  }
-};
-// 4-bit integers from -8 to 7: element j is the low half of byte j, element 16 + j its high half.
-struct Q4Block {
-  static constexpr int bytes = 18;
-
-  INGOT_INLINE __m512i elements(Floats factor, const unsigned char* integers) {
-    const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(integers)));
-    // What each of the sixteen integers is; a place is chosen by the low four bits.
-    const Floats values = factor * Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    const auto part = [&](__m512i nibbles) { return _mm512_permutexvar_ps(nibbles, (__m512)values); };
-    return (__m512i)_mm512_cvtne2ps_pbh(part(_mm512_srli_epi32(wide, 4)), part(wide));
+    return Block::load(block(row, i));
   }
 };
 #endif
@@ -248,7 +220,7 @@ void dots(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64
 template <class Block>
 void block_dots(float* y_float, Bf16* y_own, int64_t y_row, const Bf16* x, const void* w, int64_t tokens, int64_t rows,
                 int64_t k, bool accumulate) {
-  const BlockRows<Block> blocks{static_cast<const unsigned char*>(w), k / 32 * Block::bytes};
+  const BlockRows<Block> blocks{static_cast<const unsigned char*>(w), k / block_elements * Block::bytes};
   all_tiles(Outputs<Bf16>{y_float, y_own, y_row, accumulate}, x, blocks, tokens, rows, k);
 }
 constexpr BlockDots* q8_dots = block_dots<Q8Block>;

@@ -1,5 +1,6 @@
 #include "backend/cpu/simd/elementwise.h"
 
+#include "backend/cpu/simd/blocks.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
@@ -97,6 +98,20 @@ void softcap_backward(T* dx, const T* dy, const T* y, float cap, int64_t n) {
   });
 }
 
+using BlocksToBf16 = void(Bf16* y, const void* blocks, int64_t n);
+#if defined(__AVX512BF16__)
+template <class Block>
+void blocks_to_bf16(Bf16* y, const void* blocks, int64_t n) {
+  const auto* from = static_cast<const unsigned char*>(blocks);
+  for (int64_t i = 0; i < n; i += block_elements, from += Block::bytes) _mm512_storeu_si512(y + i, Block::load(from));
+}
+constexpr BlocksToBf16* q8_to_bf16 = blocks_to_bf16<Q8Block>;
+constexpr BlocksToBf16* q4_to_bf16 = blocks_to_bf16<Q4Block>;
+#else
+constexpr BlocksToBf16* q8_to_bf16 = nullptr;
+constexpr BlocksToBf16* q4_to_bf16 = nullptr;
+#endif
+
 }  // namespace
 
 const ElementwiseKernels elementwise_kernels = {
@@ -104,6 +119,8 @@ const ElementwiseKernels elementwise_kernels = {
     {scale<float, float>, scale<float, Bf16>, scale<float, F16>},
     {scale<Bf16, float>, scale<Bf16, Bf16>, scale<Bf16, F16>},
     {scale<F16, float>, scale<F16, Bf16>, scale<F16, F16>},
+    q8_to_bf16,
+    q4_to_bf16,
     add_to<float, Bf16>,
     {add_to<float, float>, add_to<Bf16, float>, add_to<F16, float>},
     sum_rows<float>,

@@ -34,6 +34,10 @@ struct ElementwiseKernels {
   ForTypes<ScaleToF32Form> scale_to_f32;
   ForTypes<ScaleToBf16Form> scale_to_bf16;
   ForTypes<ScaleToF16Form> scale_to_f16;
+  // The n elements of blocks of q8_0 or q4_0 (tensor/block_quant.h), n a multiple of 32; null at levels without
+  // products of bf16.
+  void (*q8_to_bf16)(Bf16* y, const void* blocks, int64_t n);
+  void (*q4_to_bf16)(Bf16* y, const void* blocks, int64_t n);
   // y += x.
   void (*add_from_bf16)(float* y, const Bf16* x, int64_t n);
   ForTypes<AddBiasForm> add_bias;  // y += bias
