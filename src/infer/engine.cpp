@@ -62,10 +62,15 @@ const char* name(Finish finish) {
   return "?";
 }
 
+namespace {
+
+// Of what a request's mask throws in the middle of its answer: memory there may be again, and nothing else is the
+// client's to mend, as the mask was made of what it asked for.
 ErrorKind kind_of(const std::exception& error) {
-  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind();
   return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::unavailable : ErrorKind::internal;
 }
+
+}  // namespace
 
 struct Engine::State {
   const models::Model& model;

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -99,9 +98,6 @@ struct Output {
                                  // the prompt
   int64_t cached_tokens = 0;     // at the request's first output: tokens of its prompt that were in the prefix cache
 };
-
-// The Output::kind of what was thrown at one request: an Error's own, unavailable where there is no memory.
-ErrorKind kind_of(const std::exception& error);
 
 // How an engine stands, for telling it.
 struct EngineCounts {

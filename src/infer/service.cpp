@@ -82,6 +82,12 @@ Output failed(std::string why, ErrorKind kind) {
   return output;
 }
 
+// Of what the engine threw at one request.
+ErrorKind kind_of(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind();
+  return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::unavailable : ErrorKind::internal;
+}
+
 }  // namespace
 
 struct Service::State {

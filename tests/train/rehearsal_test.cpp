@@ -28,11 +28,14 @@ class Rehearsal : public testing::TestWithParam<bool> {
     return rehearse(run.device, run.registry, run.threads, *run.model, *run.trained, asked, false, batch,
                     SmallRun::samples(6), ranks);
   }
-  size_t saved(int64_t micro) const {
+  StepBytes bytes(int64_t micro) const {
     StepSettings settings = settings_.step;
     settings.micro = micro;
-    return Step::bytes(settings_.spec, settings, 0, 0, false, settings_.threads).saved;
+    return Step::bytes(settings_.spec, settings, 0, 0, false, settings_.threads);
   }
+  size_t saved(int64_t micro) const { return bytes(micro).saved; }
+  // The most that it allocates at once.
+  size_t largest(int64_t micro) const { return std::max(bytes(micro).saved, bytes(micro).scratch); }
 
   SmallRun::Settings settings_;
 };
@@ -47,7 +50,7 @@ TEST_P(Rehearsal, WhatFitsIsTaken) {
 
 TEST_P(Rehearsal, IsLessWhereMemoryIsShort) {
   SmallRun run(settings_);
-  const Rehearsed tried = found(run, 6, saved(4));
+  const Rehearsed tried = found(run, 6, largest(4));
   EXPECT_EQ(tried.step->settings().micro, 4);  // three quarters of 6
   EXPECT_NE(tried.shortage.find("more than"), std::string::npos) << tried.shortage;
 }
@@ -66,7 +69,7 @@ TEST_P(Rehearsal, OneUnitThatDoesNotFitIsAnError) {
 TEST_P(Rehearsal, ChangesNothing) {
   SmallRun plain(settings_), tried(settings_);
   const std::vector<std::vector<float>> before = state_of(*tried.trained);
-  const Rehearsed rehearsed = found(tried, 6, saved(4));
+  const Rehearsed rehearsed = found(tried, 6, largest(4));
   EXPECT_EQ(state_of(*tried.trained), before);
   for (int64_t step = 1; step <= 3; ++step) {
     const std::vector<data::PackedSequence> batch = plain.sequences(6);
@@ -88,7 +91,7 @@ TEST_P(Rehearsal, RanksTakeWhatAllHaveRoomFor) {
       settings.ranks = ranks;
       settings.zero = zero;
       SmallRun run(settings);
-      const Rehearsed tried = found(run, 6, ranks.rank() == 1 ? saved(4) : std::numeric_limits<size_t>::max(), ranks);
+      const Rehearsed tried = found(run, 6, ranks.rank() == 1 ? largest(4) : std::numeric_limits<size_t>::max(), ranks);
       EXPECT_EQ(tried.step->settings().micro, 4);
       EXPECT_NE(tried.shortage.find("more than"), std::string::npos) << tried.shortage;
       std::vector<double> losses;
