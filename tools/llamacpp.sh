@@ -41,7 +41,7 @@ build_llamacpp() {
   nice -n 19 cmake --build "$1" --target "${@:3}"
 }
 [ -f "$folder/build/src/libllama.a" ] || build_llamacpp "$folder/build" OFF llama
-if [ "$1" = --server ] && [ ! -f "$folder/server/bin/llama-bench" ]; then
+if [ "$1" = --server ] && { [ ! -f "$folder/server/bin/llama-server" ] || [ ! -f "$folder/server/bin/llama-bench" ]; }; then
   build_llamacpp "$folder/server" ON llama-server llama-bench
 fi
 if [ tools/reference/llamacpp_run.cpp -nt "$program" ]; then

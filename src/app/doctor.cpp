@@ -74,12 +74,12 @@ void check_memory(Findings& findings) {
 void check_threads(Findings& findings) {
   const int cpus = available_cpus();
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  Finding finding{"threads", Grade::ok, fmt::format("{} CPUs may be used ({})", cpus, format_cpu_list(usable_cpus())),
-                  ""};
+  Finding finding{"threads", Grade::ok, fmt::format("{} CPUs may be used", cpus), ""};
   if (online > cpus) {
     finding.message += fmt::format(" of {} that are there", online);
     finding.advice = "an affinity mask or a container's limit keeps the others away; raise it if that is not wanted";
   }
+  finding.message += fmt::format("; threads may be bound to {}", format_cpu_list(usable_cpus()));
   findings.push_back(finding);
 }
 

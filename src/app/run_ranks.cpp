@@ -1,7 +1,6 @@
 #include "app/run_ranks.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,10 +51,7 @@ std::string device_of(const std::string& device, const Rank& rank) {
 
 // Ranks that may use the same CPUs as this one: launchers may give each its own.
 int64_t cpu_sharers(const comm::Group& world) {
-  cpu_set_t cpus;
-  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) CPU_ZERO(&cpus);
-  std::string own = host_name() + " ";
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) own += CPU_ISSET(cpu, &cpus) ? '1' : '0';
+  const std::string own = host_name() + " " + format_cpu_list(usable_cpus());
   return std::ranges::count(world.gather(own), own);
 }
 
@@ -63,14 +59,6 @@ int64_t cpu_sharers(const comm::Group& world) {
 int64_t automatic_share(const std::vector<int>& cpus, const Rank& rank) {
   const int64_t share = cpus.empty() ? available_cpus() / cpu_sharers(rank.world) : std::ssize(cpus) / rank.locals;
   return std::max<int64_t>(1, share);
-}
-
-// The CPUs of a rank that has `threads` threads, of those of its machine.
-std::vector<int> share_of_cpus(const std::vector<int>& cpus, int64_t threads, const Rank& rank) {
-  if (cpus.empty()) return {};
-  require_cpus(cpus, threads * rank.locals);
-  const auto first = cpus.begin() + threads * rank.local;
-  return {first, first + threads};
 }
 
 }  // namespace
@@ -111,7 +99,8 @@ Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> thre
                world.size());
   }
   const int64_t own = threads ? *threads / world.size() : automatic_share(cpus, rank);
-  const std::vector<int> own_cpus = share_of_cpus(cpus, own, rank);
+  require_cpus(cpus, own * rank.locals);
+  const std::vector<int> own_cpus = share_of_cpus(cpus, own, rank.local);
   if (device != "auto") return open_runtime(device_of(device, rank), own, own_cpus);
   Runtime runtime = open_runtime(device, own, own_cpus);
   const DeviceKind kind = runtime.device->kind();

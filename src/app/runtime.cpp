@@ -111,11 +111,12 @@ void open_device(Runtime& runtime, const std::string& device) {
 }  // namespace
 
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus) {
-  if (threads && (*threads < 1 || *threads > 1024)) {
-    throw_error(ErrorKind::usage, "{} threads; from 1 to 1024", *threads);
+  constexpr int64_t most = 1024;
+  if (threads && (*threads < 1 || *threads > most)) {
+    throw_error(ErrorKind::usage, "{} threads; from 1 to {}", *threads, most);
   }
   const int64_t automatic = cpus.empty() ? available_cpus() : std::ssize(cpus);
-  const auto num_threads = static_cast<int>(threads.value_or(automatic));
+  const auto num_threads = static_cast<int>(threads.value_or(std::min(automatic, most)));
   require_cpus(cpus, num_threads);
   Runtime runtime;
   open_device(runtime, device);

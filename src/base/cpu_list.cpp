@@ -88,15 +88,22 @@ void require_cpus(std::span<const int> cpus, int64_t threads) {
                format_cpu_list(usable));
   }
   if (std::ssize(cpus) < threads) {
-    throw_hint(ErrorKind::usage, "list more CPUs, or use fewer threads", "{} threads to be bound to {} CPUs ({})",
-               threads, cpus.size(), format_cpu_list(cpus));
+    throw_hint(ErrorKind::usage, "list more CPUs, or use fewer threads (auto: one for each)",
+               "{} threads to be bound to {} CPUs ({})", threads, cpus.size(), format_cpu_list(cpus));
   }
+}
+
+std::vector<int> share_of_cpus(std::span<const int> cpus, int64_t threads, int pool) {
+  if (cpus.empty()) return {};
+  const std::span<const int> own = cpus.subspan(static_cast<size_t>(threads * pool), static_cast<size_t>(threads));
+  return {own.begin(), own.end()};
 }
 
 void bind_thread(pthread_t thread, int cpu) {
   const Mask mask = mask_of(cpu);
   if (const int error = pthread_setaffinity_np(thread, sizeof mask, mask.data()); error != 0) {
-    throw_error(ErrorKind::resource, "cannot bind a thread to CPU {}: {}", cpu, system_words(error));
+    throw_hint(ErrorKind::resource, "has it been taken from this process, as by a change of its cpuset?",
+               "cannot bind a thread to CPU {}: {}", cpu, system_words(error));
   }
 }
 

@@ -30,6 +30,10 @@ std::vector<int> usable_cpus();
 // Errors: usage when one of `cpus` is not among usable_cpus(), and when there are fewer than threads.
 void require_cpus(std::span<const int> cpus, int64_t threads);
 
+// Of the CPUs for pools of `threads` threads each, those of pool number `pool`, in their order; none where there are
+// none. cpus.size() >= threads * (pool + 1).
+std::vector<int> share_of_cpus(std::span<const int> cpus, int64_t threads, int pool);
+
 // Binds `thread` to one CPU. Errors: resource, when the system refuses.
 void bind_thread(pthread_t thread, int cpu);
 

@@ -25,6 +25,9 @@ constexpr double spin_seconds = 100e-6;
 // Set while the thread runs slices: a nested call must not wait for workers that may be waiting for it.
 thread_local bool inside_slice = false;
 
+// The pool whose first CPU the thread is bound to already.
+thread_local const void* bound_for = nullptr;
+
 struct InsideSlice {
   bool before = std::exchange(inside_slice, true);
   ~InsideSlice() { inside_slice = before; }
@@ -233,6 +236,15 @@ ThreadPool::ThreadPool(int threads, std::vector<int> cpus) {
 
 ThreadPool::~ThreadPool() { state_->stop(); }
 
+ThreadPool::Binding::Binding(const ThreadPool& pool) : before_(bound_for) {
+  const State* state = pool.state_.get();
+  if (state->cpus.empty() || bound_for == state) return;
+  bound_.emplace(state->cpus[0]);
+  bound_for = state;
+}
+
+ThreadPool::Binding::~Binding() { bound_for = before_; }
+
 int ThreadPool::threads() const { return static_cast<int>(state_->threads.size()); }
 
 void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
@@ -241,9 +253,9 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, Functio
   Job job{begin, end, grain, (end - begin - 1) / grain + 1, 1, &body};
   const int64_t most = inside_slice ? 1 : threads();
   job.num_blocks = static_cast<int>(std::min(job.num_slices, most));
-  std::optional<BoundThread> bound;  // inside a slice it is already
+  std::optional<Binding> bound;
   if (job.num_blocks == 1) {
-    if (!inside_slice && !state_->cpus.empty()) bound.emplace(state_->cpus[0]);
+    if (!inside_slice) bound.emplace(*this);  // else it is already
     int64_t slice = 0;
     job.run({0, job.num_slices}, slice);
     return;
@@ -251,7 +263,7 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, Functio
 
   State& state = *state_;
   const MutexLock lock(state.dispatch);
-  if (!state.cpus.empty()) bound.emplace(state.cpus[0]);
+  bound.emplace(*this);
   state.job = job;
   uint32_t pieces = 0;
   for (int i = 0; i < job.num_blocks; ++i) pieces += job.num_pieces(i);
@@ -280,9 +292,8 @@ void ThreadPool::run(int slots, FunctionRef<void(int)> body) {
 }
 
 int available_cpus() {
-  int count = static_cast<int>(std::thread::hardware_concurrency());
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) count = CPU_COUNT(&set);
+  auto count = static_cast<int>(usable_cpus().size());
+  if (count == 0) count = static_cast<int>(std::thread::hardware_concurrency());
   // cgroup v2: "QUOTA PERIOD" in microseconds, or "max PERIOD".
   std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
   double quota = 0;

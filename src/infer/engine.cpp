@@ -301,7 +301,6 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
   const bool penalties = has_penalties(sequence.request.sampling);
   int64_t accepted = 0;
   std::string error;
-  ErrorKind kind = ErrorKind::internal;
   for (int64_t i = 0; i < count; ++i) {
     Wanted& wanted = all.emplace_back();
     wanted.sampling = &sequence.request.sampling;
@@ -309,7 +308,6 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
     wanted.edits = logit_edits(sequence.request.sampling, sequence.counts);
     if (penalties && i + 1 < count) sequence.counts.add(sequence.draft[static_cast<size_t>(i)]);
     wanted.error = error;
-    wanted.kind = kind;
     if (!mask || !error.empty()) continue;
     try {
       const std::span<uint32_t> bits = forward.mask(std::ssize(all) - 1);
@@ -325,7 +323,7 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
     } catch (const std::exception& thrown) {  // of this request's mask: no memory, too
       wanted.masked = false;
       error = wanted.error = thrown.what();
-      kind = wanted.kind = kind_of(thrown);
+      wanted.kind = kind_of(thrown);
     }
   }
   if (accepted > 0) mask->rollback(accepted);
@@ -399,7 +397,6 @@ bool Engine::State::tell_prompt(const Piece& piece, std::span<Chosen> known, std
       output.prompt.clear();
       output.finish = Finish::failed;
       output.error = one.error;
-      output.kind = one.kind;
       return false;
     }
     output.prompt.push_back(std::move(one.choice));

@@ -278,7 +278,7 @@ class ApiExchange : public Exchange {
     if (api_.settings.http_counts) {
       const HttpCounts http = api_.settings.http_counts();
       gauges.push_back({"ingot_connections", "Connections that are open.", number(http.connections)});
-      gauges.push_back({"ingot_body_bytes", "Bytes of requests' bodies that are held, beyond the first of each.",
+      gauges.push_back({"ingot_body_bytes", "Bytes of requests' bodies that are held, beyond the first 64 KiB of each.",
                         number(http.body_bytes)});
     }
     return api_.metrics.text(gauges);

@@ -277,6 +277,7 @@ void Step::begin(int64_t step, double lr, std::span<const data::PackedSequence> 
 }
 
 void Step::whole(FunctionRef<void()> work) {
+  const ThreadPool::Binding bound(*context_.threads);
   try {
     work();
   } catch (...) {
@@ -289,6 +290,7 @@ void Step::whole(FunctionRef<void()> work) {
 
 StepResult Step::finish() {
   if (begun_.empty()) throw_error(ErrorKind::internal, "no step is begun");
+  const ThreadPool::Binding bound(*context_.threads);
   Begun& begun = begun_.front();
   feed_->collect(begun.losses);
   StepResult result = begun.result;

@@ -53,6 +53,14 @@ TEST(CpuList, CpusMustBeUsableAndEnough) {
   expect_usage("threads to be bound to", [&] { require_cpus(usable, std::ssize(usable) + 1); });
 }
 
+TEST(CpuList, PoolsHaveSharesBehindEachOther) {
+  const std::vector<int> cpus = {9, 4, 0, 7, 2};
+  EXPECT_EQ(share_of_cpus(cpus, 2, 0), (std::vector<int>{9, 4}));
+  EXPECT_EQ(share_of_cpus(cpus, 2, 1), (std::vector<int>{0, 7}));
+  EXPECT_EQ(share_of_cpus(cpus, 1, 2), std::vector<int>{0});
+  EXPECT_TRUE(share_of_cpus({}, 2, 1).empty());
+}
+
 TEST(BoundThread, HasOneCpuWhileItLives) {
   const Cpus before = usable_cpus();
   ASSERT_FALSE(before.empty());

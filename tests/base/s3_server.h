@@ -75,8 +75,8 @@ class S3Server {
     return [faults, of = std::move(of)](const Request& request, size_t number) {
       const Fault wanted = of(number);
       if (wanted == Fault::none) return wanted;
-      int& had = (*faults->lock())[request.method + request.path + "?" + request.query];
-      return ++had <= 2 ? wanted : Fault::none;
+      const auto had = faults->lock();
+      return ++(*had)[request.method + request.path + "?" + request.query] <= 2 ? wanted : Fault::none;
     };
   }
 

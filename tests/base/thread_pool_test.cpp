@@ -221,6 +221,27 @@ TEST(ThreadPool, OnlySlicesAreBound) {
   }).join();
 }
 
+TEST(ThreadPool, ACallerMayStayBound) {
+  const std::vector<int> usable = usable_cpus();
+  ASSERT_FALSE(usable.empty());
+  const int cpu = usable.back();
+  ThreadPool pool(2, {cpu, cpu}), other(1, {usable.front()});
+  {
+    const ThreadPool::Binding bound(pool);
+    EXPECT_EQ(usable_cpus(), std::vector<int>{cpu});
+    pool.parallel_for(0, 8, 1, [&](int64_t, int64_t) { EXPECT_EQ(usable_cpus(), std::vector<int>{cpu}); });
+    EXPECT_EQ(usable_cpus(), std::vector<int>{cpu});
+    other.parallel_for(0, 8, 1, [&](int64_t, int64_t) { EXPECT_EQ(usable_cpus(), std::vector<int>{usable.front()}); });
+    const ThreadPool::Binding again(pool);
+    EXPECT_EQ(usable_cpus(), std::vector<int>{cpu});
+  }
+  EXPECT_EQ(usable_cpus(), usable);
+  pool.parallel_for(0, 8, 1, [&](int64_t, int64_t) { EXPECT_EQ(usable_cpus(), std::vector<int>{cpu}); });
+  EXPECT_EQ(usable_cpus(), usable);
+  const ThreadPool::Binding nothing(ThreadPool(1));
+  EXPECT_EQ(usable_cpus(), usable);
+}
+
 TEST(ThreadPool, RefusesNonsense) {
   EXPECT_THROW(ThreadPool(0), Error);
   EXPECT_THROW(ThreadPool(2, {0}), Error);

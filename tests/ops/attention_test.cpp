@@ -178,8 +178,7 @@ TEST_P(AttentionBits, DoNotDependOnTheNumberOfThreads) {
   }
 }
 
-// Products with what a query does not see are left out or are zero: neither large numbers there nor a sum's sign
-// matter.
+// Products with what a query does not see are left out or are zero.
 TEST_P(AttentionBits, DoNotDependOnWhatIsNotSeen) {
   const int64_t tokens = 190;
   const int64_t seen = 100;  // the rest is another sequence's once, and later tokens of the same one then

@@ -364,11 +364,15 @@ std::vector<OpCase> attention_cases() {
                               {6, 2, 8, 0, 0, true},
                               {3, 3, 32, 33, 2.5F},
                               {8, 2, 16, 70, 3.0F, true},
-                              {2, 2, 128, 2}}) {
+                              {2, 2, 128, 2},
+                              {2, 1, 16, 127},
+                              {2, 1, 16, 128},
+                              {2, 1, 16, 129}}) {
       cases.push_back(forward_case(dtype, mixed, heads, heads.d != 16));
       cases.push_back(forward_case(dtype, {9, 0, 200}, heads, true));
       cases.push_back(backward_case(dtype, mixed, heads, false));
       cases.push_back(backward_case(dtype, {3, 170}, heads, false));
+      cases.push_back(backward_case(dtype, {300}, heads, false));
       cases.push_back(backward_case(dtype, {2, 7}, heads, true));
       cases.push_back(paged_case(dtype, {1, 1, 1}, {1, 40, 230}, 16, heads));
       cases.push_back(paged_case(dtype, {5, 1, 70, 0}, {5, 33, 210, 7}, 5, heads));

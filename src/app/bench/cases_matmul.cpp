@@ -194,6 +194,12 @@ void add_matmuls(std::vector<OpCase>& cases) {
     cases.push_back(timing(matmul_case(in, in, {1024, 576, 1536}, {})));
     cases.push_back(timing(matmul_case(DType::f32, in, {1536, 576, 1024}, {.transpose_a = true, .accumulate = true})));
     cases.push_back(timing(matmul_case(DType::f32, in, {1024, 49152, 576}, {.transpose_b = true})));
+    for (const int64_t hidden : {576, 4096}) {  // LoRA's
+      cases.push_back(timing(matmul_case(in, in, {2048, 16, hidden}, {.transpose_b = true})));
+      cases.push_back(timing(matmul_case(in, in, {2048, hidden, 16}, {.transpose_b = true, .accumulate = true})));
+      cases.push_back(
+          timing(matmul_case(DType::f32, in, {hidden, 16, 2048}, {.transpose_a = true, .accumulate = true})));
+    }
     cases.push_back(timing(matmul_case(in, in, {1024, 576, 49152}, {})));
     cases.push_back(timing(matmul_case(DType::f32, in, {2048, 2048, 2048}, {.transpose_b = true})));
   }

@@ -52,8 +52,8 @@ inline void longest_first(std::vector<AttentionSlice>& slices) {
             [](const AttentionSlice& a, const AttentionSlice& b) { return a.cost > b.cost; });
 }
 
-// Calls body(i, scratch of the thread) for i in [0, count), each on whichever thread is free: bodies must not depend on
-// one another.
+// Calls body(i, scratch of the thread) for i in [0, count), each on whichever thread is free, and begins them in that
+// order. So a body may wait for what one of a smaller i does; where any does, none may throw.
 template <class Body>
 void run_slices(ops::Context& context, int64_t count, int64_t head_dim, Body body) {
   const Arena::Scope scope(context.scratch);

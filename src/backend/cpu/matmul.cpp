@@ -47,8 +47,10 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
 }
 
 #if defined(INGOT_SIMD_X86)
-// Products of tensors in bf16: low-rank terms, whose thin sides oneDNN computes at a tenth of the machine's rate, and
-// gradients of weights, where it is slower too. Whatever their shapes, so that a sum's order depends on k alone.
+// Products of tensors in bf16: low-rank terms, whose thin sides oneDNN computes at a tenth to a third of the machine's
+// rate, and gradients of weights. Up to where oneDNN, which cuts long sums, is the faster one for gradients, and
+// whatever m and n are, so that a sum's order depends on k alone.
+constexpr int64_t longest_pair_sum = 6144;
 void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   thread_local Panels<uint32_t> panels;
   const bool wide = gemm.out == DType::f32;
@@ -57,7 +59,10 @@ void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
                                 static_cast<const Bf16*>(b), panels.of(pair_gemm_pack(gemm.k)));
 }
 
-std::string pair_gemm_declines(DType in, DType, int64_t) { return in == DType::bf16 ? "" : "takes bf16 only"; }
+std::string pair_gemm_declines(DType in, DType, int64_t k) {
+  if (in != DType::bf16) return "takes bf16 only";
+  return k <= longest_pair_sum ? "" : "takes sums of up to 6144 products";
+}
 #endif
 
 // A product over the pool's threads; an engine's, or slices of one thread each.

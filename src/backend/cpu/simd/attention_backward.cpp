@@ -172,8 +172,7 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
     product<Step>(panels.slopes + at, kBlock, panels.values + row * width, width, panels.dout + from, kBlock, keys,
                   columns, num_words<Step>(d), false);
   });
-  const bool whole = field.hidden + rows <= 1 && field.hidden + task.scores.window >= field.columns &&
-                     count == field.columns && rows % Step::pack == 0;
+  const bool whole = !field.on_diagonal && field.hidden + task.scores.window >= field.columns && count == field.columns;
   const float rate = rate_of(task.scores, queries.head);
   if (bends(task.scores)) {
     whole ? soften<Step, true, false>(task.scores, panels, field, rate)
