@@ -36,13 +36,15 @@ struct Step<Bf16> {
 // Rows of a weight, as a tile reads them.
 template <class T>
 struct PlainRows {
+  static constexpr int64_t step = Step<T>::size * static_cast<int64_t>(sizeof(T));
   static constexpr bool steady = true;  // the processor sees by itself what comes next, if little is done meanwhile
   const T* data;
   int64_t k;
 
   PlainRows from(int64_t row) const { return {data + row * k, k}; }
-  int64_t bytes_of_row() const { return k * static_cast<int64_t>(sizeof(T)); }
-  void ask(int64_t row, int64_t i) const { __builtin_prefetch(data + row * k + i); }
+  const unsigned char* at(int64_t row, int64_t i) const {
+    return reinterpret_cast<const unsigned char*>(data + row * k + i);
+  }
   template <class Extent>
   typename Step<T>::Vector load(int64_t row, int64_t i, Extent extent) const {
     return Step<T>::load(data + row * k + i, extent);
@@ -52,59 +54,103 @@ struct PlainRows {
 // Blocks, decoded to bf16 on the way: as decoding whole rows does.
 template <class Block>
 struct BlockRows {
+  static constexpr int64_t step = Block::bytes;
   static constexpr bool steady = false;
   const unsigned char* data;
   int64_t row_bytes;
 
   BlockRows from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
-  int64_t bytes_of_row() const { return row_bytes; }
-  const unsigned char* block(int64_t row, int64_t i) const {
+  const unsigned char* at(int64_t row, int64_t i) const {
     return data + row * row_bytes + i / block_elements * Block::bytes;
   }
-  void ask(int64_t row, int64_t i) const { __builtin_prefetch(block(row, i)); }
   template <class Extent>
   __m512i load(int64_t row, int64_t i, Extent) const {
-    return Block::load(block(row, i));
+    return Block::load(at(row, i));
   }
 };
 #endif
 
-// One step at element i. `ahead`: what lies `next` rows further is asked of the memory meanwhile.
-template <class T, int tokens, int rows, bool ahead, class Rows, class Extent>
-INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t next, int64_t i,
+// What is asked of the memory while a tile is computed: what follows it, from the first row's begin to the last one's
+// end, as memory likes it, whatever the order in which the tile then reads it; of many tokens the next tile, of few so
+// much further that it has the time that it takes. Bytes behind the tile's end.
+constexpr int nothing_ahead = -1;
+constexpr int next_ahead = 0;
+constexpr int memory_ahead = 2048;
+
+// One step at element i.
+template <class T, int tokens, int rows, int ahead, class Rows, class Extent>
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i,
                            Extent extent) {
   using S = Step<T>;
+  if constexpr (ahead >= 0) {
+    const unsigned char* next = w.at(rows, 0) + ahead + i / S::size * (rows * Rows::step);
+    INGOT_UNROLL
+    for (int b = 0; b < rows * Rows::step; b += 64) __builtin_prefetch(next + b);
+  }
   typename S::Vector left[tokens];
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
   INGOT_UNROLL
   for (int r = 0; r < rows; ++r) {
     const typename S::Vector right = w.load(r, i, extent);
-    if constexpr (ahead) w.ask(r + next, i);
     INGOT_UNROLL
     for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
   }
 }
 
-// The sums of the lanes of four vectors, each in the same order, as the first four lanes.
-INGOT_INLINE Floats sum_four(Floats a, Floats b, Floats c, Floats d) {
-#if defined(__AVX512F__)
+// Four neighbours of a row of y.
+#if defined(__AVX512BF16__)
+using Four = __m128;
+INGOT_INLINE Four load_four(const float* p) { return _mm_loadu_ps(p); }
+INGOT_INLINE Four load_four(const Bf16* p) {
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16));
+}
+INGOT_INLINE Four load_four(const F16* p) { return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))); }
+INGOT_INLINE void store_four(float* p, Four x) { _mm_storeu_ps(p, x); }
+INGOT_INLINE void store_four(Bf16* p, Four x) {
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), (__m128i)_mm_cvtneps_pbh(x));
+}
+INGOT_INLINE void store_four(F16* p, Four x) {
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+// The sums of the lanes of four vectors, each in the same order.
+INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
   const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps((__m512)a, (__m512)b), _mm512_unpackhi_ps((__m512)a, (__m512)b));
   const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps((__m512)c, (__m512)d), _mm512_unpackhi_ps((__m512)c, (__m512)d));
   const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
   const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
   const __m512 quarters = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
-  const __m512 halves = _mm512_add_ps(quarters, _mm512_shuffle_f32x4(quarters, quarters, 0b01'00'11'10));
-  return (Floats)_mm512_add_ps(halves, _mm512_shuffle_f32x4(halves, halves, 0b10'11'00'01));
+  const __m256 halves = _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps(quarters, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+}
 #else
+using Four = Floats;  // in the first lanes
+constexpr auto four = [] {
+  if constexpr (lanes == 4) {
+    return Whole{};
+  } else {
+    return Part{4};
+  }
+}();
+template <class T>
+INGOT_INLINE Four load_four(const T* p) {
+  return load(p, four);
+}
+template <class T>
+INGOT_INLINE void store_four(T* p, Four x) {
+  store_computed(p, x, four);
+}
+INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
   Floats sums{};
   sums[0] = sum(a);
   sums[1] = sum(b);
   sums[2] = sum(c);
   sums[3] = sum(d);
   return sums;
-#endif
 }
+#endif
 
 template <class T>
 struct Outputs {
@@ -114,18 +160,26 @@ struct Outputs {
   bool accumulate;
 };
 
-template <class T, class Extent>
-INGOT_INLINE void put(const Outputs<T>& y, int64_t token, int64_t row, Floats sums, Extent extent) {
+// The sums of `rows` rows, one or four, of which the first is `row`.
+template <int rows, class T>
+INGOT_INLINE void put(const Outputs<T>& y, int64_t token, int64_t row, Four sums) {
+  const auto to = [&](auto* p) {
+    if constexpr (rows == 4) {
+      store_four(p, y.accumulate ? load_four(p) + sums : sums);
+    } else {
+      narrow(*p, y.accumulate ? widen(*p) + sums[0] : sums[0]);
+    }
+  };
   const int64_t at = token * y.y_row + row;
   if (y.y_float != nullptr) {
-    store(y.y_float + at, y.accumulate ? load(y.y_float + at, extent) + sums : sums, extent);
+    to(y.y_float + at);
   } else {
-    store(y.y_own + at, y.accumulate ? load(y.y_own + at, extent) + sums : sums, extent);
+    to(y.y_own + at);
   }
 }
 
 // A tile of tokens x rows, the first of them `token` and `row`; one row, or a multiple of four.
-template <class T, int tokens, int rows, bool ahead, class Rows>
+template <class T, int tokens, int rows, int ahead, class Rows>
 void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row) {
   constexpr int size = Step<T>::size;
   Floats sums[tokens][rows];
@@ -134,25 +188,17 @@ void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_
   }
   x += token * k;
   const Rows w = weight.from(row);
-  // Whole tiles further, and so far that memory has the time that it takes.
-  constexpr int64_t distance = 8 << 10;
-  const int64_t next = rows * (1 + distance / (rows * w.bytes_of_row() + 1));
   int64_t i = 0;
-  for (; i + size <= k; i += size) add_step<T, tokens, rows, ahead>(sums, x, w, k, next, i, Whole{});
-  if (i < k) add_step<T, tokens, rows, ahead>(sums, x, w, k, next, i, Part{static_cast<int>(k - i)});
+  for (; i + size <= k; i += size) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Whole{});
+  if (i < k) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Part{static_cast<int>(k - i)});
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) {
     if constexpr (rows == 1) {
-      put(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{}), Part{1});
+      put<1>(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{}));
     } else {
       INGOT_UNROLL
       for (int r = 0; r < rows; r += 4) {
-        const Floats four = sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]);
-        if constexpr (lanes == 4) {
-          put(y, token + t, row + r, four, Whole{});
-        } else {
-          put(y, token + t, row + r, four, Part{4});
-        }
+        put<4>(y, token + t, row + r, sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]));
       }
     }
   }
@@ -169,7 +215,7 @@ constexpr int most_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
 // A tile of `count` tokens, at most `most`.
 template <class T, int most, int rows, class Rows>
 void few_tokens(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row, int64_t count) {
-  constexpr bool ahead = most > 2 || !Rows::steady;
+  constexpr int ahead = most > 2 || !Rows::steady ? memory_ahead : nothing_ahead;
   if (count == most) return tile<T, most, rows, ahead>(y, x, w, k, token, row);
   if constexpr (most > 1) few_tokens<T, most - 1, rows>(y, x, w, k, token, row, count);
 }
@@ -179,9 +225,9 @@ template <class T, int rows, class Rows>
 void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
   int64_t token = first;
   if (token + most_tokens <= end) {
-    tile<T, most_tokens, rows, true>(y, x, w, k, token, row);
+    tile<T, most_tokens, rows, next_ahead>(y, x, w, k, token, row);
     for (token += most_tokens; token + most_tokens <= end; token += most_tokens) {
-      tile<T, most_tokens, rows, false>(y, x, w, k, token, row);
+      tile<T, most_tokens, rows, nothing_ahead>(y, x, w, k, token, row);
     }
   }
   few_tokens<T, most_tokens - 1, rows>(y, x, w, k, token, row, end - token);
