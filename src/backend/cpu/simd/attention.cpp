@@ -18,7 +18,6 @@ struct Block {
   float* out;     // [R, width], not yet divided by `sum`
   float* top;     // [kRows]: largest score so far
   float* sum;     // [kRows]: of exp(score - top)
-  float* next;    // [kRows]: largest score, this block included
   int64_t width;  // padded head size
 };
 
@@ -38,12 +37,11 @@ Block divide(void* scratch, int64_t head_dim) {
   block.out = take(kRows * width);
   block.top = take(kRows);
   block.sum = take(kRows);
-  block.next = take(kRows);
   block.width = width;
   return block;
 }
 
-// Turns the scores of a row of a block into what they are before the softmax; `key` is the block's first key.
+// Turns the products of a row of a block into scores; `key` is the block's first key.
 void bend_row(const AttentionScores& rule, float* scores, int64_t columns, int64_t head, int64_t query, int64_t key) {
   const float rate = rate_of(rule, head);
   const Floats numbers = lane_numbers();
@@ -53,76 +51,82 @@ void bend_row(const AttentionScores& rule, float* scores, int64_t columns, int64
   }
 }
 
-// Turns the products of a block of `columns` keys (a multiple of kAlign) from key `begin` into scores, hides what a row
-// may not see, turns them into probabilities as operand A and brings the sums up to date. A row that sees nothing of
-// the block keeps its sums bit by bit.
-template <class Step>
-void soften(const AttentionForward& task, const Block& block, int64_t rows, int64_t begin, int64_t columns) {
+// Turns the products of row `r` of a block of `columns` keys from key `begin` into scores, -inf where `query` of `head`
+// does not see the key. Returns the largest ones: those of every lane.
+Floats score_row(const AttentionForward& task, const Block& block, int64_t r, int64_t head, int64_t query,
+                 int64_t begin, int64_t columns) {
   const bool bent = bends(task.scores);
   const Floats scale = splat(bent ? 1.0F : task.scores.scale);
   const Floats nothing = splat(-__builtin_inff());
-  float shrinks[kRows];  // what the sums so far shrink by
-  bool blind[kRows];
+  float* scores = block.scores + r * kBlock;
+  const int64_t place = task.first + query;
+  const int64_t seen = place + 1 - begin;                       // keys of the block up to the query
+  const int64_t gone = place + 1 - task.scores.window - begin;  // those that the window has left behind
+  if (bent) bend_row(task.scores, scores, columns, head, place, begin);
+  Floats top = nothing;
+  if (seen >= columns && gone <= 0) {
+    for (int64_t j = 0; j < columns; j += lanes) {
+      const Floats score = load(scores + j, Whole{}) * scale;
+      store(scores + j, score, Whole{});
+      top = max(top, score);
+    }
+    return top;
+  }
+  const auto from = static_cast<int32_t>(gone > 0 ? at_most(gone, columns) : 0);
+  const auto to = static_cast<int32_t>(seen > 0 ? at_most(seen, columns) : 0);
   Ints lane;
   for (int i = 0; i < lanes; ++i) lane[i] = i;
-  for (int64_t r = 0, head = 0, query = 0; r < rows; ++r) {
-    float* scores = block.scores + r * kBlock;
-    const int64_t place = task.first + query;
-    const int64_t seen = place + 1 - begin;                       // keys of the block up to the query
-    const int64_t gone = place + 1 - task.scores.window - begin;  // those that the window has left behind
-    blind[r] = seen <= 0 || gone >= columns;
-    if (blind[r]) {
-      block.next[r] = 0;
-    } else {
-      if (bent) bend_row(task.scores, scores, columns, head, place, begin);
-      Floats top = splat(block.top[r]);
-      if (seen >= columns && gone <= 0) {
-        for (int64_t j = 0; j < columns; j += lanes) {
-          const Floats score = load(scores + j, Whole{}) * scale;
-          store(scores + j, score, Whole{});
-          top = max(top, score);
-        }
-      } else {
-        const auto from = static_cast<int32_t>(gone > 0 ? gone : 0);
-        const auto to = static_cast<int32_t>(at_most(seen, columns));
-        for (int64_t j = 0; j < columns; j += lanes) {
-          const Ints key = lane + static_cast<int32_t>(j);
-          const Floats score = ((key >= to) | (key < from)) ? nothing : load(scores + j, Whole{}) * scale;
-          store(scores + j, score, Whole{});
-          top = max(top, score);
-        }
+  for (int64_t j = 0; j < columns; j += lanes) {
+    const Ints key = lane + static_cast<int32_t>(j);
+    const Floats score = ((key >= to) | (key < from)) ? nothing : load(scores + j, Whole{}) * scale;
+    store(scores + j, score, Whole{});
+    top = max(top, score);
+  }
+  return top;
+}
+
+// Turns the products of a block of `columns` keys (a multiple of kAlign) from key `begin` into scores, hides what a row
+// may not see, turns them into probabilities as operand A and brings the sums up to date: of as many rows at once as a
+// vector has lanes. A row that sees nothing of the block keeps its sums bit by bit.
+template <class Step>
+void soften(const AttentionForward& task, const Block& block, int64_t rows, int64_t begin, int64_t columns) {
+  int64_t head = 0;
+  int64_t query = 0;
+  for (int64_t first = 0; first < rows; first += lanes) {
+    const int64_t count = at_most(lanes, rows - first);
+    Floats vectors[lanes];
+    for (int64_t i = 0; i < lanes; ++i) vectors[i] = splat(-__builtin_inff());
+    for (int64_t i = 0; i < count; ++i) {
+      vectors[i] = score_row(task, block, first + i, head, query, begin, columns);
+      if (++query == task.queries) {
+        query = 0;
+        ++head;
       }
-      block.next[r] = largest(top);
     }
-    if (++query == task.queries) {
-      query = 0;
-      ++head;
+    const Floats before = load(block.top + first, Whole{});
+    // Finite also in a row that has seen nothing yet.
+    const Floats top = max(max(before, largest_each(vectors)), splat(-0x1.fffffep127F));
+    const Floats shrink = exp(before - top);  // what the sums so far shrink by
+    store(block.top + first, top, Whole{});
+    for (int64_t i = 0; i < lanes; ++i) vectors[i] = Floats{};
+    for (int64_t i = 0; i < count; ++i) {
+      float* scores = block.scores + (first + i) * kBlock;
+      const Floats largest = splat(block.top[first + i]);
+      Floats total{};
+      for (int64_t j = 0; j < columns; j += lanes) {
+        const Floats p = exp(load(scores + j, Whole{}) - largest);
+        total = total + p;
+        put_operand<Step>(scores, j, p);
+      }
+      vectors[i] = total;
     }
-  }
-  for (int64_t r = rows; r < padded(rows); ++r) block.next[r] = block.top[r] = 0;
-  for (int64_t r = 0; r < rows; r += lanes) {
-    const Floats next = load(block.next + r, Whole{});
-    store(shrinks + r, exp(load(block.top + r, Whole{}) - next), Whole{});
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    float* scores = block.scores + r * kBlock;
-    if (blind[r]) {
-      for (int64_t j = 0; j < columns; j += lanes) store(scores + j, Floats{}, Whole{});
-      continue;
-    }
-    const float shrink = shrinks[r];
-    const Floats next = splat(block.next[r]);
-    Floats total{};
-    for (int64_t j = 0; j < columns; j += lanes) {
-      const Floats p = exp(load(scores + j, Whole{}) - next);
-      total = total + p;
-      put_operand<Step>(scores, j, p);
-    }
-    block.sum[r] = block.sum[r] * shrink + sum(total);
-    block.top[r] = block.next[r];
-    if (shrink != 1.0F) {
-      float* out = block.out + r * block.width;
-      const Floats factor = splat(shrink);
+    store(block.sum + first, load(block.sum + first, Whole{}) * shrink + sum_each(vectors), Whole{});
+    float shrinks[lanes];
+    store(shrinks, shrink, Whole{});
+    for (int64_t i = 0; i < count; ++i) {
+      if (shrinks[i] == 1.0F) continue;
+      float* out = block.out + (first + i) * block.width;
+      const Floats factor = splat(shrinks[i]);
       for (int64_t j = 0; j < block.width; j += lanes) store(out + j, load(out + j, Whole{}) * factor, Whole{});
     }
   }
@@ -135,26 +139,29 @@ void run_forward(const AttentionForward& task) {
   const int64_t rows = task.queries * task.heads;
   const Block block = divide(task.scratch, d);
   for (int64_t h = 0; h < task.heads; ++h) {
-    const Rows queries{static_cast<const E*>(task.q) + h * d, task.q_stride, nullptr, 1};
-    pack_rows<Step>(block.q + h * task.queries * block.width, block.width, queries, 0, task.queries, d);
+    const Rows<E> queries{static_cast<const E*>(task.q) + h * d, task.q_stride, nullptr, 1};
+    pack_rows<Step>(block.q + h * task.queries * block.width, block.width, queries.list(0, task.queries), d);
   }
   for (int64_t i = 0; i < rows * block.width; ++i) block.out[i] = 0;
   for (int64_t r = 0; r < kRows; ++r) {
     block.top[r] = -__builtin_inff();
     block.sum[r] = 0;
   }
-  const Rows keys{task.k, task.kv_stride, task.table, task.page};
-  const Rows values{task.v, task.kv_stride, task.table, task.page};
+  const Rows<E> keys{static_cast<const E*>(task.k), task.kv_stride, task.table, task.page};
+  const Rows<E> values{static_cast<const E*>(task.v), task.kv_stride, task.table, task.page};
   const int64_t end = task.first + task.queries;
   const int64_t first = first_block(task.scores, task.first);
-  ask<E>(keys, first, at_most(first + kBlock, end), d);
+  RowList<E> key_rows = keys.list(first, at_most(kBlock, end - first));
+  ask(key_rows, d);
   for (int64_t begin = first; begin < end; begin += kBlock) {
     const int64_t count = at_most(kBlock, end - begin);
     const int64_t columns = padded(count);
-    ask<E>(values, begin, begin + count, d);
-    pack_columns<Step>(block.keys, keys, begin, count, d);
-    ask<E>(keys, begin + count, at_most(begin + count + kBlock, end), d);
-    pack_summed<Step>(block.values, values, begin, count, d);
+    const RowList<E> value_rows = values.list(begin, count);
+    ask(value_rows, d);
+    pack_columns<Step>(block.keys, key_rows, d);
+    key_rows = keys.list(begin + count, at_most(kBlock, end - begin - count));
+    ask(key_rows, d);
+    pack_summed<Step>(block.values, value_rows, d);
     product<Step>(block.scores, kBlock, block.q, block.width, block.keys, kBlock, rows, columns, num_words<Step>(d),
                   false);
     soften<Step>(task, block, rows, begin, columns);

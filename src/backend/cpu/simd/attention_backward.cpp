@@ -61,7 +61,7 @@ Panels divide(const AttentionBackward& task) {
 }
 
 template <class E>
-Rows head_rows(const void* base, int64_t head, int64_t head_dim, int64_t stride) {
+Rows<E> head_rows(const void* base, int64_t head, int64_t head_dim, int64_t stride) {
   return {static_cast<const E*>(base) + head * head_dim, stride, nullptr, 1};
 }
 
@@ -70,11 +70,12 @@ void run_begin(const AttentionBackward& task) {
   const Panels panels = divide(task);
   const int64_t d = task.head_dim;
   const int64_t rows = task.end - task.begin;
-  const Rows k{task.k, task.kv_stride, nullptr, 1};
-  const Rows v{task.v, task.kv_stride, nullptr, 1};
-  pack_rows<Step>(panels.keys, panels.width, k, task.begin, rows, d);
-  pack_rows<Step>(panels.values, panels.width, v, task.begin, rows, d);
-  pack_summed<Step>(panels.q, k, task.begin, rows, d);
+  using E = typename Step::Element;
+  const RowList<E> k = head_rows<E>(task.k, 0, d, task.kv_stride).list(task.begin, rows);
+  const RowList<E> v = head_rows<E>(task.v, 0, d, task.kv_stride).list(task.begin, rows);
+  pack_rows<Step>(panels.keys, panels.width, k, d);
+  pack_rows<Step>(panels.values, panels.width, v, d);
+  pack_summed<Step>(panels.q, k, d);
   turn(panels.turned_keys, kBlock, panels.q, panels.width, num_words<Step>(padded(rows)), d);
   for (int64_t i = 0; i < rows * panels.width; ++i) panels.dk[i] = panels.dv[i] = 0;
 }
@@ -150,20 +151,23 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
   const int64_t width = panels.width;
   const int64_t rows = task.end - task.begin;
   const int64_t count = at_most(kBlock, task.length - queries.begin);
-  const Rows q = head_rows<E>(task.q, queries.head, d, task.q_stride);
-  const Rows dout = head_rows<E>(task.dout, queries.head, d, task.q_stride);
+  const Rows<E> all_q = head_rows<E>(task.q, queries.head, d, task.q_stride);
+  const Rows<E> all_dout = head_rows<E>(task.dout, queries.head, d, task.q_stride);
+  const RowList<E> q = all_q.list(queries.begin, count);
+  const RowList<E> dout = all_dout.list(queries.begin, count);
   const Field field{rows, padded(count), count, task.begin - queries.begin, queries.begin == task.begin};
-  pack_columns<Step>(panels.q, q, queries.begin, count, d);
-  pack_columns<Step>(panels.dout, dout, queries.begin, count, d);
-  pack_summed<Step>(panels.summed_q, q, queries.begin, count, d);
-  pack_summed<Step>(panels.summed_dout, dout, queries.begin, count, d);
+  pack_columns<Step>(panels.q, q, d);
+  pack_columns<Step>(panels.dout, dout, d);
+  pack_summed<Step>(panels.summed_q, q, d);
+  pack_summed<Step>(panels.summed_dout, dout, d);
   for (int64_t j = 0; j < field.columns; ++j) {
     const int64_t at = queries.head * task.row_stride + queries.begin + j;
     panels.lse[j] = j < count ? task.lse[at] : 0;
     panels.delta[j] = j < count ? task.delta[at] : 0;
   }
-  ask<E>(q, queries.begin + count, at_most(queries.begin + count + kBlock, task.length), d);
-  ask<E>(dout, queries.begin + count, at_most(queries.begin + count + kBlock, task.length), d);
+  const int64_t next = queries.begin + count;
+  ask(all_q.list(next, at_most(kBlock, task.length - next)), d);
+  ask(all_dout.list(next, at_most(kBlock, task.length - next)), d);
   each_strip(field, [&](int64_t row, int64_t keys, int64_t from) {
     const int64_t at = row * kBlock + from;
     const int64_t columns = field.columns - from;

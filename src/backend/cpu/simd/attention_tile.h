@@ -109,26 +109,41 @@ void product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b,
   }
 }
 
-// Where the rows of an operand lie. Strides count elements.
+// Where up to kBlock neighbouring rows of an operand lie.
+template <class E>
+struct RowList {
+  const E* row[kBlock];
+  int64_t count;
+};
+
+// Where all of them lie. Strides count elements.
+template <class E>
 struct Rows {
-  const void* base;
+  const E* base;
   int64_t stride;
   const int32_t* table;  // see AttentionForward
   int64_t page;
 
-  template <class E>
-  const E* at(int64_t i) const {
-    const int64_t row = table == nullptr ? i : table[i / page] * page + i % page;
-    return static_cast<const E*>(base) + row * stride;
+  RowList<E> list(int64_t begin, int64_t count) const {
+    RowList<E> rows;
+    rows.count = count;
+    const int64_t unbroken = table == nullptr ? no_window : page;
+    int64_t number = begin / unbroken;
+    int64_t place = begin % unbroken;
+    for (int64_t i = 0; i < count; ++number, place = 0) {
+      const E* at = base + (table == nullptr ? place : table[number] * page + place) * stride;
+      for (; i < count && place < unbroken; ++i, ++place, at += stride) rows.row[i] = at;
+    }
+    return rows;
   }
 };
 
-// Asks the memory for rows [begin, end) of d elements that will soon be read: when one query is decoded, everything
-// else takes less time than their way; rows that lie far apart are not foreseen by the machine.
+// Asks the memory for rows of d elements that will soon be read: when one query is decoded, everything else takes less
+// time than their way; rows that lie far apart are not foreseen by the machine.
 template <class E>
-void ask(const Rows& rows, int64_t begin, int64_t end, int64_t d) {
-  for (int64_t i = begin; i < end; ++i) {
-    const auto* row = reinterpret_cast<const char*>(rows.at<E>(i));
+void ask(const RowList<E>& rows, int64_t d) {
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const auto* row = reinterpret_cast<const char*>(rows.row[i]);
     for (int64_t byte = 0; byte < d * static_cast<int64_t>(sizeof(E)); byte += 64) __builtin_prefetch(row + byte);
   }
 }
@@ -145,12 +160,11 @@ float word(const typename Step::Element* row, int64_t w, int64_t d) {
   }
 }
 
-// dst [count, ld words] = the rows [begin, begin + count) as operand A: their words in order, zeros up to `ld`.
-template <class Step>
-void pack_rows(float* dst, int64_t ld, const Rows& rows, int64_t begin, int64_t count, int64_t d) {
-  using E = typename Step::Element;
-  for (int64_t i = 0; i < count; ++i) {
-    const E* row = rows.at<E>(begin + i);
+// dst [count, ld words] = the rows as operand A: their words in order, zeros up to `ld`.
+template <class Step, class E = typename Step::Element>
+void pack_rows(float* dst, int64_t ld, const RowList<E>& rows, int64_t d) {
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const E* row = rows.row[i];
     float* to = dst + i * ld;
     const int64_t whole = d / Step::pack;
     int64_t w = 0;
@@ -187,18 +201,17 @@ __m512 row_words(const typename Step::Element* row, int64_t w, int64_t d) {
 }
 #endif
 
-// dst [padded(words of d), kBlock] = the rows [begin, begin + count) as columns; zeros in columns count ..
-// padded(count).
-template <class Step>
-void pack_columns(float* dst, const Rows& rows, int64_t begin, int64_t count, int64_t d) {
-  using E = typename Step::Element;
+// dst [padded(words of d), kBlock] = the rows as columns; zeros in columns count .. padded(count).
+template <class Step, class E = typename Step::Element>
+void pack_columns(float* dst, const RowList<E>& rows, int64_t d) {
+  const int64_t count = rows.count;
   const int64_t height = num_words<Step>(d);
 #if defined(INGOT_SIMD_avx512)
   for (int64_t i = 0; i < count; i += 16) {
     for (int64_t w = 0; w < height; w += 16) {
       __m512 r[16];
       for (int j = 0; j < 16; ++j) {
-        r[j] = i + j < count ? row_words<Step>(rows.at<E>(begin + i + j), w, d) : _mm512_setzero_ps();
+        r[j] = i + j < count ? row_words<Step>(rows.row[i + j], w, d) : _mm512_setzero_ps();
       }
       transpose16(r);
       for (int j = 0; j < 16; ++j) _mm512_storeu_ps(dst + (w + j) * kBlock + i, r[j]);
@@ -206,25 +219,26 @@ void pack_columns(float* dst, const Rows& rows, int64_t begin, int64_t count, in
   }
 #else
   for (int64_t i = 0; i < padded(count); ++i) {
-    const E* row = i < count ? rows.at<E>(begin + i) : nullptr;
+    const E* row = i < count ? rows.row[i] : nullptr;
     for (int64_t w = 0; w < height; ++w) dst[w * kBlock + i] = row == nullptr ? 0.0F : word<Step>(row, w, d);
   }
 #endif
 }
 
-// dst [words of padded(count), padded(d)] = the rows [begin, begin + count) summed over: word (p, j) holds column j of
-// rows p * pack ...; zeros in the padding.
-template <class Step>
-void pack_summed(float* dst, const Rows& rows, int64_t begin, int64_t count, int64_t d) {
+// dst [words of padded(count), padded(d)] = the rows as what is summed over: word (p, j) holds column j of rows
+// p * pack ...; zeros in the padding.
+template <class Step, class E = typename Step::Element>
+void pack_summed(float* dst, const RowList<E>& rows, int64_t d) {
+  const int64_t count = rows.count;
   const int64_t ld = padded(d);
   if constexpr (Step::pack == 1) {
-    pack_rows<Step>(dst, ld, rows, begin, count, d);
+    pack_rows<Step>(dst, ld, rows, d);
     for (int64_t i = count * ld; i < padded(count) * ld; ++i) dst[i] = 0;
   } else {
 #if defined(INGOT_SIMD_avx512)
     for (int64_t i = 0; i < padded(count); i += 2) {
-      const auto* low = i < count ? rows.at<typename Step::Element>(begin + i) : nullptr;
-      const auto* high = i + 1 < count ? rows.at<typename Step::Element>(begin + i + 1) : nullptr;
+      const E* low = i < count ? rows.row[i] : nullptr;
+      const E* high = i + 1 < count ? rows.row[i + 1] : nullptr;
       for (int64_t j = 0; j < ld; j += 16) {
         const auto mask = static_cast<__mmask16>(d - j >= 16 ? 0xffff : d > j ? (1 << (d - j)) - 1 : 0);
         __m512i pair = _mm512_setzero_si512();

@@ -273,6 +273,49 @@ INGOT_INLINE float largest(Floats x) {
   return lane[0];
 }
 
+// Lane i is the sum, or the largest, of the lanes of row i: what sum() and largest() of it are, bit by bit.
+#if defined(__AVX512F__)
+template <class Fold>
+INGOT_INLINE Floats fold_each(const Floats (&rows)[lanes], Fold fold) {
+  const auto halves = [&](Floats a, Floats b) {
+    return fold((Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b01'00'01'00),
+                (Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b11'10'11'10));
+  };
+  const auto quarters = [&](Floats a, Floats b) {
+    return fold((Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b10'00'10'00),
+                (Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b11'01'11'01));
+  };
+  const auto pairs = [&](Floats a, Floats b) {
+    return fold((Floats)_mm512_unpacklo_pd((__m512d)a, (__m512d)b), (Floats)_mm512_unpackhi_pd((__m512d)a, (__m512d)b));
+  };
+  const auto neighbours = [&](Floats a, Floats b) {
+    return fold((Floats)_mm512_shuffle_ps((__m512)a, (__m512)b, 0b10'00'10'00),
+                (Floats)_mm512_shuffle_ps((__m512)a, (__m512)b, 0b11'01'11'01));
+  };
+  Floats fours[4];  // 128 bits each of the rows i, i + 4, i + 8, i + 12
+  INGOT_UNROLL
+  for (int i = 0; i < 4; ++i) fours[i] = quarters(halves(rows[i], rows[i + 4]), halves(rows[i + 8], rows[i + 12]));
+  return neighbours(pairs(fours[0], fours[1]), pairs(fours[2], fours[3]));
+}
+INGOT_INLINE Floats sum_each(const Floats (&rows)[lanes]) {
+  return fold_each(rows, [](Floats a, Floats b) { return a + b; });
+}
+INGOT_INLINE Floats largest_each(const Floats (&rows)[lanes]) {
+  return fold_each(rows, [](Floats a, Floats b) { return max(a, b); });
+}
+#else
+INGOT_INLINE Floats sum_each(const Floats (&rows)[lanes]) {
+  Floats sums;
+  for (int i = 0; i < lanes; ++i) sums[i] = sum(rows[i]);
+  return sums;
+}
+INGOT_INLINE Floats largest_each(const Floats (&rows)[lanes]) {
+  Floats most;
+  for (int i = 0; i < lanes; ++i) most[i] = largest(rows[i]);
+  return most;
+}
+#endif
+
 // The lanes behind the last element as `filler`: what they hold after arithmetic is not 0.
 INGOT_INLINE Floats pad(Floats x, Whole, float) { return x; }
 INGOT_INLINE Floats pad(Floats x, Part part, float filler) {
