@@ -169,8 +169,7 @@ void choose(const Row& row) {
   const float highest = changed ? K.largest(row.logits, row.width, &good) : top;
   int32_t id = -2;
   if (highest > excluded) {
-    id = row.scale == 0 ? static_cast<int32_t>(std::find(row.logits, row.logits + row.width, highest) - row.logits)
-                        : draw_of<K>(row, highest);
+    id = row.scale == 0 ? static_cast<int32_t>(K.first_of(row.logits, row.width, highest)) : draw_of<K>(row, highest);
   }
   row.chosen[0] = id;
   row.logprobs[0] = 0;

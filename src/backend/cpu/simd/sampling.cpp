@@ -24,14 +24,42 @@ INGOT_INLINE uint64_t weight(float power) {
 }
 
 float largest_of(const float* logits, int64_t n, bool* good) {
-  float top = logits[0];
-  int bad = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    bad |= !(logits[i] <= __FLT_MAX__);
-    top = logits[i] > top ? logits[i] : top;
+  constexpr int chains = 4;  // a comparison waits for the one before of its chain
+  Floats tops[chains];
+  Ints fine[chains];
+  for (int c = 0; c < chains; ++c) {
+    tops[c] = splat(logits[0]);
+    fine[c] = Ints{} - 1;
   }
-  *good = bad == 0;
-  return top;
+  const auto look = [&](int c, Floats x) {
+    fine[c] &= x <= __FLT_MAX__;
+    tops[c] = max(tops[c], x);
+  };
+  int64_t i = 0;
+  for (; i + chains * lanes <= n; i += chains * lanes) {
+    INGOT_UNROLL
+    for (int c = 0; c < chains; ++c) look(c, load(logits + i + c * lanes, Whole{}));
+  }
+  sweep(i, n, [&](int64_t j, auto extent) { look(0, pad(load(logits + j, extent), extent, logits[0])); });
+  const Ints all = (fine[0] & fine[1]) & (fine[2] & fine[3]);
+  int32_t every = -1;
+  for (int lane = 0; lane < lanes; ++lane) every &= all[lane];
+  *good = every != 0;
+  return largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
+}
+
+int64_t first_of(const float* logits, int64_t n, float wanted) {
+  constexpr int64_t block = 16 * lanes;
+  int64_t i = 0;
+  for (; i + block <= n; i += block) {
+    Ints found{};
+    for (int64_t j = i; j < i + block; j += lanes) found |= load(logits + j, Whole{}) == wanted;
+    int32_t any = 0;
+    for (int lane = 0; lane < lanes; ++lane) any |= found[lane];
+    if (any != 0) break;
+  }
+  while (i < n && logits[i] != wanted) ++i;
+  return i;
 }
 
 uint64_t weigh(const float* logits, int64_t n, float highest, float scale, uint64_t* weights) {
@@ -49,6 +77,6 @@ uint64_t weigh(const float* logits, int64_t n, float highest, float scale, uint6
 
 }  // namespace
 
-const SamplingKernels sampling_kernels = {largest_of, weigh};
+const SamplingKernels sampling_kernels = {largest_of, first_of, weigh};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL
