@@ -189,8 +189,8 @@ int BenchTrain::run(const Output& output) {
   exit_on_interrupt();
   if (!(seconds_ > 0)) throw_error(ErrorKind::usage, "--seconds {}; above 0", seconds_);
   const DType activation = train::dtype_of(type_of<train::Precision>("dtype", dtype_));
-  if (!random_weights_kept(weights_, activation).decoded(activation)) weights_ = "auto";  // said by its type's name
-  if (weights_ != "auto" && !rank_) {
+  const bool decoded = random_weights_kept(weights_, activation).decoded(activation);
+  if (decoded && !rank_) {
     throw_hint(ErrorKind::usage, "--rank R trains adapters on them", "--weights {}: these are not trained", weights_);
   }
   Runtime runtime = open_runtime(device_, threads_);
@@ -265,9 +265,9 @@ int BenchTrain::run(const Output& output) {
                               ? memory_use().peak
                               : runtime.device->memory_bytes() - runtime.device->memory_available();
   output.print(fmt::format("{}, {} on {} ({})\n", model_,
-                           !job.lora            ? "full training"
-                           : weights_ == "auto" ? "LoRA"
-                                                : "LoRA on a base in " + weights_,
+                           !job.lora  ? "full training"
+                           : !decoded ? "LoRA"
+                                      : "LoRA on a base in " + weights_,
                            runtime.device->name(), runtime.model));
   output.print(fmt::format("  {:.1f} tokens/s, {:.3f} s a step of {} tokens ({} timed), {:.2f} TFLOP/s{}\n",
                            tokens / seconds, seconds, timed.last.tokens, timed.seconds.size(),

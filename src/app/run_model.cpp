@@ -8,8 +8,7 @@ namespace ingot::app {
 namespace {
 
 checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) {
-  const auto kept = checkpoint::kept_weights(train::fp8_base(r) ? "fp8" : r.weights, train::dtype_of(r.precision));
-  return {.device = *runtime.device, .kept = kept.value(), .writable = !r.adapter, .pool = runtime.threads.get()};
+  return {.device = *runtime.device, .kept = weights_kept(r), .writable = !r.adapter, .pool = runtime.threads.get()};
 }
 
 }  // namespace

@@ -52,6 +52,10 @@ infer::EngineSettings sample_settings(const RunPlan& plan, int64_t longest_promp
 
 }  // namespace
 
+checkpoint::KeptWeights weights_kept(const train::Recipe& r) {
+  return checkpoint::kept_weights(train::fp8_base(r) ? "fp8" : r.weights, train::dtype_of(r.precision)).value();
+}
+
 int64_t steps_of(const train::Recipe& r, int64_t sequences) {
   if (r.steps) return *r.steps;
   const double global = static_cast<double>(r.batch.global);
@@ -125,10 +129,10 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.schedule = {r.schedule.name, r.optimizer.lr, r.schedule.min_lr, r.schedule.warmup_steps, *r.steps};
   plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master),
                           r.determinism == train::Determinism::bitwise};
-  plan.decoded = r.weights != "auto" || train::fp8_base(r);
 
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);
+  plan.decoded = weights_kept(r).decoded(s.activation);
   s.fp8 = r.precision == train::Precision::fp8;
   if (r.fp8_gradients == train::Fp8Gradients::e5m2) s.fp8_gradients = Storage::fp8_e5m2;
   s.recompute = r.recompute;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/runtime.h"
+#include "checkpoint/kept_weights.h"
 #include "data/sequence_set.h"
 #include "infer/engine.h"
 #include "train/recipe.h"
@@ -46,6 +47,9 @@ struct RunPlan {
 // What to do about a run that does not fit.
 inline constexpr const char* memory_hint =
     "shorten data.sequence_length, lower batch.micro, set recompute: full, or train an adapter";
+
+// How the recipe keeps the model's matrices.
+checkpoint::KeptWeights weights_kept(const train::Recipe& recipe);
 
 // Where weights will lie: what load_model would do with them.
 struct WeightPlan {
