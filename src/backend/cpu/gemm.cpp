@@ -21,7 +21,8 @@ int64_t piece_of(int64_t size, int64_t threads) {
 
 }  // namespace
 
-void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b, GemmSlice slice) {
+void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b, GemmSlice slice,
+                   Cut cut) {
   const int64_t in = static_cast<int64_t>(size_of(gemm.in));
   const int64_t out = static_cast<int64_t>(size_of(gemm.out));
   const auto at = [](const void* data, int64_t bytes) { return static_cast<const std::byte*>(data) + bytes; };
@@ -30,7 +31,7 @@ void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void*
   const int64_t threads = gemm.m * gemm.n * gemm.k < 64 * 1024 ? 1 : context.threads->threads();
   // Pieces of rows keep c dense and, unless a is transposed, a too: oneDNN then copies nothing. Few rows are not worth
   // cutting: every piece would read all of b.
-  if (gemm.m < 48 && gemm.n > gemm.m) {
+  if (gemm.n > gemm.m && (cut == Cut::longer || gemm.m < 48)) {
     const int64_t step = gemm.transpose_b ? gemm.ldb : 1;
     context.threads->parallel_for(0, gemm.n, piece_of(gemm.n, threads), [&](int64_t lo, int64_t hi) {
       Gemm part = gemm;

@@ -20,8 +20,13 @@ struct Gemm {
 // Computes on the calling thread. The order of the sum over k depends on k alone.
 using GemmSlice = void (*)(const Gemm& gemm, void* c, const void* a, const void* b);
 
-// Cuts the rows or the columns of c (never k) among the pool's threads and calls `slice` for each piece.
-void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b, GemmSlice slice);
+// Where c is cut, never k: its rows, which keeps the pieces of c dense, but the columns of few rows; or whichever there
+// are more of, so that the least is read by every thread.
+enum class Cut { rows, longer };
+
+// Cuts c among the pool's threads and calls `slice` for each piece.
+void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b, GemmSlice slice,
+                   Cut cut);
 
 // A slice in double, rounded once.
 void reference_gemm(const Gemm& gemm, void* c, const void* a, const void* b);

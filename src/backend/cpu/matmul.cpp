@@ -47,9 +47,8 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
 }
 
 #if defined(INGOT_SIMD_X86)
-// Products of tensors in bf16: low-rank terms, whose thin sides oneDNN computes at a tenth to a third of the machine's
-// rate, and gradients of weights. Up to where oneDNN, which cuts long sums, is the faster one for gradients, and
-// whatever m and n are, so that a sum's order depends on k alone.
+// Products in bf16. Up to where oneDNN, which cuts long sums, is the faster one, and whatever m and n are, so that a
+// sum's order depends on k alone.
 constexpr int64_t longest_pair_sum = 6144;
 void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   thread_local Panels<uint32_t> panels;
@@ -68,9 +67,9 @@ std::string pair_gemm_declines(DType in, DType, int64_t k) {
 // A product over the pool's threads; an engine's, or slices of one thread each.
 using Product = void (*)(Context& context, const Gemm& gemm, void* c, const void* a, const void* b);
 
-template <GemmSlice S>
+template <GemmSlice S, Cut C = Cut::rows>
 void sliced(Context& context, const Gemm& gemm, void* c, const void* a, const void* b) {
-  parallel_gemm(context, gemm, c, a, b, S);
+  parallel_gemm(context, gemm, c, a, b, S, C);
 }
 
 template <Product P>
@@ -214,8 +213,8 @@ void register_matmul(ops::Registry& registry, Levels levels) {
 #if defined(INGOT_SIMD_X86)
   if (levels.best >= Isa::amx) add_products<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
   if (levels.best >= Isa::avx512) {
-    registry.add<ops::Matmul>(DeviceKind::cpu, "avx512_bf16", run_matmul<sliced<pair_gemm>>,
-                              declines_matmul<pair_gemm_declines>);
+    add_products<sliced<pair_gemm, Cut::longer>, avx512::elementwise_kernels, pair_gemm_declines>(registry,
+                                                                                                  "avx512_bf16");
   }
   if (levels.onednn) {
     if (levels.best >= Isa::avx512) {
