@@ -133,7 +133,7 @@ class BenchOp : public Command {
   void time(ops::Context& context, const Runtime& runtime, const Output& output) const {
     const Ceilings most = measure_ceilings(runtime);
     const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
-    output.print(fmt::format("{:<24}{:<34}{:>11}{:>11}{:>9}\n", "op", "case", "GFLOP/s", "GB/s",
+    output.print(fmt::format("{:<32}{:<34}{:>11}{:>11}{:>9}\n", "op", "case", "GFLOP/s", "GB/s",
                              on_cpu ? "of peak" : "reached"));
     Json rows = Json::array();
     for (const bench::OpCase& each : bench::op_cases()) {
@@ -148,7 +148,7 @@ class BenchOp : public Command {
       const double share = std::max(flops / most_flops, bytes / most.bytes);
       const bool in_cache = bytes > most.bytes;
       const bool known = share <= 1;
-      output.print(fmt::format("{:<24}{:<34}{:>11.1f}{:>11.1f}{:>9}\n", each.op, each.name, flops / 1e9, bytes / 1e9,
+      output.print(fmt::format("{:<32}{:<34}{:>11.1f}{:>11.1f}{:>9}\n", each.op, each.name, flops / 1e9, bytes / 1e9,
                                in_cache ? "cache"
                                : known  ? fmt::format("{:.0f}%", 100 * share)
                                         : std::string("-")));

@@ -55,13 +55,13 @@ struct StepProfile {
 };
 
 void StepProfile::print(const Output& output) const {
-  output.print(fmt::format("\n{:<26}{:<20}{:>7}{:>10}{:>8}{:>10}{:>8}{:>10}{:>10}\n", "op", "MxNxK", "calls", "ms",
+  output.print(fmt::format("\n{:<32}{:<20}{:>7}{:>10}{:>8}{:>10}{:>8}{:>10}{:>10}\n", "op", "MxNxK", "calls", "ms",
                            "of step", "GFLOP/s", "GB/s", "floor ms", "of floor"));
   double inside = 0;
   for (const OpProfile::Row& row : rows) {
     inside += row.seconds;
     const double floor = row.floor(most);
-    output.print(fmt::format("{:<26}{:<20}{:>7}{:>10.2f}{:>8.1f}{:>10}{:>8.1f}{:>10.2f}{:>10}\n", row.op, row.shape,
+    output.print(fmt::format("{:<32}{:<20}{:>7}{:>10.2f}{:>8.1f}{:>10}{:>8.1f}{:>10.2f}{:>10}\n", row.op, row.shape,
                              row.calls, 1e3 * row.seconds, 100 * row.seconds / seconds,
                              row.flops > 0 ? fmt::format("{:.1f}", row.flops / row.seconds / 1e9) : std::string(),
                              row.bytes / row.seconds / 1e9, 1e3 * floor,

@@ -11,9 +11,12 @@ namespace ingot::app {
 
 namespace {
 
+// Behind its other operands such a product has low [m, rank] and what that is multiplied with.
+bool has_term(std::string_view op) { return op == "linear_low_rank" || op == "linear_low_rank_backward_input"; }
+
 bool is_product(std::string_view op) {
   return op == "matmul" || op == "linear" || op == "linear_backward_input" || op == "linear_fp8" ||
-         op == "linear_fp8_backward_input";
+         op == "linear_fp8_backward_input" || has_term(op);
 }
 
 }  // namespace
@@ -59,7 +62,8 @@ OpProfile::Row OpProfile::work_of(const char* op, std::span<const Tensor> tensor
   if (is_product(op)) {
     // A linear layer's operand has the result's rows; a plain product's may be stored turned.
     const int64_t m = result.shape[0], n = result.shape[1];
-    const int64_t k = operand.elements() / m;
+    int64_t k = operand.elements() / m;
+    if (has_term(op)) k += tensors[tensors.size() - 2].shape[1];
     row.shape = fmt::format("{}x{}x{}", m, n, k);
     row.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   } else if (row.op == "attention" || row.op == "attention_backward") {

@@ -6,6 +6,7 @@
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
+#include "ops/linear_low_rank.h"
 #include "ops/lora.h"
 #include "ops/lora_bytes.h"
 #include "ops/matmul.h"
@@ -29,6 +30,14 @@ const LoraWeights* layer_of(const AdapterSegment& segment, size_t parameter) {
   return layer.a ? &layer : nullptr;
 }
 
+// The segment whose adapter changes every row of the layer, where there is one: its term is then part of the layer's
+// own product.
+const AdapterSegment* whole_segment(const Pass& pass, size_t parameter, int64_t rows) {
+  if (pass.adapters.size() != 1) return nullptr;
+  const AdapterSegment& segment = pass.adapters.front();
+  return segment.begin == 0 && segment.end == rows && layer_of(segment, parameter) ? &segment : nullptr;
+}
+
 // What the adapter reads: x, or x with dropout, made in scratch.
 Tensor adapter_input(Pass& pass, const Adapter& adapter, size_t parameter, const Tensor& x, int64_t begin) {
   if (!drops(pass, adapter)) return x;
@@ -44,6 +53,14 @@ Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, co
   ops::matmul(pass.ops, low, input, layer.a, {.transpose_b = true});
   ops::scale(pass.ops, low, low, adapter.factor);
   return low;
+}
+
+// The gradient of that: factor * dy B, [T, R], in scratch.
+Tensor low_rank_gradient(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Tensor& dy) {
+  const Tensor dlow = pass.ops.scratch.take(dy.dtype, Shape{dy.rows(), layer.a.rows()});
+  ops::matmul(pass.ops, dlow, dy, layer.b, {});
+  ops::scale(pass.ops, dlow, dlow, adapter.factor);
+  return dlow;
 }
 
 // Calls fn(unit, begin, end) for every unit's part of rows [begin, end).
@@ -72,7 +89,8 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 }  // namespace
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
-  const auto linear = fp8 && pass.fp8 ? ops::linear_fp8 : ops::linear;
+  const bool in_fp8 = fp8 && pass.fp8;
+  const auto linear = in_fp8 ? ops::linear_fp8 : ops::linear;
   // Outside serving the rows of an expert may be one or two in one micro-batch and more in another.
   ops::LinearAttributes attributes{.any_rows = pass.any_rows || pass.cache == nullptr, .mostly_few = pass.any_rows};
   if (sums_over_ranks && pass.tp.size() > 1) {
@@ -85,7 +103,16 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
     return;
   }
   attributes.accumulate = accumulate;
-  linear(pass.ops, y, x, weight, attributes);
+  const AdapterSegment* whole = in_fp8 ? nullptr : whole_segment(pass, parameter, x.rows());
+  if (whole) {
+    const Arena::Scope scope(pass.ops.scratch);
+    const Adapter& adapter = *whole->adapter;
+    const LoraWeights& layer = adapter.layers[parameter];
+    const Tensor low = low_rank(pass, adapter, layer, adapter_input(pass, adapter, parameter, x, 0));
+    ops::linear_low_rank(pass.ops, y, x, weight, low, layer.b, attributes);
+  } else {
+    linear(pass.ops, y, x, weight, attributes);
+  }
   if (bias) ops::add_bias(pass.ops, y, bias);
   if (pass.lora && pass.lora->ranks[parameter] > 0) {
     ops::lora(pass.ops, y, x, pass.lora->entries, pass.lora->slots,
@@ -93,7 +120,7 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
   }
   for (const AdapterSegment& segment : pass.adapters) {
     const LoraWeights* layer = layer_of(segment, parameter);
-    if (!layer) continue;
+    if (!layer || whole) continue;
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor input =
         adapter_input(pass, *segment.adapter, parameter, x.slice(segment.begin, segment.end), segment.begin);
@@ -104,7 +131,16 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
 }
 
 void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const {
-  if (dx && fp8 && pass.fp8) {
+  const bool in_fp8 = fp8 && pass.fp8;
+  const Arena::Scope scope(pass.ops.scratch);
+  const AdapterSegment* whole = !dx || in_fp8 ? nullptr : whole_segment(pass, parameter, x.rows());
+  if (whole && drops(pass, *whole->adapter)) whole = nullptr;  // its share of dx is not a product alone
+  Tensor whole_dlow;
+  if (whole) {
+    const LoraWeights& layer = whole->adapter->layers[parameter];
+    whole_dlow = low_rank_gradient(pass, *whole->adapter, layer, dy);
+    ops::linear_low_rank_backward_input(pass.ops, dx, dy, weight, whole_dlow, layer.a, {.accumulate = accumulate});
+  } else if (dx && in_fp8) {
     ops::linear_fp8_backward_input(pass.ops, dx, dy, weight, pass.training->fp8_gradients, {.accumulate = accumulate});
   } else if (dx) {
     ops::linear_backward_input(pass.ops, dx, dy, weight, {.accumulate = accumulate});
@@ -122,12 +158,9 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
     const LoraWeights* layer = layer_of(segment, parameter);
     if (!layer) continue;
     const Adapter& adapter = *segment.adapter;
-    const Arena::Scope scope(pass.ops.scratch);
+    const Arena::Scope own(pass.ops.scratch);
     const Tensor out = dy.slice(segment.begin, segment.end);
-    // Gradient of A x: factor dy B.
-    const Tensor dlow = pass.ops.scratch.take(dy.dtype, Shape{out.rows(), layer->a.rows()});
-    ops::matmul(pass.ops, dlow, out, layer->b, {});
-    ops::scale(pass.ops, dlow, dlow, adapter.factor);
+    const Tensor dlow = whole ? whole_dlow : low_rank_gradient(pass, adapter, *layer, out);
     {
       const Arena::Scope inner(pass.ops.scratch);
       const Tensor input = adapter_input(pass, adapter, parameter, x.slice(segment.begin, segment.end), segment.begin);
@@ -136,7 +169,7 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
       }
       matrix_gradient(pass, layer->a_trainable, dlow, input, segment.begin);
     }
-    if (!dx) continue;
+    if (!dx || whole) continue;
     const Tensor din = dx.slice(segment.begin, segment.end);
     if (!drops(pass, adapter)) {
       ops::matmul(pass.ops, din, dlow, layer->a, {.accumulate = true});
@@ -158,7 +191,7 @@ size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& sha
   const size_t trained = 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
   const size_t adapter = rank > 0 ? std::max(trained, ops::lora_bytes(rows, rank)) : 0;
   const size_t sum = shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;
-  return sum + std::max(base, adapter);
+  return sum + base + adapter;  // a term is there while the base is multiplied
 }
 
 }  // namespace ingot::nn

@@ -26,4 +26,10 @@ void check_place(const char* op, const char* what, const Context& context, const
 void check(const char* op, const char* what, const Context& context, const Tensor& tensor, const Shape& shape,
            std::initializer_list<DType> dtypes);
 
+// Of a linear layer or the gradient of its input: `given` [T, given_width] of one of `types`, `result` [T,
+// result_width] of given's type or f32.
+void check_linear(const char* op, const Context& context, const Tensor& result, const char* result_name,
+                  int64_t result_width, const Tensor& given, const char* given_name, int64_t given_width,
+                  const Weight& weight, std::initializer_list<DType> types);
+
 }  // namespace ingot::ops

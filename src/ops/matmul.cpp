@@ -22,22 +22,6 @@ void matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b,
   dispatch<Matmul>(context, c, a, b, attributes);
 }
 
-namespace {
-
-// `wide` [T, width] is given, `result` [T, result_width] is computed.
-void check_linear(const char* op, const Context& context, const Tensor& result, const char* result_name,
-                  int64_t result_width, const Tensor& given, const char* given_name, int64_t given_width,
-                  const Weight& weight, std::initializer_list<DType> types) {
-  check_place(op, "weight", context, weight);
-  check_rank(op, given_name, given, 2);
-  check(op, given_name, context, given, Shape{given.shape[0], given_width}, types);
-  check_shape(op, result_name, result, Shape{given.shape[0], result_width});
-  check_dtype(op, result_name, result, {given.dtype, DType::f32});
-  check_place(op, result_name, context, result);
-}
-
-}  // namespace
-
 void linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes) {
   check_linear("linear", context, y, "y", weight.out, x, "x", weight.in, weight, forward_types);
   if (y.elements() == 0) return;

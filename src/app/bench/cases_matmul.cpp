@@ -1,6 +1,7 @@
 #include "app/bench/op_table.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "ops/linear_low_rank.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
 
@@ -138,6 +139,35 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Li
   return c;
 }
 
+// A linear layer with a term of low rank: both ops, as linear_case.
+OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, int64_t rank,
+                     bool accumulate) {
+  OpCase c = linear_case(backward, result, given, storage, s, accumulate);
+  c.op = backward ? "linear_low_rank_backward_input" : "linear_low_rank";
+  c.name += fmt::format(" rank={}", rank);
+  c.gradients.clear();  // linear_backward_input's
+  const int64_t width = backward ? s.in : s.out;
+  c.operands.push_back({"low", given, {s.tokens, rank}});
+  c.operands.push_back({backward ? "a" : "b", given, backward ? Shape{rank, s.in} : Shape{s.out, rank}});
+  const ops::LinearAttributes attributes{.accumulate = accumulate};
+  c.run = [=](ops::Context& context, const Arguments& a) {
+    if (backward) {
+      ops::linear_low_rank_backward_input(context, a[0], a[1], a.weights[2], a[3], a[4], attributes);
+    } else {
+      ops::linear_low_rank(context, a[0], a[1], a.weights[2], a[3], a[4], attributes);
+    }
+  };
+  c.reference = [=, linear = c.reference](Values& v, std::vector<double>& scale) {
+    linear(v, scale);
+    outer_products({s.tokens, width, rank}, v[0], v[3], rank, 1, v[4], backward ? s.in : 1, backward ? 1 : rank);
+    for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
+  };
+  c.length += rank + 1;
+  c.flops += 2.0 * static_cast<double>(s.tokens * width * rank);
+  c.bytes += static_cast<double>((s.tokens + width) * rank) * static_cast<double>(size_of(given));
+  return c;
+}
+
 OpCase dequantize_case(DType dtype, Storage storage, int64_t out, int64_t in) {
   OpCase c{.op = "dequantize", .name = fmt::format("{} to {} [{}, {}]", name(storage), name(dtype), out, in)};
   c.operands = {{"out", dtype, {out, in}, Role::output},
@@ -203,6 +233,26 @@ void add_matmuls(std::vector<OpCase>& cases) {
     cases.push_back(timing(matmul_case(in, in, {1024, 576, 49152}, {})));
     cases.push_back(timing(matmul_case(DType::f32, in, {2048, 2048, 2048}, {.transpose_b = true})));
   }
+}
+
+void add_low_ranks(std::vector<OpCase>& cases, bool backward) {
+  for (const auto& [result, given] :
+       {std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}, std::pair{DType::bf16, DType::bf16}}) {
+    for (const Storage storage : {Storage::bf16, Storage::q8_0}) {
+      for (const int64_t rank : {1, 2, 6, 16}) {
+        // Fewer rows than columns and more, tiles and panels with a rest.
+        cases.push_back(low_rank_case(backward, result, given, storage, {19, 70, 96}, rank, rank == 6));
+        cases.push_back(low_rank_case(backward, result, given, storage, {131, 17, 160}, rank, rank == 2));
+      }
+    }
+    // Several decoded slices, and a sum of odd length.
+    cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, 4, true));
+    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {13, 35, 33}, 4, false));
+  }
+  cases.push_back(
+      timing(low_rank_case(backward, DType::bf16, DType::bf16, Storage::bf16, {2048, 1536, 576}, 16, false)));
+  cases.push_back(
+      timing(low_rank_case(backward, DType::bf16, DType::bf16, Storage::bf16, {2048, 4096, 4096}, 16, false)));
 }
 
 // A square, and Llama-3.1-8B's widest layer over 8192 tokens: forward, the input's gradient, the weight's gradient.
@@ -271,6 +321,8 @@ std::vector<OpCase> matmul_cases() {
   add_large_matmuls(cases);
   add_linears(cases, false);
   add_linears(cases, true);
+  add_low_ranks(cases, false);
+  add_low_ranks(cases, true);
   for (const Storage storage : storages) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       const int64_t in = block_elements(storage) == 1 ? 33 : 1280;

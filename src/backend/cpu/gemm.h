@@ -6,8 +6,16 @@
 
 namespace ingot::cpu {
 
-// c [m, n] (+)= op(a) [m, k] op(b) [k, n]; a and b of type `in`, c of type `out`. `ld*` are elements between the rows
-// as they are stored.
+// A second product, low [m, k] op(b) [k, n]: low is dense, b of the same form as the first product's. None where k is
+// 0.
+struct GemmTerm {
+  const void* low = nullptr;
+  const void* b = nullptr;
+  int64_t k = 0, ldb = 0;
+};
+
+// c [m, n] (+)= op(a) [m, k] op(b) [k, n] + term; a and b of type `in`, c of type `out`. `ld*` are elements between the
+// rows as they are stored.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   DType in = DType::f32, out = DType::f32;
@@ -15,6 +23,7 @@ struct Gemm {
   bool transpose_b = false;  // b is stored [n, k]
   bool accumulate = false;
   int64_t lda = 0, ldb = 0, ldc = 0;
+  GemmTerm term = {};  // only for engines that take one
 };
 
 // Computes on the calling thread. The order of the sum over k depends on k alone.

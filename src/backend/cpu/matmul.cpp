@@ -11,6 +11,7 @@
 #include "backend/cpu/panels.h"
 #include "backend/cpu/simd/gemm.h"
 #include "backend/cpu/simd/pair_gemm.h"
+#include "ops/linear_low_rank.h"
 #include "ops/matmul_bytes.h"
 
 namespace ingot::cpu {
@@ -53,9 +54,14 @@ constexpr int64_t longest_pair_sum = 6144;
 void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   thread_local Panels<uint32_t> panels;
   const bool wide = gemm.out == DType::f32;
+  const PairTerm term{.low = static_cast<const Bf16*>(gemm.term.low),
+                      .b = static_cast<const Bf16*>(gemm.term.b),
+                      .k = gemm.term.k,
+                      .b_row = gemm.transpose_b ? 1 : gemm.term.ldb,
+                      .b_column = gemm.transpose_b ? gemm.term.ldb : 1};
   avx512::pair_gemm_kernels.run(shape_of(gemm), wide ? static_cast<float*>(c) : nullptr,
                                 wide ? nullptr : static_cast<Bf16*>(c), static_cast<const Bf16*>(a),
-                                static_cast<const Bf16*>(b), panels.of(pair_gemm_pack(gemm.k)));
+                                static_cast<const Bf16*>(b), term, panels.of(pair_gemm_pack(gemm.k, gemm.term.k)));
 }
 
 std::string pair_gemm_declines(DType in, DType, int64_t k) {
@@ -112,28 +118,32 @@ void for_slices(Context& context, const ElementwiseKernels& kernels, const Weigh
   }
 }
 
+// `term`: of all columns of y.
 template <Product P, const ElementwiseKernels& E>
-void run_linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
-                ops::LinearAttributes attributes) {
+void multiply_forward(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, const GemmTerm& term,
+                      bool accumulate) {
   for_slices(context, E, weight, x.dtype, [&](int64_t begin, const Weight& slice, const void* rows) {
-    const Gemm gemm{.m = x.shape[0],
-                    .n = slice.out,
-                    .k = weight.in,
-                    .in = x.dtype,
-                    .out = y.dtype,
-                    .transpose_b = true,
-                    .accumulate = attributes.accumulate,
-                    .lda = weight.in,
-                    .ldb = weight.in,
-                    .ldc = weight.out};
+    Gemm gemm{.m = x.shape[0],
+              .n = slice.out,
+              .k = weight.in,
+              .in = x.dtype,
+              .out = y.dtype,
+              .transpose_b = true,
+              .accumulate = accumulate,
+              .lda = weight.in,
+              .ldb = weight.in,
+              .ldc = weight.out,
+              .term = term};
+    const size_t term_rows = static_cast<size_t>(begin * term.ldb) * size_of(x.dtype);
+    gemm.term.b = static_cast<const std::byte*>(term.b) + term_rows;
     std::byte* columns = static_cast<std::byte*>(y.data) + static_cast<size_t>(begin) * size_of(y.dtype);
     P(context, gemm, columns, x.data, rows);
   });
 }
 
 template <Product P, const ElementwiseKernels& E>
-void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
-                               ops::LinearAttributes attributes) {
+void multiply_backward(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight, const GemmTerm& term,
+                       bool accumulate) {
   const Arena::Scope scope(context.scratch);
   // Sums over several slices that end in bf16 are kept in fp32 until the last one.
   const bool several = !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in) < weight.out;
@@ -145,19 +155,46 @@ void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor&
                     .k = slice.out,
                     .in = dy.dtype,
                     .out = sums.dtype,
-                    .accumulate = begin > 0 || (attributes.accumulate && !staged),
+                    .accumulate = begin > 0 || (accumulate && !staged),
                     .lda = weight.out,
                     .ldb = weight.in,
-                    .ldc = weight.in};
+                    .ldc = weight.in,
+                    .term = begin + slice.out == weight.out ? term : GemmTerm{}};
     const std::byte* columns = static_cast<const std::byte*>(dy.data) + static_cast<size_t>(begin) * size_of(dy.dtype);
     P(context, gemm, sums.data, columns, rows);
   });
   if (!staged) return;
   context.threads->parallel_for(0, dx.elements(), element_grain, [&](int64_t lo, int64_t hi) {
     float* totals = sums.as<float>() + lo;
-    if (attributes.accumulate) E.add_from_bf16(totals, bf16(dx) + lo, hi - lo);
+    if (accumulate) E.add_from_bf16(totals, bf16(dx) + lo, hi - lo);
     E.scale_to_bf16.f32(bf16(dx) + lo, totals, 1.0F, hi - lo);
   });
+}
+
+template <Product P, const ElementwiseKernels& E>
+void run_linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                ops::LinearAttributes attributes) {
+  multiply_forward<P, E>(context, y, x, weight, {}, attributes.accumulate);
+}
+
+template <Product P, const ElementwiseKernels& E>
+void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
+                               ops::LinearAttributes attributes) {
+  multiply_backward<P, E>(context, dx, dy, weight, {}, attributes.accumulate);
+}
+
+template <Product P, const ElementwiseKernels& E>
+void run_linear_low_rank(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, const Tensor& low,
+                         const Tensor& b, ops::LinearAttributes attributes) {
+  const GemmTerm term{.low = low.data, .b = b.data, .k = low.shape[1], .ldb = b.shape[1]};
+  multiply_forward<P, E>(context, y, x, weight, term, attributes.accumulate);
+}
+
+template <Product P, const ElementwiseKernels& E>
+void run_linear_low_rank_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
+                                        const Tensor& low, const Tensor& a, ops::LinearAttributes attributes) {
+  const GemmTerm term{.low = low.data, .b = a.data, .k = low.shape[1], .ldb = a.shape[1]};
+  multiply_backward<P, E>(context, dx, dy, weight, term, attributes.accumulate);
 }
 
 template <const ElementwiseKernels& E>
@@ -192,6 +229,14 @@ std::string declines_linear(const Context&, const Tensor& result, const Tensor& 
   return D(given.dtype, result.dtype, given.shape[1]);
 }
 
+#if defined(INGOT_SIMD_X86)
+std::string pair_term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&,
+                               const Tensor& low, const Tensor&, ops::LinearAttributes) {
+  if (low.shape[1] % 2 != 0) return "takes even ranks";
+  return pair_gemm_declines(given.dtype, result.dtype, given.shape[1]);
+}
+#endif
+
 std::string takes_all(DType, DType, int64_t) { return {}; }
 
 template <Product P, const ElementwiseKernels& E, Declines D = takes_all>
@@ -213,8 +258,14 @@ void register_matmul(ops::Registry& registry, Levels levels) {
 #if defined(INGOT_SIMD_X86)
   if (levels.best >= Isa::amx) add_products<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
   if (levels.best >= Isa::avx512) {
-    add_products<sliced<pair_gemm, Cut::longer>, avx512::elementwise_kernels, pair_gemm_declines>(registry,
-                                                                                                  "avx512_bf16");
+    using avx512::elementwise_kernels;
+    constexpr Product pairs = sliced<pair_gemm, Cut::longer>;
+    add_products<pairs, elementwise_kernels, pair_gemm_declines>(registry, "avx512_bf16");
+    registry.add<ops::LinearLowRank>(DeviceKind::cpu, "avx512_bf16", run_linear_low_rank<pairs, elementwise_kernels>,
+                                     pair_term_declines);
+    registry.add<ops::LinearLowRankBackwardInput>(DeviceKind::cpu, "avx512_bf16",
+                                                  run_linear_low_rank_backward_input<pairs, elementwise_kernels>,
+                                                  pair_term_declines);
   }
   if (levels.onednn) {
     if (levels.best >= Isa::avx512) {
@@ -232,6 +283,7 @@ void register_matmul(ops::Registry& registry, Levels levels) {
     add_products<sliced<simd_gemm<avx2::gemm_kernels>>, avx2::elementwise_kernels>(registry, "avx2");
   }
 #endif
+  ops::add_products_apart(registry, DeviceKind::cpu);
   add_products<sliced<simd_gemm<plain::gemm_kernels>>, plain::elementwise_kernels>(registry, "plain");
   add_products<sliced<reference_gemm>, plain::elementwise_kernels>(registry, "reference");
   INGOT_ADD_LEVELS(registry, levels.best, ops::Dequantize, run_dequantize, elementwise_kernels);

@@ -108,15 +108,23 @@ INGOT_INLINE void put(C* c, Floats sums, bool accumulate, Extent extent) {
   store_computed(c, accumulate ? load(c, extent) + sums : sums, extent);
 }
 
-// rows x vectors sums over all pairs, into `columns` columns of c.
-template <int rows, int vectors>
-void tile(const Result& c, Left a, const uint32_t* b, int64_t pairs, int64_t columns) {
-  Floats sums[rows][vectors];
-  INGOT_UNROLL
-  for (int i = 0; i < rows; ++i) {
-    INGOT_UNROLL
-    for (int v = 0; v < vectors; ++v) sums[i][v] = Floats{};
+// What a tile sums: its rows of the left operand, its panel of the right one, packed, and how many pairs.
+struct Sum {
+  Left a;
+  const uint32_t* b;
+  int64_t pairs;
+
+  // From row `row` and column `column` on; a column that begins a panel.
+  Sum at(int64_t row, int64_t column) const {
+    return {{a.data + row * a.row, a.row, a.pair, a.ahead}, b + column * pairs, pairs};
   }
+};
+
+// Adds to rows x vectors sums.
+template <int rows, int vectors>
+INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const Sum& sum) {
+  const Left& a = sum.a;
+  const uint32_t* b = sum.b;
   // A pointer for every four rows, and their distances from it; the compiler, which would step from row to row in one
   // chain of additions, is not to know what they are.
   constexpr int groups = (rows + 3) / 4;
@@ -125,7 +133,7 @@ void tile(const Result& c, Left a, const uint32_t* b, int64_t pairs, int64_t col
   constexpr int64_t words_of_line = 16;
   int64_t distance[4] = {0, a.row, 2 * a.row, 3 * a.row};
   for (int i = 1; i < 4; ++i) asm("" : "+r"(distance[i]));
-  for (int64_t p = 0; p < pairs; ++p) {
+  for (int64_t p = 0; p < sum.pairs; ++p) {
     if (a.ahead && p % words_of_line == 0) {
       INGOT_UNROLL
       for (int i = 0; i < rows; ++i) __builtin_prefetch(group[i / 4] + distance[i % 4] + rows * a.row, 0, 2);
@@ -145,6 +153,19 @@ void tile(const Result& c, Left a, const uint32_t* b, int64_t pairs, int64_t col
     for (int g = 0; g < groups; ++g) group[g] += a.pair;
     b += vectors * lanes;
   }
+}
+
+// rows x vectors sums over all pairs, and those of the term, into `columns` columns of c.
+template <int rows, int vectors>
+void tile(const Result& c, const Sum& product, const Sum& term, int64_t columns) {
+  Floats sums[rows][vectors];
+  INGOT_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    INGOT_UNROLL
+    for (int v = 0; v < vectors; ++v) sums[i][v] = Floats{};
+  }
+  add_pairs<rows, vectors>(sums, product);
+  if (term.pairs > 0) add_pairs<rows, vectors>(sums, term);
   INGOT_UNROLL
   for (int i = 0; i < rows; ++i) {
     INGOT_UNROLL
@@ -168,55 +189,60 @@ void tile(const Result& c, Left a, const uint32_t* b, int64_t pairs, int64_t col
 }
 
 template <int most, int vectors>
-void rows_of(const Result& c, const Left& a, const uint32_t* b, int64_t pairs, int64_t columns, int64_t count) {
-  if (count == most) return tile<most, vectors>(c, a, b, pairs, columns);
-  if constexpr (most > 1) rows_of<most - 1, vectors>(c, a, b, pairs, columns, count);
+void rows_of(const Result& c, const Sum& product, const Sum& term, int64_t columns, int64_t count) {
+  if (count == most) return tile<most, vectors>(c, product, term, columns);
+  if constexpr (most > 1) rows_of<most - 1, vectors>(c, product, term, columns, count);
 }
 
-using RowsOf = void(const Result& c, const Left& a, const uint32_t* b, int64_t pairs, int64_t columns, int64_t count);
+using RowsOf = void(const Result& c, const Sum& product, const Sum& term, int64_t columns, int64_t count);
 constexpr RowsOf* by_vectors[most_vectors] = {rows_of<sums_at_once, 1>, rows_of<sums_at_once / 2, 2>,
                                               rows_of<sums_at_once / 3, 3>, rows_of<sums_at_once / 4, 4>};
 
 // Rows of a with packed columns of b, in tiles of about as many rows each. Rows come first, so that c is written from
 // left to right.
-void multiply(const Result& c, const Left& a, const uint32_t* b, int64_t pairs, int64_t m, int64_t n) {
+void multiply(const Result& c, const Sum& product, const Sum& term, int64_t m, int64_t n) {
   const int64_t widest = n < pair_gemm_panel ? (n + lanes - 1) / lanes : most_vectors;
-  const int64_t most = a.at_once(sums_at_once / widest);
+  const int64_t most = product.a.at_once(sums_at_once / widest);
   const int64_t tiles = (m + most - 1) / most;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t first = m * t / tiles, count = m * (t + 1) / tiles - first;
-    Left rows{a.data + first * a.row, a.row, a.pair, a.ahead};
     for (int64_t j = 0; j < n; j += pair_gemm_panel) {
       const int64_t columns = n - j < pair_gemm_panel ? n - j : pair_gemm_panel;
-      by_vectors[(columns - 1) / lanes](c.at(first, j), rows, b + j * pairs, pairs, columns, count);
-      rows.ahead = false;
+      Sum part = product.at(first, j);
+      part.a.ahead = part.a.ahead && j == 0;
+      by_vectors[(columns - 1) / lanes](c.at(first, j), part, term.at(first, j), columns, count);
     }
   }
 }
 
-void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, uint32_t* pack) {
-  const int64_t pairs = (s.k + 1) / 2;
-  const int64_t fitting = pair_gemm_near / (pairs > 0 ? pairs : 1) / pair_gemm_panel * pair_gemm_panel;
-  const int64_t n_most = fitting > pair_gemm_panel ? fitting : pair_gemm_panel;
+void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
+         uint32_t* pack) {
+  constexpr auto element = static_cast<int64_t>(sizeof(Bf16)), word = static_cast<int64_t>(sizeof(uint32_t));
+  const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
+  const int64_t n_most = pair_gemm_columns(pairs);
   uint32_t* packed_a = pack;
-  uint32_t* packed_b = pack + pair_gemm_rows * pairs;
+  uint32_t* packed_b = packed_a + pair_gemm_rows * pairs;
+  uint32_t* packed_term = packed_b + n_most * pairs;
   const bool in_place = s.a_column == 1 && s.k % 2 == 0;
   const Result c{c_float, c_bf16, s.c_row, s.accumulate};
   for (int64_t j0 = 0; j0 < s.n; j0 += n_most) {
     const int64_t n = s.n - j0 < n_most ? s.n - j0 : n_most;
     pack_lines(packed_b, b + j0 * s.b_column, s.b_column, s.b_row, n, pair_gemm_panel, s.k);
+    Sum added{{}, packed_term, term_pairs};
+    if (term_pairs > 0) {
+      pack_lines(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, pair_gemm_panel, term.k);
+      added.a = {reinterpret_cast<const unsigned char*>(term.low), term.k * element, 2 * element, false};
+    }
     if (in_place) {
-      const auto bytes = static_cast<int64_t>(sizeof(Bf16));
-      multiply(c.at(0, j0), {reinterpret_cast<const unsigned char*>(a), s.a_row * bytes, 2 * bytes, true}, packed_b,
-               pairs, s.m, n);
+      const Left left{reinterpret_cast<const unsigned char*>(a), s.a_row * element, 2 * element, true};
+      multiply(c.at(0, j0), {left, packed_b, pairs}, added, s.m, n);
       continue;
     }
     for (int64_t i0 = 0; i0 < s.m; i0 += pair_gemm_rows) {
       const int64_t m = s.m - i0 < pair_gemm_rows ? s.m - i0 : pair_gemm_rows;
       pack_lines(packed_a, a + i0 * s.a_row, s.a_row, s.a_column, m, pair_gemm_rows, s.k);
-      const auto bytes = static_cast<int64_t>(sizeof(uint32_t));
-      multiply(c.at(i0, j0), {reinterpret_cast<const unsigned char*>(packed_a), bytes, rounded_up(m) * bytes, false},
-               packed_b, pairs, m, n);
+      const Left left{reinterpret_cast<const unsigned char*>(packed_a), word, rounded_up(m) * word, false};
+      multiply(c.at(i0, j0), {left, packed_b, pairs}, added.at(i0, 0), m, n);
     }
   }
 }
