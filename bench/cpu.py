@@ -126,7 +126,8 @@ def peak_memory(*words):
 
 
 def training_lines(options):
-    lines = ["| job | tokens/s | share of the peak | wanted | PyTorch tokens/s | ratio |", "|---|---|---|---|---|---|"]
+    lines = ["| job | tokens/s at the peak | tokens/s | share of the peak | wanted | PyTorch tokens/s | ratio |",
+             "|---|---|---|---|---|---|---|"]
     version = ""
     for name, shape, sequence, batch, words, wanted in TRAINING:
         steps = options.steps
@@ -138,7 +139,8 @@ def training_lines(options):
             if shape == "smollm2-135m" and "--weights" not in words:
                 theirs.append(torch_train(shape, sequence, batch, words, steps))
         best = max(ours, key=lambda job: job["tokens_per_s"])
-        line = (f"| {shape}, {name}, sequence {sequence}, {sequence * batch} tokens a step | {best['tokens_per_s']:.0f} | "
+        line = (f"| {shape}, {name}, sequence {sequence}, {sequence * batch} tokens a step | {best['tokens_per_s'] / best['mfu']:.0f} | "
+                f"{best['tokens_per_s']:.0f} | "
                 f"{100 * best['mfu']:.1f} % of {best['peak_tflops']:.3f} TFLOP/s | "
                 f"{f'{wanted} %' if wanted else 'none'} | ")
         if theirs:
@@ -188,9 +190,9 @@ def random_files(folder, shape):
 def decoding_lines(options, folder, peak):
     """Of both shapes: a long prompt, one stream by how weights are kept, eight streams."""
     prompt, tokens = (64, 8) if options.quick else (1024, 64)
-    streams = ["| shape | weights | tokens/s | memory read | share of the read rate | times bf16 | llama.cpp, tokens/s | ratio |",
-               "|---|---|---|---|---|---|---|---|"]
-    others = [f"| shape | prompt of {prompt} tokens | share of bf16 peak | llama.cpp | ratio | 8 streams, times one |", "|---|---|---|---|---|---|"]
+    streams = ["| shape | weights | tokens/s at the read rate | tokens/s | memory read | share of the read rate | times bf16 | llama.cpp, tokens/s | ratio |",
+               "|---|---|---|---|---|---|---|---|---|"]
+    others = [f"| shape | prompt of {prompt} tokens, at the peak | measured | share of bf16 peak | llama.cpp | ratio | 8 streams, times one |", "|---|---|---|---|---|---|---|"]
     for name, shape in (("smollm2-135m", "135m"), ("llama-1.1b", "1.1b")):
         files = random_files(folder, shape)
         rounds = []
@@ -210,14 +212,15 @@ def decoding_lines(options, folder, peak):
 
         for weights in files:
             streams.append(
-                f"| {name} | {weights} | {middle(lambda r: r[weights]['tokens_per_s']):.1f} | {middle(lambda r: r[weights]['gb_s']):.1f} GB/s | "
+                f"| {name} | {weights} | {middle(lambda r: r[weights]['tokens_per_s'] * r['read'] / r[weights]['gb_s']):.1f} | "
+                f"{middle(lambda r: r[weights]['tokens_per_s']):.1f} | {middle(lambda r: r[weights]['gb_s']):.1f} GB/s | "
                 f"{100 * middle(lambda r: r[weights]['gb_s'] / r['read']):.0f} % of {middle(lambda r: r['read']):.1f} | "
                 f"{middle(lambda r: r['bf16']['ms_per_token'] / r[weights]['ms_per_token']):.2f} | {middle(lambda r: r[weights]['peer']):.1f} | "
                 f"{middle(lambda r: r[weights]['tokens_per_s'] / r[weights]['peer']):.2f} |")
         rate = middle(lambda r: prompt / r["prompt"])
         share = 100 * prompt_flops(name, prompt) / peak * middle(lambda r: 1 / r["prompt"])
         others.append(
-            f"| {name} | {rate:.0f} tokens/s | {share:.0f} % | {middle(lambda r: r['prompt peer']):.0f} tokens/s | "
+            f"| {name} | {100 * rate / share:.0f} tokens/s | {rate:.0f} tokens/s | {share:.0f} % | {middle(lambda r: r['prompt peer']):.0f} tokens/s | "
             f"{middle(lambda r: prompt / r['prompt'] / r['prompt peer']):.2f} | {middle(lambda r: 8 * r['bf16']['ms_per_token'] / r['many']):.2f} |")
         for file in files.values():
             file.unlink()

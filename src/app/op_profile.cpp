@@ -42,7 +42,9 @@ void OpProfile::ran(const char* op, std::span<const Tensor> tensors) {
   const double seconds = now() - begun.at;
   if (!begun_.empty()) begun_.back().inside += seconds;
 
-  const Row work = work_of(op, tensors);
+  Row work = work_of(op, tensors);
+  if (begun.products) work.flops = work.bytes = 0;  // they are told of by themselves
+  if (!begun_.empty() && is_product(op)) begun_.back().products = true;
   Row& row = rows_.try_emplace({work.op, work.shape}, work).first->second;
   if (row.calls > 0) {
     row.flops += work.flops;

@@ -43,8 +43,9 @@ class OpProfile : public ops::Watch {
 
  private:
   struct Begun {
-    double at;          // seconds
-    double inside = 0;  // seconds of ops that it is made of
+    double at;              // seconds
+    double inside = 0;      // seconds of ops that it is made of
+    bool products = false;  // products are among them
   };
   Row work_of(const char* op, std::span<const Tensor> tensors) const;
 

@@ -31,7 +31,7 @@ const LoraWeights* layer_of(const AdapterSegment& segment, size_t parameter) {
 }
 
 // The segment whose adapter changes every row of the layer, where there is one: its term is then part of the layer's
-// own product.
+// own product, and rounded with it. Of several segments none is, as not every expert has rows of all of them.
 const AdapterSegment* whole_segment(const Pass& pass, size_t parameter, int64_t rows) {
   if (pass.adapters.size() != 1) return nullptr;
   const AdapterSegment& segment = pass.adapters.front();
@@ -189,9 +189,10 @@ size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& sha
                                            : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
   const int64_t rank = shape.adapter_rank;
   const size_t trained = 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
-  const size_t adapter = rank > 0 ? std::max(trained, ops::lora_bytes(rows, rank)) : 0;
+  // A term is there while the base is multiplied.
+  const size_t product = rank > 0 ? std::max(base + trained, ops::lora_bytes(rows, rank)) : base;
   const size_t sum = shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;
-  return sum + base + adapter;  // a term is there while the base is multiplied
+  return sum + product;
 }
 
 }  // namespace ingot::nn

@@ -69,15 +69,19 @@ bool FaultFinder::finite(const Tensor& tensor) const {
 void FaultFinder::ran(const char* op, std::span<const Tensor> tensors) {
   if (!found_.empty()) return;
   std::string with;
-  bool broken = false;     // a result, or what it was made of, is not finite
-  bool parameter = false;  // that parameter itself
+  bool broken = false;      // a result, or what it was made of, is not finite
+  bool parameters = false;  // the op has one already
+  bool parameter = false;   // that is not finite itself
   for (const Tensor& tensor : tensors) {
     const Known* k = known(tensor);
-    if (k) with = k->gradient ? "the gradient of " + k->name : k->name;
     if (k && !k->gradient) {
-      last_ = k->name;
-      parameter = parameter || !finite(tensor);
+      // Of several the one that is not finite, else the first: a layer's weight, not its adapter's.
+      const bool whole = finite(tensor);
+      if (!parameter && (!parameters || !whole)) with = last_ = k->name;
+      parameters = true;
+      parameter = parameter || !whole;
     } else {
+      if (k) with = "the gradient of " + k->name;
       broken = broken || !finite(tensor);
     }
   }

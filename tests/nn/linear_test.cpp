@@ -1,12 +1,13 @@
-// A linear layer with a bias, two adapters and rows that want neither in one batch, forward and backward, against sums
-// in double written out from the formula y = W x + b + f B A x.
+// A linear layer with a bias and adapters, forward and backward, against sums in double written out from the formula
+// y = W x + b + f B A x: two adapters and rows that want neither in one batch, one for some of the rows, one for all.
 #include "nn/linear.h"
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "backend/cpu/cpu_device.h"
 #include "base/philox.h"
@@ -74,9 +75,18 @@ struct LowRank {
   Adapter adapter;
 };
 
-class LinearTest : public testing::Test {
+struct Rows {
+  int64_t rank, begin, end;
+};
+struct Batch {
+  const char* name;
+  std::vector<Rows> adapters;
+};
+
+class LinearTest : public testing::TestWithParam<Batch> {
  protected:
   LinearTest() {
+    for (const Rows& r : GetParam().adapters) adapters_.push_back({r.rank, r.begin, r.end, {}, {}, {}});
     cpu::register_ops(registry_);
     layer_.weight = weight_of(view(weight_, Shape{O, I}));
     layer_.bias = view(bias_, Shape{O});
@@ -96,8 +106,9 @@ class LinearTest : public testing::Test {
 
   Tensor view(Matrix& m, Shape shape) { return Tensor{m.data(), DType::f32, shape, device_.get()}; }
   std::vector<AdapterSegment> segments() const {
-    return {{adapters_[0].begin, adapters_[0].end, &adapters_[0].adapter},
-            {adapters_[1].begin, adapters_[1].end, &adapters_[1].adapter}};
+    std::vector<AdapterSegment> all;
+    for (const LowRank& l : adapters_) all.push_back({l.begin, l.end, &l.adapter});
+    return all;
   }
   static void expect_close(const Matrix& found, const Exact& expected, const char* what) {
     double largest = 0;
@@ -114,7 +125,7 @@ class LinearTest : public testing::Test {
   ThreadPool threads_{2};
   Matrix weight_ = random_matrix(1, O, I), bias_ = random_matrix(2, 1, O), x_ = random_matrix(3, T, I),
          dy_ = random_matrix(4, T, O);
-  std::array<LowRank, 2> adapters_ = {LowRank{3, 0, 4, {}, {}, {}}, LowRank{5, 6, T, {}, {}, {}}};
+  std::vector<LowRank> adapters_;
   Linear layer_;
   // Exactly what bytes() asks for.
   Arena scratch_{*device_, Linear::bytes(T, O, I, {.adapter_rank = 5}), "scratch"};
@@ -122,7 +133,7 @@ class LinearTest : public testing::Test {
   TokenBatch batch_;
 };
 
-TEST_F(LinearTest, ForwardGivesEveryRowItsAdapter) {
+TEST_P(LinearTest, ForwardGivesEveryRowItsAdapter) {
   Exact expected = product(exact(x_), I, 1, exact(weight_), 1, I, T, I, O);
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t o = 0; o < O; ++o)
@@ -145,14 +156,14 @@ TEST_F(LinearTest, ForwardGivesEveryRowItsAdapter) {
   expect_close(sum, expected, "y accumulated");
 }
 
-// Units [0, 3), [3, 7), [7, 9) cut through the segments [0, 4) and [6, 9).
-TEST_F(LinearTest, BackwardGivesEveryAdapterItsRows) {
+// Units [0, 3), [3, 7), [7, 9) cut through the segments.
+TEST_P(LinearTest, BackwardGivesEveryAdapterItsRows) {
   Exact dx = product(exact(dy_), O, 1, exact(weight_), I, 1, T, O, I);
   const Exact dw = product(exact(dy_), 1, O, exact(x_), I, 1, O, T, I);
   Exact db(static_cast<size_t>(O), 0.0);
   for (int64_t t = 0; t < T; ++t) add(db, rows(exact(dy_), t, t + 1, O));
-  std::array<Exact, 2> da, dbb;
-  for (size_t i = 0; i < 2; ++i) {
+  std::vector<Exact> da(adapters_.size()), dbb(adapters_.size());
+  for (size_t i = 0; i < adapters_.size(); ++i) {
     const LowRank& l = adapters_[i];
     const int64_t n = l.end - l.begin;
     const Exact x = rows(exact(x_), l.begin, l.end, I);
@@ -167,13 +178,15 @@ TEST_F(LinearTest, BackwardGivesEveryAdapterItsRows) {
   }
 
   std::vector<Matrix> gradients = {Matrix(static_cast<size_t>(O * I), 99.0F), Matrix(static_cast<size_t>(O), 99.0F)};
-  std::map<int, Tensor> tensors;
+  std::vector<Shape> shapes = {Shape{O, I}, Shape{O}};
   for (const LowRank& l : adapters_) {
     gradients.emplace_back(static_cast<size_t>(l.rank * I), 99.0F);
     gradients.emplace_back(static_cast<size_t>(O * l.rank), 99.0F);
+    shapes.push_back(Shape{l.rank, I});
+    shapes.push_back(Shape{O, l.rank});
   }
-  const std::array<Shape, 6> shapes = {Shape{O, I}, Shape{O}, Shape{3, I}, Shape{O, 3}, Shape{5, I}, Shape{O, 5}};
-  for (size_t i = 0; i < 6; ++i) tensors[static_cast<int>(i)] = view(gradients[i], shapes[i]);
+  std::map<int, Tensor> tensors;
+  for (size_t i = 0; i < shapes.size(); ++i) tensors[static_cast<int>(i)] = view(gradients[i], shapes[i]);
   MapSink sink(tensors);
   Arena saved;
   Training training{sink, {0, 3, 7, 9}, spec::Recompute::none, saved, {}, 0, 1};
@@ -183,19 +196,27 @@ TEST_F(LinearTest, BackwardGivesEveryAdapterItsRows) {
   expect_close(found, dx, "dx");
   expect_close(gradients[0], dw, "dW");
   expect_close(gradients[1], db, "db");
-  expect_close(gradients[2], da[0], "dA of the first");
-  expect_close(gradients[3], dbb[0], "dB of the first");
-  expect_close(gradients[4], da[1], "dA of the second");
-  expect_close(gradients[5], dbb[1], "dB of the second");
   EXPECT_EQ(sink.units(0), (std::vector<int64_t>{0, 1, 2}));
-  EXPECT_EQ(sink.units(2), (std::vector<int64_t>{0, 1}));
-  EXPECT_EQ(sink.units(4), (std::vector<int64_t>{1, 2}));
+  for (size_t i = 0; i < adapters_.size(); ++i) {
+    expect_close(gradients[2 + 2 * i], da[i], "dA");
+    expect_close(gradients[3 + 2 * i], dbb[i], "dB");
+    std::vector<int64_t> units;
+    if (adapters_[i].begin < 3) units.push_back(0);
+    if (adapters_[i].begin < 7 && adapters_[i].end > 3) units.push_back(1);
+    if (adapters_[i].end > 7) units.push_back(2);
+    EXPECT_EQ(sink.units(2 + 2 * static_cast<int>(i)), units);
+  }
 
   Matrix sum = random_matrix(6, T, I);
   add(dx, exact(sum));
   layer_.backward(pass, view(sum, Shape{T, I}), view(dy_, Shape{T, O}), view(x_, Shape{T, I}), true);
   expect_close(sum, dx, "dx accumulated");
 }
+
+INSTANTIATE_TEST_SUITE_P(Batches, LinearTest,
+                         testing::Values(Batch{"two", {{3, 0, 4}, {5, 6, T}}}, Batch{"all", {{4, 0, T}}},
+                                         Batch{"first", {{4, 0, 5}}}, Batch{"last", {{5, 2, T}}}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace ingot::nn

@@ -145,7 +145,7 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
   OpCase c = linear_case(backward, result, given, storage, s, accumulate);
   c.op = backward ? "linear_low_rank_backward_input" : "linear_low_rank";
   c.name += fmt::format(" rank={}", rank);
-  c.gradients.clear();  // linear_backward_input's
+  c.gradients.clear();
   const int64_t width = backward ? s.in : s.out;
   c.operands.push_back({"low", given, {s.tokens, rank}});
   c.operands.push_back({backward ? "a" : "b", given, backward ? Shape{rank, s.in} : Shape{s.out, rank}});
@@ -162,6 +162,24 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
     outer_products({s.tokens, width, rank}, v[0], v[3], rank, 1, v[4], backward ? s.in : 1, backward ? 1 : rank);
     for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
   };
+  // dx is the gradient at x of the sums of dy (x W^T) and of low (x a^T), both element by element. Differences of many
+  // elements take long.
+  if (backward && s.tokens * s.in < 500) {
+    c.gradients = {{.gradient = 0, .forward = [=](const Values& v, const std::vector<double>& x) {
+                      std::vector<double> weight = v[2];
+                      for (double& w : weight) w = rounded_to(given, w);
+                      std::vector<double> terms;
+                      const auto add = [&](const std::vector<double>& factors, const std::vector<double>& matrix,
+                                           int64_t rows) {
+                        std::vector<double> product(static_cast<size_t>(s.tokens * rows), 0.0);
+                        outer_products({s.tokens, rows, s.in}, product, x, s.in, 1, matrix, 1, s.in);
+                        for (size_t i = 0; i < product.size(); ++i) terms.push_back(factors[i] * product[i]);
+                      };
+                      add(v[1], weight, s.out);
+                      add(v[3], v[4], rank);
+                      return terms;
+                    }}};
+  }
   c.length += rank + 1;
   c.flops += 2.0 * static_cast<double>(s.tokens * width * rank);
   c.bytes += static_cast<double>((s.tokens + width) * rank) * static_cast<double>(size_of(given));
@@ -248,6 +266,11 @@ void add_low_ranks(std::vector<OpCase>& cases, bool backward) {
     // Several decoded slices, and a sum of odd length.
     cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, 4, true));
     cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {13, 35, 33}, 4, false));
+    if (given == DType::f32) continue;
+    // Several slices of a sum that AVX-512's own products take, several blocks of packed columns, and of packed rows.
+    cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 400, 6144}, 4, false));
+    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {5, 700, 1024}, 2, false));
+    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {131, 150, 33}, 2, true));
   }
   cases.push_back(
       timing(low_rank_case(backward, DType::bf16, DType::bf16, Storage::bf16, {2048, 1536, 576}, 16, false)));

@@ -36,7 +36,7 @@ void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void*
     context.threads->parallel_for(0, gemm.n, piece_of(gemm.n, threads), [&](int64_t lo, int64_t hi) {
       Gemm part = gemm;
       part.n = hi - lo;
-      part.term.b = at(gemm.term.b, lo * (gemm.transpose_b ? gemm.term.ldb : 1) * in);
+      if (gemm.term.k > 0) part.term.b = at(gemm.term.b, lo * (gemm.transpose_b ? gemm.term.ldb : 1) * in);
       slice(part, at_c(lo), a, at(b, lo * step * in));
     });
   } else {
@@ -44,7 +44,7 @@ void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void*
     context.threads->parallel_for(0, gemm.m, piece_of(gemm.m, threads), [&](int64_t lo, int64_t hi) {
       Gemm part = gemm;
       part.m = hi - lo;
-      part.term.low = at(gemm.term.low, lo * gemm.term.k * in);
+      if (gemm.term.k > 0) part.term.low = at(gemm.term.low, lo * gemm.term.k * in);
       slice(part, at_c(lo * gemm.ldc), at(a, lo * step * in), b);
     });
   }

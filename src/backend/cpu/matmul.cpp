@@ -232,7 +232,7 @@ std::string declines_linear(const Context&, const Tensor& result, const Tensor& 
 #if defined(INGOT_SIMD_X86)
 std::string pair_term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&,
                                const Tensor& low, const Tensor&, ops::LinearAttributes) {
-  if (low.shape[1] % 2 != 0) return "takes even ranks";
+  if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return "takes even ranks";
   return pair_gemm_declines(given.dtype, result.dtype, given.shape[1]);
 }
 #endif
@@ -261,11 +261,13 @@ void register_matmul(ops::Registry& registry, Levels levels) {
     using avx512::elementwise_kernels;
     constexpr Product pairs = sliced<pair_gemm, Cut::longer>;
     add_products<pairs, elementwise_kernels, pair_gemm_declines>(registry, "avx512_bf16");
-    registry.add<ops::LinearLowRank>(DeviceKind::cpu, "avx512_bf16", run_linear_low_rank<pairs, elementwise_kernels>,
-                                     pair_term_declines);
-    registry.add<ops::LinearLowRankBackwardInput>(DeviceKind::cpu, "avx512_bf16",
-                                                  run_linear_low_rank_backward_input<pairs, elementwise_kernels>,
-                                                  pair_term_declines);
+    if (levels.best == Isa::avx512) {  // where there are tiles of AMX, two products on these are faster
+      registry.add<ops::LinearLowRank>(DeviceKind::cpu, "avx512_bf16", run_linear_low_rank<pairs, elementwise_kernels>,
+                                       pair_term_declines);
+      registry.add<ops::LinearLowRankBackwardInput>(DeviceKind::cpu, "avx512_bf16",
+                                                    run_linear_low_rank_backward_input<pairs, elementwise_kernels>,
+                                                    pair_term_declines);
+    }
   }
   if (levels.onednn) {
     if (levels.best >= Isa::avx512) {

@@ -62,7 +62,7 @@ Floats score_row(const AttentionForward& task, const Block& block, int64_t r, in
   const int64_t place = task.first + query;
   const int64_t seen = place + 1 - begin;                       // keys of the block up to the query
   const int64_t gone = place + 1 - task.scores.window - begin;  // those that the window has left behind
-  if (bent) bend_row(task.scores, scores, columns, head, place, begin);
+  if (bent && seen > 0 && gone < columns) bend_row(task.scores, scores, columns, head, place, begin);
   Floats top = nothing;
   if (seen >= columns && gone <= 0) {
     for (int64_t j = 0; j < columns; j += lanes) {

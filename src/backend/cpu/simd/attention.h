@@ -36,7 +36,7 @@ struct AttentionForward {
   int64_t lse_stride;
   const int32_t* table;  // page numbers: key i is row table[i / page] * page + i % page; null: row i
   int64_t page;
-  int64_t queries, heads;  // queries * heads <= attention_rows
+  int64_t queries, heads;  // queries <= attention_block, queries * heads <= attention_rows
   int64_t first;           // query i is token first + i of the sequence
   int64_t head_dim;
   AttentionScores scores;

@@ -219,7 +219,7 @@ void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const 
          uint32_t* pack) {
   constexpr auto element = static_cast<int64_t>(sizeof(Bf16)), word = static_cast<int64_t>(sizeof(uint32_t));
   const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
-  const int64_t n_most = pair_gemm_columns(pairs);
+  const int64_t n_most = pair_gemm_columns(pairs + term_pairs);
   uint32_t* packed_a = pack;
   uint32_t* packed_b = packed_a + pair_gemm_rows * pairs;
   uint32_t* packed_term = packed_b + n_most * pairs;
