@@ -11,7 +11,7 @@ begin with the A that Ingot draws and B = 0, and take the samples of Megatron-LM
 is the slower side, does the first steps alone, of the same schedule.
 
 What each side leaves in FOLDER (build/qlora) is not made again: remove it to repeat. Exit code 1: a step's or a held-out
-loss of Ingot and PyTorch on the same base differ by more than 0.1 %.
+loss, or a step's gradient norm, of Ingot and PyTorch on the same base differ by more than 0.1 %.
 Needs ./run build, and ./run oracles once: it makes build/oracles, whose Python runs this.
 """
 import argparse
