@@ -68,7 +68,7 @@ void StepProfile::print(const Output& output) const {
                              floor > row.seconds ? "cache" : fmt::format("{:.0f} %", 100 * floor / row.seconds)));
   }
   output.print(
-      fmt::format("{:<53}{:>10.2f}{:>8.1f}\n", "outside ops", 1e3 * (seconds - inside), 100 * (1 - inside / seconds)));
+      fmt::format("{:<59}{:>10.2f}{:>8.1f}\n", "outside ops", 1e3 * (seconds - inside), 100 * (1 - inside / seconds)));
   output.print(fmt::format("products {:.0f} GFLOP/s in bf16, {:.0f} in fp32, memory {:.1f} GB/s; a step of {:.3f} s\n",
                            most.bf16_flops / 1e9, most.f32_flops / 1e9, most.bytes / 1e9, seconds));
 }
@@ -265,9 +265,9 @@ int BenchTrain::run(const Output& output) {
                               ? memory_use().peak
                               : runtime.device->memory_bytes() - runtime.device->memory_available();
   output.print(fmt::format("{}, {} on {} ({})\n", model_,
-                           !job.lora  ? "full training"
-                           : !decoded ? "LoRA"
-                                      : "LoRA on a base in " + weights_,
+                           !job.lora ? "full training"
+                           : decoded ? "LoRA on a base in " + weights_
+                                     : "LoRA",
                            runtime.device->name(), runtime.model));
   output.print(fmt::format("  {:.1f} tokens/s, {:.3f} s a step of {} tokens ({} timed), {:.2f} TFLOP/s{}\n",
                            tokens / seconds, seconds, timed.last.tokens, timed.seconds.size(),

@@ -43,8 +43,8 @@ void OpProfile::ran(const char* op, std::span<const Tensor> tensors) {
   if (!begun_.empty()) begun_.back().inside += seconds;
 
   Row work = work_of(op, tensors);
-  if (begun.products) work.flops = work.bytes = 0;  // they are told of by themselves
-  if (!begun_.empty() && is_product(op)) begun_.back().products = true;
+  if (begun.has_products) work.flops = work.bytes = 0;
+  if (!begun_.empty() && is_product(op)) begun_.back().has_products = true;
   Row& row = rows_.try_emplace({work.op, work.shape}, work).first->second;
   if (row.calls > 0) {
     row.flops += work.flops;

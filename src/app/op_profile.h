@@ -23,8 +23,10 @@ class OpProfile : public ops::Watch {
     bool wide = false;  // computes in f32
     int64_t calls = 0;
     double seconds = 0;  // without the ops that it is made of
-    double flops = 0;    // of products and of attention, whose backward has five products where its forward has two
-    double bytes = 0;    // of every operand once, coded matrices left out
+    // Of products and of attention, whose backward has five products where its forward has two. An op that is made of
+    // products, which have rows of their own, has neither FLOPs nor bytes.
+    double flops = 0;
+    double bytes = 0;  // of every operand once, coded matrices left out
 
     // What it takes at least, in seconds: the larger of its arithmetic's time and its traffic's. What lies in a cache
     // may take less.
@@ -43,9 +45,9 @@ class OpProfile : public ops::Watch {
 
  private:
   struct Begun {
-    double at;              // seconds
-    double inside = 0;      // seconds of ops that it is made of
-    bool products = false;  // products are among them
+    double at;                  // seconds
+    double inside = 0;          // seconds of ops that it is made of
+    bool has_products = false;  // among these
   };
   Row work_of(const char* op, std::span<const Tensor> tensors) const;
 

@@ -31,7 +31,8 @@ const LoraWeights* layer_of(const AdapterSegment& segment, size_t parameter) {
 }
 
 // The segment whose adapter changes every row of the layer, where there is one: its term is then part of the layer's
-// own product, and rounded with it. Of several segments none is, as not every expert has rows of all of them.
+// own product, and rounded with it. With one adapter in the batch that is so in every expert and every piece of the
+// loss.
 const AdapterSegment* whole_segment(const Pass& pass, size_t parameter, int64_t rows) {
   if (pass.adapters.size() != 1) return nullptr;
   const AdapterSegment& segment = pass.adapters.front();

@@ -47,7 +47,7 @@ void linear_low_rank_backward_input(Context& context, const Tensor& dx, const Te
   dispatch<LinearLowRankBackwardInput>(context, dx, dy, weight, low, a, attributes);
 }
 
-void add_products_apart(Registry& registry, DeviceKind kind) {
+void add_low_rank_apart(Registry& registry, DeviceKind kind) {
   registry.add<LinearLowRank>(kind, "apart", run_linear_apart);
   registry.add<LinearLowRankBackwardInput>(kind, "apart", run_backward_input_apart);
 }

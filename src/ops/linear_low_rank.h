@@ -2,8 +2,6 @@
 // computes.
 #pragma once
 
-#include <string>
-
 #include "ops/context.h"
 #include "ops/matmul.h"
 
@@ -12,7 +10,8 @@ namespace ingot::ops {
 class Registry;
 
 // y [T, out] (+)= x W^T + low b^T: W [out, in] of any storage, low [T, R] and b [out, R] of x's type, else as linear.
-// Implementations that compute both products in one pass round their sum once; the others round each.
+// Implementations that compute both products in one pass round their sum once; the others round each. Scratch: what
+// linear takes (ops/matmul_bytes.h). Errors: as linear's.
 void linear_low_rank(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, const Tensor& low,
                      const Tensor& b, LinearAttributes attributes);
 
@@ -33,7 +32,8 @@ struct LinearLowRankBackwardInput {
                          LinearAttributes);
 };
 
-// Implementations for any device: linear or linear_backward_input, then matmul.
-void add_products_apart(Registry& registry, DeviceKind kind);
+// Adds implementations of both for any device, "apart": linear or linear_backward_input, then matmul. They decline
+// nothing, so what a backend has of its own comes before them.
+void add_low_rank_apart(Registry& registry, DeviceKind kind);
 
 }  // namespace ingot::ops

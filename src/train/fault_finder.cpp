@@ -69,26 +69,26 @@ bool FaultFinder::finite(const Tensor& tensor) const {
 void FaultFinder::ran(const char* op, std::span<const Tensor> tensors) {
   if (!found_.empty()) return;
   std::string with;
-  bool broken = false;      // a result, or what it was made of, is not finite
-  bool parameters = false;  // the op has one already
-  bool parameter = false;   // that is not finite itself
+  bool broken = false;            // a result, or what it was made of, is not finite
+  bool named = false;             // a parameter is
+  bool broken_parameter = false;  // and it is not finite itself
   for (const Tensor& tensor : tensors) {
     const Known* k = known(tensor);
     if (k && !k->gradient) {
       // Of several the one that is not finite, else the first: a layer's weight, not its adapter's.
       const bool whole = finite(tensor);
-      if (!parameter && (!parameters || !whole)) with = last_ = k->name;
-      parameters = true;
-      parameter = parameter || !whole;
+      if (!broken_parameter && (!named || !whole)) with = last_ = k->name;
+      named = true;
+      broken_parameter = broken_parameter || !whole;
     } else {
-      if (k) with = "the gradient of " + k->name;
+      if (k && !broken_parameter) with = "the gradient of " + k->name;
       broken = broken || !finite(tensor);
     }
   }
   // A parameter alone is no fault: a row of the embedding that no token asks for may be anything.
   if (!broken) return;
   if (!with.empty()) {
-    found_ = fmt::format("{} with {}{}", op, with, parameter ? ", which is not finite itself" : "");
+    found_ = fmt::format("{} with {}{}", op, with, broken_parameter ? ", which is not finite itself" : "");
   } else {
     found_ = last_.empty() ? std::string(op) : fmt::format("{} after {}", op, last_);
   }

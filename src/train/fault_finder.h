@@ -35,7 +35,7 @@ class FaultFinder : public ops::Watch {
 
   Device& device_;
   std::map<const std::byte*, Known> known_;  // by where the memory begins
-  std::string last_;                         // the parameter that was used last
+  std::string last_;                         // the parameter of the op that had one last
   std::string found_;
 };
 

@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/cpu_device.h"
+#include "base/half.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "ops/registry.h"
@@ -75,20 +77,34 @@ struct LowRank {
   Adapter adapter;
 };
 
-struct Rows {
+struct Share {
   int64_t rank, begin, end;
 };
-struct Batch {
+struct Scenario {
   const char* name;
-  std::vector<Rows> adapters;
+  std::vector<Share> adapters;
+  bool decoded = false;  // the weight is stored in bf16
+
+  int64_t rank() const {
+    int64_t most = 0;
+    for (const Share& s : adapters) most = std::max(most, s.rank);
+    return most;
+  }
 };
 
-class LinearTest : public testing::TestWithParam<Batch> {
+class LinearTest : public testing::TestWithParam<Scenario> {
  protected:
   LinearTest() {
-    for (const Rows& r : GetParam().adapters) adapters_.push_back({r.rank, r.begin, r.end, {}, {}, {}});
+    for (const Share& s : GetParam().adapters) adapters_.push_back({s.rank, s.begin, s.end, {}, {}, {}});
     cpu::register_ops(registry_);
     layer_.weight = weight_of(view(weight_, Shape{O, I}));
+    if (GetParam().decoded) {
+      for (float& w : weight_) {
+        coded_.push_back(float_to_bf16(w));
+        w = bf16_to_float(coded_.back());
+      }
+      layer_.weight = weight_of(Tensor{coded_.data(), DType::bf16, Shape{O, I}, device_.get()});
+    }
     layer_.bias = view(bias_, Shape{O});
     layer_.parameter = 1;
     layer_.weight_trainable = 0;
@@ -127,8 +143,10 @@ class LinearTest : public testing::TestWithParam<Batch> {
          dy_ = random_matrix(4, T, O);
   std::vector<LowRank> adapters_;
   Linear layer_;
+  std::vector<uint16_t> coded_;
   // Exactly what bytes() asks for.
-  Arena scratch_{*device_, Linear::bytes(T, O, I, {.adapter_rank = 5}), "scratch"};
+  Arena scratch_{*device_, Linear::bytes(T, O, I, {.adapter_rank = GetParam().rank(), .decoded = GetParam().decoded}),
+                 "scratch"};
   ops::Context context_{*device_, registry_, scratch_, &threads_};
   TokenBatch batch_;
 };
@@ -198,6 +216,7 @@ TEST_P(LinearTest, BackwardGivesEveryAdapterItsRows) {
   expect_close(gradients[1], db, "db");
   EXPECT_EQ(sink.units(0), (std::vector<int64_t>{0, 1, 2}));
   for (size_t i = 0; i < adapters_.size(); ++i) {
+    SCOPED_TRACE(i);
     expect_close(gradients[2 + 2 * i], da[i], "dA");
     expect_close(gradients[3 + 2 * i], dbb[i], "dB");
     std::vector<int64_t> units;
@@ -214,8 +233,9 @@ TEST_P(LinearTest, BackwardGivesEveryAdapterItsRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Batches, LinearTest,
-                         testing::Values(Batch{"two", {{3, 0, 4}, {5, 6, T}}}, Batch{"all", {{4, 0, T}}},
-                                         Batch{"first", {{4, 0, 5}}}, Batch{"last", {{5, 2, T}}}),
+                         testing::Values(Scenario{"two", {{3, 0, 4}, {5, 6, T}}}, Scenario{"all", {{4, 0, T}}},
+                                         Scenario{"all_decoded", {{4, 0, T}}, true}, Scenario{"first", {{4, 0, 5}}},
+                                         Scenario{"last", {{5, 2, T}}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -145,7 +145,7 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
   OpCase c = linear_case(backward, result, given, storage, s, accumulate);
   c.op = backward ? "linear_low_rank_backward_input" : "linear_low_rank";
   c.name += fmt::format(" rank={}", rank);
-  c.gradients.clear();
+  c.gradients.clear();  // linear_case's, which has no term
   const int64_t width = backward ? s.in : s.out;
   c.operands.push_back({"low", given, {s.tokens, rank}});
   c.operands.push_back({backward ? "a" : "b", given, backward ? Shape{rank, s.in} : Shape{s.out, rank}});
@@ -162,8 +162,8 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
     outer_products({s.tokens, width, rank}, v[0], v[3], rank, 1, v[4], backward ? s.in : 1, backward ? 1 : rank);
     for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
   };
-  // dx is the gradient at x of the sums of dy (x W^T) and of low (x a^T), both element by element. Differences of many
-  // elements take long.
+  // dx is the gradient at x of the sums of dy (x W^T) and of low (x a^T), both element by element. Only of few
+  // elements, as differences of many take long.
   if (backward && s.tokens * s.in < 500) {
     c.gradients = {{.gradient = 0, .forward = [=](const Values& v, const std::vector<double>& x) {
                       std::vector<double> weight = v[2];

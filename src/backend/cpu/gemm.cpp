@@ -44,7 +44,7 @@ void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void*
     context.threads->parallel_for(0, gemm.m, piece_of(gemm.m, threads), [&](int64_t lo, int64_t hi) {
       Gemm part = gemm;
       part.m = hi - lo;
-      if (gemm.term.k > 0) part.term.low = at(gemm.term.low, lo * gemm.term.k * in);
+      part.term.low = at(gemm.term.low, lo * gemm.term.k * in);
       slice(part, at_c(lo * gemm.ldc), at(a, lo * step * in), b);
     });
   }

@@ -23,7 +23,7 @@ struct Gemm {
   bool transpose_b = false;  // b is stored [n, k]
   bool accumulate = false;
   int64_t lda = 0, ldb = 0, ldc = 0;
-  GemmTerm term = {};  // only for engines that take one
+  GemmTerm term = {};  // only the engine of simd/pair_gemm.h, which alone has ops with one, looks at it
 };
 
 // Computes on the calling thread. The order of the sum over k depends on k alone.

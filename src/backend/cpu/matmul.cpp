@@ -232,7 +232,7 @@ std::string declines_linear(const Context&, const Tensor& result, const Tensor& 
 #if defined(INGOT_SIMD_X86)
 std::string pair_term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&,
                                const Tensor& low, const Tensor&, ops::LinearAttributes) {
-  if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return "takes even ranks";
+  if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return "takes even ranks from 2 on";
   return pair_gemm_declines(given.dtype, result.dtype, given.shape[1]);
 }
 #endif
@@ -261,13 +261,13 @@ void register_matmul(ops::Registry& registry, Levels levels) {
     using avx512::elementwise_kernels;
     constexpr Product pairs = sliced<pair_gemm, Cut::longer>;
     add_products<pairs, elementwise_kernels, pair_gemm_declines>(registry, "avx512_bf16");
-    if (levels.best == Isa::avx512) {  // where there are tiles of AMX, two products on these are faster
-      registry.add<ops::LinearLowRank>(DeviceKind::cpu, "avx512_bf16", run_linear_low_rank<pairs, elementwise_kernels>,
-                                       pair_term_declines);
-      registry.add<ops::LinearLowRankBackwardInput>(DeviceKind::cpu, "avx512_bf16",
-                                                    run_linear_low_rank_backward_input<pairs, elementwise_kernels>,
-                                                    pair_term_declines);
-    }
+    // Where there are tiles of AMX, two products on these are faster.
+    if (levels.best >= Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
+    registry.add<ops::LinearLowRank>(DeviceKind::cpu, "avx512_bf16", run_linear_low_rank<pairs, elementwise_kernels>,
+                                     pair_term_declines);
+    registry.add<ops::LinearLowRankBackwardInput>(DeviceKind::cpu, "avx512_bf16",
+                                                  run_linear_low_rank_backward_input<pairs, elementwise_kernels>,
+                                                  pair_term_declines);
   }
   if (levels.onednn) {
     if (levels.best >= Isa::avx512) {
@@ -285,7 +285,7 @@ void register_matmul(ops::Registry& registry, Levels levels) {
     add_products<sliced<simd_gemm<avx2::gemm_kernels>>, avx2::elementwise_kernels>(registry, "avx2");
   }
 #endif
-  ops::add_products_apart(registry, DeviceKind::cpu);
+  if (levels.best < Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
   add_products<sliced<simd_gemm<plain::gemm_kernels>>, plain::elementwise_kernels>(registry, "plain");
   add_products<sliced<reference_gemm>, plain::elementwise_kernels>(registry, "reference");
   INGOT_ADD_LEVELS(registry, levels.best, ops::Dequantize, run_dequantize, elementwise_kernels);

@@ -27,7 +27,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_linear_few(registry, kind);  // few tokens read the weight as it is stored; before what decodes it first
   register_vendor_matmul(registry, kind);
   register_matmul(registry, kind);
-  ops::add_products_apart(registry, kind);
+  ops::add_low_rank_apart(registry, kind);
   register_moe(registry, kind);
   register_rms_norm(registry, kind);
   register_rope(registry, kind);

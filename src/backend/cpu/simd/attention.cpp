@@ -111,10 +111,10 @@ void soften(const AttentionForward& task, const Block& block, int64_t rows, int6
     for (int64_t i = 0; i < lanes; ++i) vectors[i] = Floats{};
     for (int64_t i = 0; i < count; ++i) {
       float* scores = block.scores + (first + i) * kBlock;
-      const Floats largest = splat(block.top[first + i]);
+      const Floats top_of_row = splat(block.top[first + i]);
       Floats total{};
       for (int64_t j = 0; j < columns; j += lanes) {
-        const Floats p = exp(load(scores + j, Whole{}) - largest);
+        const Floats p = exp(load(scores + j, Whole{}) - top_of_row);
         total = total + p;
         put_operand<Step>(scores, j, p);
       }

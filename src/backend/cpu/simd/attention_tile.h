@@ -124,10 +124,12 @@ struct Rows {
   const int32_t* table;  // see AttentionForward
   int64_t page;
 
+  // Rows [begin, begin + count), at most kBlock; none where count is 0 or less.
   RowList<E> list(int64_t begin, int64_t count) const {
+    constexpr int64_t endless = int64_t{1} << 40;
     RowList<E> rows;
     rows.count = count;
-    const int64_t unbroken = table == nullptr ? no_window : page;
+    const int64_t unbroken = table == nullptr ? endless : page;
     int64_t number = begin / unbroken;
     int64_t place = begin % unbroken;
     for (int64_t i = 0; i < count; ++number, place = 0) {

@@ -167,8 +167,8 @@ INGOT_INLINE void put(const Outputs<T>& y, int64_t token, int64_t row, Four sums
     if constexpr (rows == 4) {
       store_four(p, y.accumulate ? load_four(p) + sums : sums);
     } else {
-      const Floats sum = splat(sums[0]);
-      store_computed(p, y.accumulate ? load(p, Part{1}) + sum : sum, Part{1});
+      const Floats one = splat(sums[0]);
+      store_computed(p, y.accumulate ? load(p, Part{1}) + one : one, Part{1});
     }
   };
   const int64_t at = token * y.y_row + row;

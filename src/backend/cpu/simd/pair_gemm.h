@@ -29,13 +29,14 @@ constexpr int64_t pair_gemm_rows = 96;       // of a, packed at a time where it 
 constexpr int64_t pair_gemm_panel = 64;      // columns of b that are multiplied at once
 constexpr int64_t pair_gemm_near = 1 << 17;  // words of b that are packed at a time, or one panel: half of an L2
 
-// Columns of b, and of the term's, that are packed at a time; `pairs` of both.
+// Columns of b, and of the term's, that are packed at a time; `pairs` of both. (static: it is called in files of one
+// level, whose copy no other file may get.)
 static constexpr int64_t pair_gemm_columns(int64_t pairs) {
   const int64_t fitting = pair_gemm_near / (pairs > 0 ? pairs : 1) / pair_gemm_panel * pair_gemm_panel;
   return fitting > pair_gemm_panel ? fitting : pair_gemm_panel;
 }
 
-constexpr int64_t pair_gemm_pack(int64_t k, int64_t term_k) {
+static constexpr int64_t pair_gemm_pack(int64_t k, int64_t term_k) {
   const int64_t pairs = (k + 1) / 2, all = pairs + term_k / 2;
   return pair_gemm_columns(all) * all + pair_gemm_rows * pairs;
 }
