@@ -21,8 +21,8 @@ struct LinearLowRank {
                          LinearAttributes);
 };
 
-// The gradient of its input: dx [T, in] (+)= dy W + low a, with low [T, R], which is dy b, and a [R, in] of dy's type,
-// else as linear_backward_input.
+// The gradient of its input: dx [T, in] (+)= dy W + low a, with low [T, R], dy b times the adapter's factor, and
+// a [R, in] of dy's type, else as linear_backward_input.
 void linear_low_rank_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                                     const Tensor& low, const Tensor& a, LinearAttributes attributes);
 
