@@ -327,11 +327,36 @@ TEST_F(ServiceTest, AFailingEngineTellsApartWhoHasTokens) {
   service.reset();
 }
 
+// The first listener holds the engine's thread until the service is about to end. The queue is full meanwhile, so that
+// asking whether it is changes nothing.
 TEST_F(ServiceTest, TheEndTellsWhoStillWaits) {
-  start(100, 1);
+  start(2, 1);
+  Guarded<bool> holds{false};
+  Guarded<bool> ends{false};
   Collector collector(3);
-  service->submit({request(1, 240), request(2, 240), request(3, 240)}, collector.listener());
-  service.reset();
+  service->submit({request(1, 240)}, [&, collect = collector.listener()](Output output) {
+    *holds.lock() = true;
+    holds.notify_all();
+    ends.lock().wait([](bool there) { return there; });
+    return collect(std::move(output));
+  });
+  EXPECT_TRUE(holds.lock().wait_for(60, [](bool there) { return there; }));
+  service->submit({request(2, 240), request(3, 240)}, collector.listener());
+  Service& ending = *service;
+  std::thread end([&] { service.reset(); });
+  const auto refusal = [&] {
+    try {
+      ending.submit({request(4, 1)}, nullptr);
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return ErrorKind::internal;
+  };
+  while (refusal() == ErrorKind::resource) std::this_thread::yield();
+  EXPECT_EQ(refusal(), ErrorKind::unavailable);
+  *ends.lock() = true;
+  ends.notify_all();
+  end.join();
   const Collected all = collector.ends(3);
   EXPECT_EQ(all.finishes, std::vector<Finish>(3, Finish::failed));
   EXPECT_EQ(all.kinds, std::vector<ErrorKind>(3, ErrorKind::unavailable));

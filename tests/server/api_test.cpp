@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* secret = "correct-horse-battery";
 constexpr const char* plain_chat =
-    R"({"model": "org/tiny", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}]})";
+    R"({"model": "org/tiny", "max_tokens": 2, "temperature": 0, "messages": [{"role": "user", "content": "x"}]})";
 
 std::string bearer(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
 
@@ -291,20 +291,29 @@ TEST(Api, MoreOutputsThanTheQueueHolds) {
   server.post("/v1/chat/completions", body);
 }
 
-// Asks for 128 outputs that end by the context only, and waits for the first of their text.
-std::unique_ptr<RawClient> begin_endless(TinyServer& server) {
+std::string chat_request(const Json& body) {
+  const std::string text = body.dump();
+  return "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+         std::to_string(text.size()) + "\r\n\r\n" + text;
+}
+
+// Asks for 128 outputs, the first of which holds the engine behind its first token, and waits until it does.
+std::unique_ptr<RawClient> begin_held(TinyServer& server) {
   Json body = Json::parse(plain_chat);
   body["n"] = 128;
   body["stream"] = true;
-  body["max_tokens"] = 200;            // what the context has room for
-  body["logit_bias"] = {{"2", -100}};  // never ends by itself
-  const std::string text = body.dump();
+  body["max_tokens"] = 200;
+  body["response_format"] = {{"type", "json_schema"},
+                             {"json_schema", {{"name", "n"}, {"schema", {{"const", "wait"}}}}}};
   auto client = std::make_unique<RawClient>(server.http->port());
-  client->send(
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
-      std::to_string(text.size()) + "\r\n\r\n" + text);
-  EXPECT_NE(client->read_to("data: "), "");
+  client->send(chat_request(body));
+  EXPECT_TRUE(server.masks.gate.lock().wait_for(60, [](const Gate& gate) { return gate.reached; }));
   return client;
+}
+
+void open_gate(TinyServer& server) {
+  server.masks.gate.lock()->open = true;
+  server.masks.gate.notify_all();
 }
 
 TEST(Api, AFullQueueIsToldSo) {
@@ -312,13 +321,13 @@ TEST(Api, AFullQueueIsToldSo) {
   settings.queue = 128;
   settings.engine.sequences = 1;
   TinyServer server(std::move(settings));
-  const std::unique_ptr<RawClient> endless = begin_endless(server);  // 127 wait
+  const std::unique_ptr<RawClient> others = begin_held(server);  // 127 wait
   Json body = Json::parse(plain_chat);
-  body["n"] = 100;
+  body["n"] = 2;
   const Answer answer = server.ask("POST", "/v1/chat/completions", body.dump());
   expect_error(answer, 429, "rate_limit_exceeded");
   EXPECT_EQ(answer.headers.at("retry-after"), "1");
-  endless->close();
+  open_gate(server);
   int status = 429;
   while (status == 429) status = server.ask("POST", "/v1/chat/completions", body.dump()).status;
   EXPECT_EQ(status, 200);
@@ -326,24 +335,30 @@ TEST(Api, AFullQueueIsToldSo) {
 
 TEST(Api, ClientsThatLeaveEndTheirGeneration) {
   TinyServer server;
-  begin_endless(server)->close();
+  begin_held(server)->close();
   const Json line = server.log_lines(1).front();
   EXPECT_EQ(line["status"], 499);
-  EXPECT_LT(line.value("completion_tokens", 0), 128 * 200);
+  EXPECT_LE(line.value("completion_tokens", 0), 8);
+  open_gate(server);
   // The engine's places are free again: another request gets its answer, and nothing is left.
-  server.post("/v1/chat/completions", Json::parse(plain_chat));
+  const Json reply = server.post("/v1/chat/completions", Json::parse(plain_chat));
   while (!server.service->idle()) std::this_thread::yield();
-  EXPECT_LT(server.service->counts().output_tokens, 128 * 200);
+  EXPECT_LE(server.service->counts().output_tokens, 16 + reply["usage"]["completion_tokens"].get<int64_t>());
 }
 
 TEST(Api, HigherPrioritiesComeFirst) {
   TinySettings settings;
   settings.engine.sequences = 1;
   TinyServer server(std::move(settings));
-  const std::unique_ptr<RawClient> others = begin_endless(server);
+  server.masks.text = std::string(200, 'a');
+  const std::unique_ptr<RawClient> others = begin_held(server);
   Json body = Json::parse(plain_chat);
   body["priority"] = 1;
-  const Json reply = server.post("/v1/chat/completions", body);
+  RawClient urgent(server.http->port());
+  urgent.send(chat_request(body));
+  while (server.service->counts().queued < 128) std::this_thread::yield();
+  open_gate(server);
+  const Json reply = Json::parse(urgent.answer().body);
   EXPECT_EQ(server.log_lines(1).front().value("completion_tokens", 0), reply["usage"]["completion_tokens"]);
 }
 

@@ -12,11 +12,21 @@ constexpr const char* chat_text =
     "'\\n' + message['content'] + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
     "'<|im_start|>assistant\\n' }}{% endif %}";
 
-// Allows one text, a character a token. Fails behind `most` of them.
+void wait_at(Guarded<Gate>& gate) {
+  auto held = gate.lock();
+  held->reached = true;
+  gate.notify_all();
+  EXPECT_TRUE(held.wait_for(60, [](const Gate& g) { return g.open; }));
+}
+
+// Allows one text, a character a token. Fails behind `most` of them; waits at the gate, if there is one, behind the
+// first.
 class ScriptMask : public infer::TokenMask {
  public:
-  explicit ScriptMask(std::vector<int32_t> script, size_t most = SIZE_MAX) : script_(std::move(script)), most_(most) {}
+  explicit ScriptMask(std::vector<int32_t> script, size_t most = SIZE_MAX, Guarded<Gate>* gate = nullptr)
+      : script_(std::move(script)), most_(most), gate_(gate) {}
   void fill(std::span<uint32_t> bits) override {
+    if (gate_ && at_ > 0) wait_at(*gate_);
     std::fill(bits.begin(), bits.end(), 0);
     const auto id = static_cast<uint32_t>(finished() ? 2 : script_[at_]);
     bits[id / 32] |= 1U << id % 32;
@@ -30,6 +40,7 @@ class ScriptMask : public infer::TokenMask {
  private:
   std::vector<int32_t> script_;
   size_t most_;
+  Guarded<Gate>* gate_;
   size_t at_ = 0;
 };
 
@@ -72,7 +83,8 @@ std::shared_ptr<infer::TokenMask> FakeMasks::json_schema(std::string_view schema
     throw_error(ErrorKind::resource, "the schema needs more than 9 terms");
   }
   const bool breaks = schema.find("break") != std::string_view::npos;
-  return std::make_shared<ScriptMask>(tokenizer_.encode(text), breaks ? 20 : SIZE_MAX);
+  const bool waits = schema.find("wait") != std::string_view::npos;
+  return std::make_shared<ScriptMask>(tokenizer_.encode(text), breaks ? 20 : SIZE_MAX, waits ? &gate : nullptr);
 }
 
 std::shared_ptr<infer::TokenMask> FakeMasks::any_json_object() {

@@ -37,8 +37,14 @@ class FakeAdapters : public AdapterList {
   mutable Guarded<std::map<std::string, std::shared_ptr<const infer::HostAdapter>>> made_;
 };
 
+// What holds an engine's thread: it waits at the gate until a test opens it, for a minute at most.
+struct Gate {
+  bool reached = false;
+  bool open = false;
+};
+
 // Masks that allow one text and then the end; a schema with "refuse" in it is refused, one with "huge" is too large,
-// that of one with "break" fails behind 20 tokens.
+// that of one with "break" fails behind 20 tokens, that of one with "wait" waits at the gate behind the first.
 class FakeMasks : public MaskFactory {
  public:
   explicit FakeMasks(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -48,6 +54,7 @@ class FakeMasks : public MaskFactory {
   std::string text = R"({"name":"f","arguments":{"x":1}})";
   std::function<void()> before;               // each that is made of a schema
   Guarded<std::vector<std::string>> schemas;  // that were asked for
+  Guarded<Gate> gate;
 
  private:
   const text::Tokenizer& tokenizer_;
