@@ -104,14 +104,12 @@ TEST_F(Fetch, BrokenConnectionsAreContinued) {
 }
 
 TEST_F(Fetch, AnotherCallContinues) {
-  {
-    LoopbackServer server([&](const std::string& head, int number) {
-      return number == 0 ? file_answer(body_, head, "\"1\"", 100'000) : std::string();
-    });
-    EXPECT_EQ(error_of(server.url("/f")).kind(), ErrorKind::unavailable);
-    EXPECT_EQ(fs::file_size(scratch_ / "out.partial"), 100'000U);
-    EXPECT_FALSE(fs::exists(scratch_ / "out"));
-  }
+  LoopbackServer server([&](const std::string& head, int number) {
+    return number == 0 ? file_answer(body_, head, "\"1\"", 100'000) : std::string();
+  });
+  EXPECT_EQ(error_of(server.url("/f")).kind(), ErrorKind::unavailable);
+  EXPECT_EQ(fs::file_size(scratch_ / "out.partial"), 100'000U);
+  EXPECT_FALSE(fs::exists(scratch_ / "out"));
   // Another port is another address: what lies there is not continued.
   LoopbackServer other([&](const std::string& head, int) { return file_answer(body_, head, "\"1\""); });
   fetch(other.url("/f"), scratch_ / "out", quick_);
@@ -227,12 +225,8 @@ TEST_F(Fetch, MissingAndRefusedAreNotTriedAgain) {
 }
 
 TEST_F(Fetch, NobodyListens) {
-  std::string url;
-  {
-    LoopbackServer server([](const std::string&, int) { return std::string(); });
-    url = server.url("/f");
-  }
-  EXPECT_EQ(error_of(url).kind(), ErrorKind::unavailable);
+  const LoopbackSocket deaf(false);
+  EXPECT_EQ(error_of(deaf.url() + "/f").kind(), ErrorKind::unavailable);
 }
 
 TEST_F(Fetch, WrongChecksumLeavesNothing) {

@@ -14,13 +14,14 @@ namespace ingot {
 
 class LoopbackSocket {
  public:
-  LoopbackSocket() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // One that does not listen refuses who connects, and keeps others from its port.
+  explicit LoopbackSocket(bool listens = true) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
     EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(socket_, 64), 0);
+    if (listens) EXPECT_EQ(::listen(socket_, 64), 0);
     EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
     port_ = ntohs(address.sin_port);
   }

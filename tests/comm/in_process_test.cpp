@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <limits>
 #include <stdexcept>
 #include <thread>
@@ -171,8 +173,8 @@ TEST(InProcess, AnExceptionOfAnotherTypeEndsAllToo) {
 }
 
 TEST(InProcess, ARankThatDoesNotComeIsNamed) {
-  const Error error = error_of({.ranks = 3, .timeout_s = 0.2}, [](const Group& group) {
-    group.barrier();
+  std::latch both(2);  // who gives up first finds that the other has come
+  const Error error = error_of({.ranks = 3, .timeout_s = 0.2}, [&](const Group& group) {
     if (group.rank() == 1) {
       // Busy with something else until the others have given up.
       while (true) {
@@ -180,7 +182,11 @@ TEST(InProcess, ARankThatDoesNotComeIsNamed) {
         group.begin_send({}, 1).wait();
       }
     }
-    group.all_sum<int64_t>(1);
+    std::array<int64_t, 2> ones = {1, 1};
+    const Operation before = group.begin_all_reduce(std::span(ones).first(1), Combine::sum);
+    Operation sum = group.begin_all_reduce(std::span(ones).last(1), Combine::sum);
+    both.arrive_and_wait();
+    sum.wait();
   });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   EXPECT_NE(error.message().find("has waited 0.2 s for rank 1 to come to operation 1, all_reduce of 1"),

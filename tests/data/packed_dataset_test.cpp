@@ -141,10 +141,12 @@ TEST_F(Packed, ACacheThatCannotBeMadeIsTold) {
     server.put("bucket/packed/" + entry.path().filename().string(), read_file(entry.path()));
   }
   ::setenv("INGOT_CACHE", (folder_.file("in the way", "") / "cache").c_str(), 1);
-  const PackedDataset packed = open("s3://bucket/packed");
-  const int64_t last = packed.num_sequences() - 1;
-  packed.expect(std::span(&last, 1));
-  refused(ErrorKind::unavailable, "in the way", [&] { packed.get(0); });
+  {
+    const PackedDataset packed = open("s3://bucket/packed");
+    const int64_t last = packed.num_sequences() - 1;
+    packed.expect(std::span(&last, 1));
+    refused(ErrorKind::unavailable, "in the way", [&] { packed.get(0); });
+  }
   ::unsetenv("INGOT_CACHE");
 }
 
@@ -156,17 +158,18 @@ TEST_F(Packed, ExpectingFetches) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path())) {
     server.put("bucket/packed/" + entry.path().filename().string(), read_file(entry.path()));
   }
-  const PackedDataset packed = open("s3://bucket/packed");
-  const int64_t last = packed.num_sequences() - 1;
-  packed.expect(std::span(&last, 1));
-  const auto has = [&] {
-    for (const S3Server::Request& request : server.requests()) {
-      if (request.key.ends_with(".mds")) return true;
-    }
-    return false;
-  };
-  for (int i = 0; i < 3000 && !has(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_TRUE(has());
+  {
+    const PackedDataset packed = open("s3://bucket/packed");
+    const int64_t last = packed.num_sequences() - 1;
+    packed.expect(std::span(&last, 1));
+    const auto has = [&] {
+      for (const S3Server::Request& request : server.requests()) {
+        if (request.key.ends_with(".mds")) return true;
+      }
+      return false;
+    };
+    while (!has()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   ::unsetenv("INGOT_CACHE");
 }
 
