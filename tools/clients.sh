@@ -38,6 +38,7 @@ printf 'sha256:%s clients\n' "$(printf %s "$key" | sha256sum | cut -d' ' -f1)" >
 run_checks() {
   local name=$1 url='' status=0
   shift
+  : >"$folder/$name.log" # of a run before
   "$ingot" serve --model "$model" --name org/model --host 127.0.0.1 --port 0 --sequences 8 --api-key-file "$folder/keys" \
     --access-log "$folder/$name-access.jsonl" "$@" 2>"$folder/$name.log" &
   server=$!

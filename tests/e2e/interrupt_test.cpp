@@ -75,7 +75,7 @@ TEST_F(Interrupt, ScoreLeavesNoHalfFile) {
 
 TEST_F(Interrupt, Eval) {
   const Result result = interrupt({"eval", "--model", model_, "--data", text("long.txt", 40000), "--threads", "1",
-                                   "--sequence-length", "256", "--json"},
+                                   "--sequence-length", "8192", "--json"},
                                   [](const Process& p) { return p.result().error.find("loss") != std::string::npos; });
   EXPECT_TRUE(result.error.ends_with("\ningot: stopped\n")) << result.error;
   EXPECT_EQ(result.output, "");
@@ -115,7 +115,7 @@ TEST_F(InterruptFinetune, ACheckpointIsWrittenAndTheRunGoesOn) {
 
 // While it still reads its data there is nothing to keep.
 TEST_F(InterruptFinetune, BeforeTheFirstStepNothingIsLeft) {
-  const Result result = interrupt(command(text("eval.txt", 40000)), [](const Process& p) {
+  const Result result = interrupt(command(text("eval.txt", 400000)), [](const Process& p) {
     return p.result().error.find("training data: ") != std::string::npos;
   });
   EXPECT_TRUE(result.error.ends_with("\ningot: stopped\n")) << result.error;

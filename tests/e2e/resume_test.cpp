@@ -79,7 +79,9 @@ class Resume : public testing::TestWithParam<const char*> {
   // lived for less than `longest_ms`: of runs of this size, anywhere from reading the recipe to the last checkpoint.
   void run_and_kill(const std::string& name, unsigned longest_ms,
                     FunctionRef<std::vector<std::string>(std::mt19937& random)> more) const {
-    std::mt19937 random(std::random_device{}());
+    const unsigned seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
     int kills = 0;
     for (int attempt = 0; attempt < 60; ++attempt) {
       std::vector<std::string> words = command(name, more(random));

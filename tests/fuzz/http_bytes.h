@@ -54,7 +54,8 @@ class CountingHandler : public Handler {
 // The server lives as long as the process of the fuzzer or test.
 class ByteServer {
  public:
-  ByteServer() : server_(settings(), handler_) {}
+  // `seconds`: in which a request must have come.
+  explicit ByteServer(double seconds = 0.02) : server_(settings(seconds), handler_) {}
 
   // Whether the first answer to these bytes is 200. The server must end the connection by itself; with `leave` the
   // client says that it sends no more, which ends the connection at once.
@@ -81,10 +82,11 @@ class ByteServer {
   }
 
  private:
-  static HttpSettings settings() {
+  static HttpSettings settings(double seconds) {
     HttpSettings settings;
     settings.limits.header_bytes = 4096;
-    settings.limits.header_s = settings.limits.body_s = settings.limits.idle_s = settings.limits.linger_s = 0.02;
+    settings.limits.header_s = settings.limits.body_s = seconds;
+    settings.limits.idle_s = settings.limits.linger_s = 0.02;
     return settings;
   }
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <type_traits>
 
 #include "base/file.h"
 
@@ -17,7 +18,7 @@ struct Corpus {
   int num_bad = 3;
 };
 
-// `read` takes a std::string and returns whether it was accepted.
+// `read` takes a std::string, and whether it is to be accepted if it wants to know, and returns whether it was.
 template <class Read>
 void replay(const std::string& target, Read read, Corpus least = {}) {
   const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA).parent_path() / "fuzz/corpus" / target;
@@ -29,7 +30,13 @@ void replay(const std::string& target, Read read, Corpus least = {}) {
     const bool is_valid = name.starts_with("valid_");
     ASSERT_TRUE(is_valid || name.starts_with("bad_")) << name;
     EXPECT_LT(bytes.size(), least.size) << name;
-    EXPECT_EQ(read(bytes), is_valid) << target << "/" << name;
+    bool accepted = false;
+    if constexpr (std::is_invocable_v<Read, std::string, bool>) {
+      accepted = read(bytes, is_valid);
+    } else {
+      accepted = read(bytes);
+    }
+    EXPECT_EQ(accepted, is_valid) << target << "/" << name;
     ++(is_valid ? num_valid : num_bad);
   }
   EXPECT_GE(num_valid, least.num_valid);
