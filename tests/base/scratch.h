@@ -15,7 +15,6 @@ class Scratch {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     folder_ = std::filesystem::path(::testing::TempDir()) /
               ("ingot_" + std::string(test->test_suite_name()) + "_" + test->name() + "_" + std::to_string(::getpid()));
-    std::filesystem::remove_all(folder_);  // of a run that was cut off, whose number came again
     std::filesystem::create_directories(folder_);
   }
   Scratch(const Scratch&) = delete;

@@ -19,7 +19,6 @@ class TempFolder {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
     path_ = std::filesystem::temp_directory_path() / (std::string("ingot_data_") + test->test_suite_name() + "_" +
                                                       test->name() + "_" + std::to_string(::getpid()));
-    std::filesystem::remove_all(path_);  // of a run that was cut off, whose number came again
     std::filesystem::create_directories(path_);
   }
   TempFolder(const TempFolder&) = delete;

@@ -17,7 +17,6 @@ class RunFiles {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
     path_ = std::filesystem::path(testing::TempDir()) /
             ("train-" + std::string(test->test_suite_name()) + "-" + test->name() + "-" + std::to_string(getpid()));
-    std::filesystem::remove_all(path_);  // of a run that was cut off, whose number came again
     std::filesystem::create_directories(path_);
   }
   RunFiles(const RunFiles&) = delete;
