@@ -246,12 +246,6 @@ void add_products(ops::Registry& registry, const char* name) {
   registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, name, run_linear_backward_input<P, E>, declines_linear<D>);
 }
 
-// What is decoded for it, and rounded behind it, is so at this machine's level.
-template <const ElementwiseKernels& E>
-void add_onednn(ops::Registry& registry) {
-  add_products<sliced<onednn_gemm>, E, onednn_declines>(registry, "onednn");
-}
-
 }  // namespace
 
 void register_matmul(ops::Registry& registry, Levels levels) {
@@ -269,14 +263,9 @@ void register_matmul(ops::Registry& registry, Levels levels) {
                                                   run_linear_low_rank_backward_input<pairs, elementwise_kernels>,
                                                   pair_term_declines);
   }
-  if (levels.onednn) {
-    if (levels.best >= Isa::avx512) {
-      add_onednn<avx512::elementwise_kernels>(registry);
-    } else if (levels.best >= Isa::avx2) {
-      add_onednn<avx2::elementwise_kernels>(registry);
-    } else {
-      add_onednn<plain::elementwise_kernels>(registry);
-    }
+  // By AVX2 it sums in an order that depends on how many rows there are.
+  if (levels.onednn && levels.best >= Isa::avx512) {
+    add_products<sliced<onednn_gemm>, avx512::elementwise_kernels, onednn_declines>(registry, "onednn");
   }
   if (levels.best >= Isa::avx512) {
     add_products<sliced<simd_gemm<avx512::gemm_kernels>>, avx512::elementwise_kernels>(registry, "avx512");

@@ -30,7 +30,7 @@ struct GemmKernels {
 
 constexpr int64_t gemm_m_block = 192;  // rows of a packed at a time
 constexpr int64_t gemm_n_block = 384;  // columns of b packed at a time
-constexpr int64_t gemm_k_block = 256;
+constexpr int64_t gemm_k_block = 32;
 constexpr int64_t gemm_m_most = 768;  // rows of a product that rounds to 16 bits: its sums are kept in `pack`
 constexpr int64_t gemm_pack_floats = (gemm_m_block + gemm_n_block) * gemm_k_block + gemm_m_most * gemm_n_block;
 
