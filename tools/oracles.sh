@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every tools/reference/check_*.py against the built executable, in name order, and the story (tests/e2e/story), in a
-# virtual environment that holds the other programs (torch, transformers, peft, rouge-score, tensorboard, jsonschema, openai,
-# megatron-core). Each makes fresh states and compares; those that draw at random take a fixed seed unless given another
-# (their docstrings say how). Called by `./run oracles`.
+# Runs every tools/reference/check_*.py against the built executable, in name order, the story (tests/e2e/story) and the attacks
+# on the server (tests/attack), in a virtual environment that holds the other programs (torch, transformers, peft, rouge-score,
+# tensorboard, jsonschema, openai, megatron-core). Each makes fresh states and compares; those that draw at random take a fixed
+# seed unless given another (their docstrings say how). Called by `./run oracles`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
@@ -28,7 +28,7 @@ export TRANSFORMERS_VERBOSITY=error HF_HUB_DISABLE_PROGRESS_BARS=1 TQDM_DISABLE=
 passed=0
 failed=()
 left_out=()
-for script in tools/reference/check_*.py tests/e2e/story/story.py; do
+for script in tools/reference/check_*.py tests/e2e/story/story.py tests/attack/attack.py; do
   [ -f "$script" ] || continue
   started=$SECONDS status=0
   "$environment/bin/python" "$script" || status=$?
