@@ -94,7 +94,8 @@ class Runs:
             settings = ["determinism=bitwise", f"parallel.dp={ranks}", f"threads={ranks}", f"parallel.zero={layout[1]}",
                         f"batch.micro={layout[2]}", "checkpoint.every=1", "checkpoint.keep=2"]
             if (folder / "run/events.jsonl").exists():
-                settings.append("--resume")
+                kept = [path for path in (folder / "run/checkpoints").glob("step-*") if path.suffix != ".partial"]
+                settings.append("--resume" if kept else "--resume=fresh")
             process = subprocess.Popen(self.command(folder, settings, steps), cwd=ROOT, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.PIPE)
             try:

@@ -78,7 +78,8 @@ def pretrain(model, ranks, folder, options, checkpoints=0):
     done = subprocess.run([INGOT, "pretrain", ROOT / f"recipes/pretrain/{model}.yaml", "--quiet", "tokenizer=null",
                            f"data.train={tokens_of(model, folder)}", "data.order=megatron", "device=cpu",
                            f"data.sequence_length={options.sequence}", f"batch.global={options.batch}",
-                           "schedule.warmup_steps=0", f"steps={options.steps + 1}", "eval.every=0", f"checkpoint.every={checkpoints}",
+                           "schedule.warmup_steps=0", f"steps={options.steps + 1}", "eval.every=0",
+                           f"checkpoint.every={checkpoints}", "checkpoint.minutes=0",
                            f"parallel.dp={ranks}", f"threads={CPUS}", f"run_dir={folder}", f"name={model}-{ranks}"],
                           capture_output=True, text=True)
     if done.returncode != 0:

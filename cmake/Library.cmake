@@ -1,3 +1,10 @@
+# ingot_precompile(TARGET): base/pch.h is precompiled for it, with what ccache takes for its contents (see Options.cmake).
+function(ingot_precompile target)
+  # In angle brackets: with an absolute path no checkout could use objects that ccache has from another.
+  target_precompile_headers(${target} PRIVATE <base/pch.h>)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch.sum "${INGOT_PCH_SUM}")
+endfunction()
+
 # ingot_library(NAME [FOLDER path] [USES ingot folders...] [LINKS external targets...])
 # One static library a folder, made of every .cpp directly inside it.
 function(ingot_library name)
@@ -21,8 +28,7 @@ function(ingot_library name)
   endforeach()
   # External headers are used in .cpp files only, so they are private.
   target_link_libraries(ingot_${name} PRIVATE ${ARG_LINKS})
-  # In angle brackets: with an absolute path no checkout could use objects that ccache has from another.
-  target_precompile_headers(ingot_${name} PRIVATE <base/pch.h>)
+  ingot_precompile(ingot_${name})
 endfunction()
 
 # ingot_test(FOLDER [USES ingot folders...] [LINKS external targets...])
@@ -35,11 +41,13 @@ function(ingot_test folder)
     return()
   endif()
   add_executable(test_${name} ${sources})
-  target_link_libraries(test_${name} PRIVATE ingot_flags GTest::gtest GTest::gtest_main ${ARG_LINKS})
+  target_link_libraries(test_${name} PRIVATE ingot_flags test_locations GTest::gtest GTest::gtest_main ${ARG_LINKS})
   foreach(used ${ARG_USES})
     target_link_libraries(test_${name} PRIVATE ingot_${used})
   endforeach()
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_definitions(test_${name} PRIVATE INGOT_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/golden")
+  if(INGOT_SANITIZE)  # half of the time to compile; what is tested is in libraries
+    target_compile_options(test_${name} PRIVATE -O0)
+  endif()
   gtest_discover_tests(test_${name} TEST_PREFIX ${folder}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()

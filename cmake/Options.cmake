@@ -39,12 +39,18 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Objects made with a precompiled header are cached by its content, not by when it was written.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  # Any checkout may use what another compiled: paths are hashed relative to this one, and a precompiled header by what its
+  # text becomes (a file ".sum" beside it, see ingot_library), not by its bytes, which hold the paths of its checkout.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+    CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1 ${CCACHE})
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
   endif()
 endif()
+execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -E -P -x c++ ${CMAKE_SOURCE_DIR}/src/base/pch.h
+  OUTPUT_VARIABLE INGOT_PCH_SUM ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
+string(MD5 INGOT_PCH_SUM "${INGOT_PCH_SUM}")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/pch.h)
 find_program(LLD NAMES ld.lld-19 ld.lld)
 if(LLD AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_link_options(--ld-path=${LLD})

@@ -1,6 +1,7 @@
 #include "app/answer.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "text/stop_strings.h"
 
 namespace ingot::app {
@@ -35,6 +36,7 @@ Answer answer(infer::Engine& engine, infer::Request request, const text::Tokeniz
         result.ids.push_back(output.token->id);
         if (decoder) give(stop_strings.push(decoder->push(output.token->id)));
       }
+      if (output.finish == infer::Finish::failed) throw Error(output.kind, output.error);
       if (output.finish) result.finish = *output.finish;
     }
     if (!engine.idle() && (stop_strings.found() || cancelled())) engine.cancel(id);

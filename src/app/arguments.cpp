@@ -7,6 +7,8 @@
 
 #include "app/command.h"
 #include "base/error.h"
+#include "base/mapped_range.h"
+#include "base/number.h"
 #include "base/strings.h"
 
 namespace ingot::app {
@@ -40,22 +42,45 @@ class CliArguments : public Arguments {
     app_.add_option(dashed(name), values, help)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
   void option(const char* name, int64_t& value, const char* help) override {
-    app_.add_option(dashed(name), value, help)->capture_default_str();
+    number(name, value, help)->default_str(fmt::format("{}", value));
   }
-  void option(const char* name, std::optional<int64_t>& value, const char* help) override {
-    app_.add_option(dashed(name), value, help);
-  }
+  void option(const char* name, std::optional<int64_t>& value, const char* help) override { number(name, value, help); }
   void option(const char* name, double& value, const char* help) override {
-    app_.add_option(dashed(name), value, help)->capture_default_str();
+    number(name, value, help)->default_str(fmt::format("{}", value));
   }
-  void option(const char* name, std::optional<double>& value, const char* help) override {
-    app_.add_option(dashed(name), value, help);
-  }
+  void option(const char* name, std::optional<double>& value, const char* help) override { number(name, value, help); }
   void flag(const char* name, bool& value, const char* help) override { app_.add_flag(dashed(name), value, help); }
+  void flag(const char* name, std::optional<std::string>& value, const char* help) override {
+    // CLI11 gives "true" for a flag without a word.
+    const std::string text = help;
+    app_.add_flag(dashed(name), text)->each([&value](const std::string& word) { value = word == "true" ? "" : word; });
+  }
   void example(const char* text) override { app_.footer(std::string("Example:\n  ") + text); }
 
  private:
   static std::string dashed(const char* name) { return std::string("--") + name; }
+
+  static int64_t parsed(const std::string& name, const std::string& text, std::type_identity<int64_t>) {
+    if (const std::optional<int64_t> number = parse_whole(text)) return *number;
+    throw CLI::ValidationError(name, fmt::format("'{}' is not a whole number that 64 bits hold", text));
+  }
+  static double parsed(const std::string& name, const std::string& text, std::type_identity<double>) {
+    if (const std::optional<double> number = parse_real(text)) return *number;
+    throw CLI::ValidationError(name, fmt::format("'{}' is not a finite number", text));
+  }
+
+  // Read by parse_whole and parse_real, as recipes are: CLI11 takes the nearest number that there is.
+  template <class T>
+  CLI::Option* number(const char* name, T& value, const char* help) {
+    using Number =
+        std::conditional_t<std::is_same_v<T, int64_t> || std::is_same_v<T, std::optional<int64_t>>, int64_t, double>;
+    const auto read = [&value, option = dashed(name)](const std::string& text) {
+      value = parsed(option, text, std::type_identity<Number>{});
+    };
+    return app_.add_option_function<std::string>(dashed(name), read, help)
+        ->type_name(std::is_same_v<Number, int64_t> ? "INT" : "FLOAT");
+  }
+
   CLI::App& app_;
 };
 
@@ -137,13 +162,25 @@ std::optional<Error> unknown_option(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
+// What went wrong first: zeros that stood for a file's bytes may have made the rest.
+Error cause_of(const Error& error) {
+  try {
+    check_mapped_files();
+    return error;
+  } catch (const Error& fault) {
+    return fault;
+  }
+}
+
 }  // namespace
 
 void Output::print(std::string_view text) const {
+  check_mapped_files();
   if (!json_) write_out(text);
 }
 
 void Output::print_json(const std::string& text) const {
+  check_mapped_files();
   if (json_) write_out(text + "\n");
 }
 
@@ -164,15 +201,18 @@ int run_command_line(int argc, char** argv) {
   }
   try {
     for (auto entry = declared.rbegin(); entry != declared.rend(); ++entry) {
-      if ((*entry)->app->parsed()) return (*entry)->command->run(Output((*entry)->json));
+      if (!(*entry)->app->parsed()) continue;
+      const int code = (*entry)->command->run(Output((*entry)->json));
+      if (code == 0) check_mapped_files();
+      return code;
     }
     return 0;
   } catch (const Error& error) {
-    return report(error);
+    return report(cause_of(error));
   } catch (const std::bad_alloc&) {
-    return report(Error(ErrorKind::resource, "out of memory"));
+    return report(cause_of(Error(ErrorKind::resource, "out of memory")));
   } catch (const std::exception& error) {
-    return report(Error(ErrorKind::internal, error.what(), "this is a mistake in Ingot; please report it"));
+    return report(cause_of(Error(ErrorKind::internal, error.what(), "this is a mistake in Ingot; please report it")));
   }
 }
 

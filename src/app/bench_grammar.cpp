@@ -2,18 +2,20 @@
 // then times.
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <ctime>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
+#include "app/bench_times.h"
 #include "app/command.h"
 #include "app/json_text.h"
+#include "app/maskbench.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/path.h"
 #include "checkpoint/text_assets.h"
 #include "grammar/matcher.h"
 
@@ -22,35 +24,6 @@ namespace ingot::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Microseconds of this thread on the processor.
-double thread_us() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
-}
-
-struct Times {
-  std::vector<double> us;
-
-  double mean() const {
-    double sum = 0;
-    for (const double one : us) sum += one;
-    return us.empty() ? 0 : sum / static_cast<double>(us.size());
-  }
-  // By nearest rank; `us` is sorted.
-  double percentile(double p) const {
-    if (us.empty()) return 0;
-    const auto rank = static_cast<size_t>(std::ceil(p / 100 * static_cast<double>(us.size())));
-    return us[std::clamp<size_t>(rank, 1, us.size()) - 1];
-  }
-  Json json() {
-    std::sort(us.begin(), us.end());
-    return {{"count", us.size()},    {"mean", mean()},        {"p50", percentile(50)},
-            {"p90", percentile(90)}, {"p99", percentile(99)}, {"p99_9", percentile(99.9)},
-            {"max", percentile(100)}};
-  }
-};
 
 struct Totals {
   int64_t schemas = 0, compiled = 0, refused = 0, failed = 0;
@@ -68,8 +41,13 @@ class BenchGrammar : public Command {
   }
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
-    arguments.option("model", model_, "a model, or only its tokenizer: a folder or a .gguf file", true);
+    arguments.option("model", model_,
+                     "a model, or only its tokenizer: a folder or a .gguf file; --maskbench without it "
+                     "tries the instances byte by byte, without masks");
     arguments.option("suite", suite_, "a folder of the JSON-Schema-Test-Suite's files, e.g. .../tests/draft2020-12");
+    arguments.option("draft", draft_, "the $schema of the suite's schemas that have none");
+    arguments.option("maskbench", maskbench_, "instead: a folder of MaskBench's files (schemas with instances)");
+    arguments.option("threads", threads_, "of --maskbench");
     arguments.option("sample", sample_, "instead: a file with one schema a line, for which texts are drawn from masks");
     arguments.option("samples", samples_, "texts a schema");
     arguments.flag("details", details_, "list refused schemas and valid cases that were not accepted");
@@ -79,30 +57,52 @@ class BenchGrammar : public Command {
   }
 
   int run(const Output& output) override {
-    const checkpoint::TextAssets assets = checkpoint::load_text(checkpoint::open_model(model_));
-    if (!assets.tokenizer) throw_error(ErrorKind::not_found, "the model {} has no tokenizer", model_);
+    if ((suite_ ? 1 : 0) + (sample_ ? 1 : 0) + (maskbench_ ? 1 : 0) != 1) {
+      throw_error(ErrorKind::usage, "give exactly one of --suite, --sample and --maskbench");
+    }
+    if (!model_ && maskbench_) return run_maskbench(*maskbench_, nullptr, nullptr, threads_, details_, output);
+    if (!model_) throw_error(ErrorKind::usage, "give --model");
+    const checkpoint::TextAssets assets = checkpoint::load_text(checkpoint::open_model(*model_));
+    if (!assets.tokenizer) throw_error(ErrorKind::not_found, "the model {} has no tokenizer", *model_);
     tokenizer_ = assets.tokenizer.get();
     std::vector<int32_t> ends = assets.eos;
     vocabulary_ = std::make_shared<const grammar::Vocabulary>(*tokenizer_, ends);
-    if (suite_.has_value() == sample_.has_value()) {
-      throw_error(ErrorKind::usage, "give exactly one of --suite and --sample");
-    }
+    if (maskbench_) return run_maskbench(*maskbench_, tokenizer_, vocabulary_, threads_, details_, output);
     if (sample_) return draw_all(output);
     std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(*suite_)) {
-      if (entry.path().extension() == ".json") files.push_back(entry.path());
+    for (const auto& path : list_folder(*suite_)) {
+      if (path.extension() == ".json") files.push_back(path);
     }
     std::sort(files.begin(), files.end());
     if (files.empty()) throw_error(ErrorKind::not_found, "{} has no .json files", *suite_);
     Totals totals;
     for (const auto& path : files) {
-      const Json groups = Json::parse(read_file(path));
+      const Json groups = read_groups(path);
       for (const Json& group : groups) run_group(path.stem().string(), group, totals);
     }
     return report(output, totals);
   }
 
  private:
+  // A file of the suite. Errors: corrupt for any other.
+  static Json read_groups(const std::filesystem::path& path) {
+    Json groups = try_parse_json(read_file(path));
+    const auto is_text = [](const Json& object, const char* key) {
+      return object.is_object() && object.contains(key) && object[key].is_string();
+    };
+    const auto is_test = [&](const Json& test) {
+      return is_text(test, "description") && test.contains("data") && test.contains("valid") &&
+             test["valid"].is_boolean();
+    };
+    const auto is_group = [&](const Json& group) {
+      return is_text(group, "description") && group.contains("schema") && group.contains("tests") &&
+             group["tests"].is_array() && std::all_of(group["tests"].begin(), group["tests"].end(), is_test);
+    };
+    if (groups.is_array() && std::all_of(groups.begin(), groups.end(), is_group)) return groups;
+    throw_hint(ErrorKind::corrupt, "give a folder of its files, e.g. .../tests/draft2020-12",
+               "{}: is no file of the JSON-Schema-Test-Suite", path.string());
+  }
+
   // One line of JSON a schema: its texts, or why it is refused.
   int draw_all(const Output& output) const {
     std::istringstream lines(read_file(*sample_));
@@ -158,7 +158,9 @@ class BenchGrammar : public Command {
 
   void run_group(const std::string& file, const Json& group, Totals& totals) {
     const std::string where = file + ": " + group.at("description").get<std::string>();
-    const std::string schema = group.at("schema").dump();
+    Json with_draft = group.at("schema");
+    if (draft_ && with_draft.is_object() && !with_draft.contains("$schema")) with_draft["$schema"] = *draft_;
+    const std::string schema = with_draft.dump();
     ++totals.schemas;
     grammar::GrammarPtr compiled;
     const double before = thread_us();
@@ -248,9 +250,8 @@ class BenchGrammar : public Command {
     return totals.mistakes.empty() ? 0 : exit_code(ErrorKind::internal);
   }
 
-  std::string model_;
-  std::optional<std::string> suite_, sample_;
-  int64_t samples_ = 20;
+  std::optional<std::string> model_, suite_, draft_, sample_, maskbench_;
+  int64_t samples_ = 20, threads_ = 1;
   bool details_ = false;
   const text::Tokenizer* tokenizer_ = nullptr;
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;

@@ -26,17 +26,15 @@ constexpr int64_t ranks[] = {2, 3, 4};  // no more than the smallest layer, an M
 // How far a device may be off what rounding does on the CPU, which was drawn a few times only.
 constexpr double error_multiple = 4;
 
-constexpr const char* schema = R"({"type": "object", "additionalProperties": false, "required": ["s", "n", "b"],
-  "properties": {"s": {"enum": ["one", "three"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99},
-                 "b": {"type": "boolean"}}})";
+// Its instances end: characters may be written as escapes of six bytes, but numbers might have any number of zeros.
+constexpr const char* schema = R"({"type": "object", "additionalProperties": false, "required": ["s", "b"],
+  "properties": {"s": {"enum": ["a", "b"]}, "b": {"type": "boolean"}}})";
 
-// A vocabulary for the grammar: printable ASCII, what JSON has more than one byte of, numbers of two digits; the last
-// id ends.
+// A vocabulary for the grammar: printable ASCII, what JSON has more than one byte of; the last id ends.
 std::shared_ptr<const grammar::TokenGrammar> json_grammar(int64_t vocab) {
   std::vector<std::string> tokens;
   for (char c = ' '; c <= '~'; ++c) tokens.emplace_back(1, c);
-  for (const char* word : {"\":", "\",\"", "true", "false", "one", "th", "ree"}) tokens.emplace_back(word);
-  for (int number = 10; number < 100; ++number) tokens.push_back(std::to_string(number));
+  for (const char* word : {"\":", "\",\"", "true", "false"}) tokens.emplace_back(word);
   tokens.resize(static_cast<size_t>(vocab));
   const auto end = static_cast<int32_t>(vocab - 1);
   tokens.back().clear();

@@ -12,7 +12,6 @@
 #include "app/json_text.h"
 #include "app/op_profile.h"
 #include "app/run_plan.h"
-#include "backend/cpu/cpu_device.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
@@ -212,8 +211,7 @@ int BenchTrain::run(const Output& output) {
   if (on_cpu) {
     Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
     ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
-    const cpu::ProductRates measured = cpu::measure_products(context, job.step.activation, 0.4);
-    rates = {measured.arithmetic, measured.matmul};
+    rates = cpu_rates(kept_rates(rates_key(runtime)), context, job.step.activation).rates;
   }
   std::optional<StepProfile> profile;
   if (profile_) profile.emplace().most = measure_ceilings(runtime);

@@ -130,7 +130,8 @@ class Chat : public Command {
     options.add_generation_prompt = true;
     options.bos_token = session.text().bos_text;
     options.eos_token = session.text().eos_text;
-    return session.tokenizer().encode(chat.render(messages, nullptr, options), {.add_special_tokens = false});
+    const text::ChatText rendered = chat.render(messages, nullptr, options);
+    return session.tokenizer().encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
   }
 
   // What the user gave, else what the model recommends, else greedy.

@@ -27,9 +27,12 @@ class Arguments {
   virtual void flag(const char* name, bool& value, const char* help) = 0;
   // Shown at the end of --help.
   virtual void example(const char* text) = 0;
+  // May have a word behind it: --NAME or --NAME=WORD. `value` stays empty without the flag, and is "" without a word.
+  virtual void flag(const char* name, std::optional<std::string>& value, const char* help) = 0;
 };
 
-// What a command writes to. Results go to standard output; logs and progress to standard error.
+// What a command writes to. Results go to standard output; logs and progress to standard error. Nothing is printed that
+// may come of a mapped file's missing bytes. Errors: those of check_mapped_files (base/mapped_range.h).
 class Output {
  public:
   explicit Output(bool json) : json_(json) {}

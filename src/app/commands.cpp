@@ -19,6 +19,7 @@ std::unique_ptr<Command> pretrain_command();
 std::unique_ptr<Command> finetune_command();
 std::unique_ptr<Command> replay_command();
 std::unique_ptr<Command> report_command();
+std::unique_ptr<Command> grammar_command();
 std::unique_ptr<Command> bench_command();
 std::unique_ptr<Command> recipe_command();
 
@@ -40,6 +41,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   commands.push_back(finetune_command());
   commands.push_back(replay_command());
   commands.push_back(report_command());
+  commands.push_back(grammar_command());
   commands.push_back(bench_command());
   commands.push_back(recipe_command());
   return commands;

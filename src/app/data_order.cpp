@@ -237,7 +237,7 @@ int DataOrder::ingot_order(const Output& output, train::Recipe& recipe) const {
     const auto begin = [&](int64_t e) { return (first_of(e, sequences) + batch - 1) / batch; };
     epoch = {begin(*epoch_), begin(*epoch_ + 1)};
   }
-  const Range wanted = range(steps_of(recipe, sequences), epoch);
+  const Range wanted = range(steps_of(recipe, sequences, data.train->statistics().packing_efficiency), epoch);
   Lines lines(output);
   for (int64_t step = wanted.begin; step < wanted.end; ++step) {
     lines.add({{"step", step}, {"samples", data.order->step_samples(step)}});

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 
 #include "app/random_pool.h"
 #include "backend/cpu/cpu_device.h"
+#include "base/cpu_list.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "checkpoint/registry.h"
 #include "ops/context.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
@@ -79,6 +84,40 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
   const double seconds = timed(to, 20, [&] { ops::scale(context, to, from, 1.0F); });
   rates.copied = 2.0 * static_cast<double>(from.bytes()) / seconds;
   return rates;
+}
+
+RatesKey rates_key(const Runtime& runtime, int64_t ranks) {
+  const char* operations = std::getenv("INGOT_OPS");
+  return {.processor = cpu_name(),
+          .cores = std::ssize(usable_cpus()),
+          .isa = runtime.device->arch(),
+          .threads = runtime.threads->threads(),
+          .ranks = ranks,
+          .version = INGOT_VERSION,
+          .operations = operations != nullptr ? operations : ""};
+}
+
+KeptRates kept_rates(const RatesKey& key) {
+  std::filesystem::path folder;
+  try {
+    folder = checkpoint::ingot_home() / "rates";
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;  // there is no home
+  }
+  return {std::move(folder), key};
+}
+
+CpuRates cpu_rates(const KeptRates& kept, ops::Context& context, DType dtype, Measure when, double seconds) {
+  const MeasuredRates found = kept_or_measured(kept, name(dtype), 2, when, [&] {
+    const cpu::ProductRates rates = cpu::measure_products(context, dtype, seconds);
+    return std::vector<double>{rates.arithmetic, rates.matmul};
+  });
+  return {{found.values[0], found.values[1]}, found.date};
+}
+
+MeasuredRates cpu_read_rate(const KeptRates& kept, ops::Context& context, Measure when, double seconds) {
+  return kept_or_measured(kept, "read", 1, when,
+                          [&] { return std::vector<double>{cpu::measure_read(context, seconds)}; });
 }
 
 Ceilings measure_ceilings(const Runtime& runtime) {

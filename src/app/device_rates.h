@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "app/kept_rates.h"
 #include "app/runtime.h"
+#include "ops/context.h"
 #include "train/utilisation.h"
 
 namespace ingot::app {
@@ -20,6 +22,22 @@ struct GpuRates {
 // Takes 1.5 GiB of the device's memory for the time of the call. A simulated device multiplies 64-cubes: its rates say
 // nothing.
 GpuRates measure_gpu(Device& device, const ops::Registry& registry);
+
+// What a CPU's rates are kept for. `ranks`: of this machine, which compute at the same time.
+RatesKey rates_key(const Runtime& runtime, int64_t ranks = 1);
+// Under the home folder; where there is none, nothing is kept.
+KeptRates kept_rates(const RatesKey& key);
+
+struct CpuRates {
+  train::DeviceRates rates;
+  std::string date;  // when they were measured
+};
+// A CPU's, in bf16 or fp32: those that are kept, or measured now, for about `seconds`.
+CpuRates cpu_rates(const KeptRates& kept, ops::Context& context, DType dtype, Measure when = Measure::if_missing,
+                   double seconds = 0.4);
+// The same of bytes a second read from memory, one value.
+MeasuredRates cpu_read_rate(const KeptRates& kept, ops::Context& context, Measure when = Measure::if_missing,
+                            double seconds = 0.4);
 
 // What an op's time is compared with, on any device; 0 where it is not known.
 struct Ceilings {

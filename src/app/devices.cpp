@@ -9,7 +9,6 @@
 #include "app/interrupt.h"
 #include "app/json_text.h"
 #include "app/runtime.h"
-#include "backend/cpu/cpu_device.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/attention_library.h"
 #include "backend/gpu/runtime/code_objects.h"
@@ -23,7 +22,7 @@ namespace ingot::app {
 
 namespace {
 
-// measure_peaks multiplies 2048-cubes: three matrices of four bytes an element, and the op's own scratch.
+// Measuring multiplies 2048-cubes: three matrices of four bytes an element, and the op's own scratch.
 constexpr size_t measuring_bytes = size_t{256} << 20;
 
 double tera(double per_second) { return per_second / 1e12; }
@@ -47,8 +46,9 @@ class Devices : public Command {
 
   void declare(Arguments& arguments) override {
     arguments.option("threads", threads_, "CPU threads; all there are without it");
-    arguments.option("seconds", seconds_, "how long to measure");
-    arguments.example("ingot devices");
+    arguments.option("seconds", seconds_, "how long to measure, where it does");
+    arguments.flag("measure", measure_, "measure the CPU again, also where its rates are kept from before");
+    arguments.example("ingot devices --measure");
   }
 
   int run(const Output& output) override {
@@ -58,7 +58,11 @@ class Devices : public Command {
     Device& device = *runtime.device;
     Arena scratch(device, measuring_bytes, "scratch");
     ops::Context context{device, runtime.registry, scratch, runtime.threads.get()};
-    const cpu::Peaks peaks = cpu::measure_peaks(context, seconds_);
+    const KeptRates kept = kept_rates(rates_key(runtime));
+    const Measure when = measure_ ? Measure::again : Measure::if_missing;
+    const CpuRates bf16 = cpu_rates(kept, context, DType::bf16, when, seconds_ * 2 / 5);
+    const CpuRates f32 = cpu_rates(kept, context, DType::f32, when, seconds_ * 2 / 5);
+    const MeasuredRates read = cpu_read_rate(kept, context, when, seconds_ / 5);
 
     Json devices = Json::array();
     const Json cpu = {{"name", device.name()},
@@ -68,19 +72,22 @@ class Devices : public Command {
                       {"threads", runtime.threads->threads()},
                       {"memory_bytes", device.memory_bytes()},
                       {"memory_available_bytes", device.memory_available()},
-                      {"peak_tflops", tera(std::max(peaks.bf16_flops, peaks.f32_flops))},
-                      {"peak_bf16_tflops", tera(peaks.bf16_flops)},
-                      {"peak_f32_tflops", tera(peaks.f32_flops)},
-                      {"gemm_bf16_tflops", tera(peaks.gemm_bf16_flops)},
-                      {"gemm_f32_tflops", tera(peaks.gemm_f32_flops)},
-                      {"read_gb_s", peaks.read_bytes / 1e9}};
+                      {"peak_tflops", tera(std::max(bf16.rates.peak, f32.rates.peak))},
+                      {"peak_bf16_tflops", tera(bf16.rates.peak)},
+                      {"peak_f32_tflops", tera(f32.rates.peak)},
+                      {"gemm_bf16_tflops", tera(bf16.rates.gemm)},
+                      {"gemm_f32_tflops", tera(f32.rates.gemm)},
+                      {"read_gb_s", read.values[0] / 1e9},
+                      {"measured", {{"bf16", bf16.date}, {"f32", f32.date}, {"read", read.date}}},
+                      {"kept", kept.keeps()}};
     output.print(fmt::format("cpu  {}, {} threads, {}\n", cpu_name(), runtime.threads->threads(), device.arch()));
     output.print(fmt::format("     memory {} ({} free), read at {:.1f} GB/s\n", format_bytes(device.memory_bytes()),
-                             format_bytes(device.memory_available()), peaks.read_bytes / 1e9));
-    output.print(fmt::format("     bf16: peak {:.3f} TFLOP/s, matrix product {:.3f}\n", tera(peaks.bf16_flops),
-                             tera(peaks.gemm_bf16_flops)));
-    output.print(fmt::format("     fp32: peak {:.3f} TFLOP/s, matrix product {:.3f}\n", tera(peaks.f32_flops),
-                             tera(peaks.gemm_f32_flops)));
+                             format_bytes(device.memory_available()), read.values[0] / 1e9));
+    for (const auto& [name, measured] : {std::pair("bf16", bf16), std::pair("fp32", f32)}) {
+      output.print(fmt::format("     {}: peak {:.3f} TFLOP/s, matrix product {:.3f}, as measured {}\n", name,
+                               tera(measured.rates.peak), tera(measured.rates.gemm), measured.date));
+    }
+    if (!kept.keeps()) output.print("     there is no home folder (HOME, INGOT_HOME): these rates are not kept\n");
     devices.push_back(cpu);
     Json unavailable = Json::array();
     add_gpus(output, "cuda", gpu::find_cuda_driver(), devices, unavailable);
@@ -148,6 +155,7 @@ class Devices : public Command {
 
   std::optional<int64_t> threads_;
   double seconds_ = 2;
+  bool measure_ = false;
 };
 
 }  // namespace

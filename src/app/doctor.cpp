@@ -10,6 +10,7 @@
 #include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/path.h"
 #include "base/strings.h"
 #include "base/thread_pool.h"
 #include "checkpoint/load.h"
@@ -102,7 +103,7 @@ void check_environment(Findings& findings) {
 
 // The folder itself or, when it is not there yet, the nearest one above it that is.
 fs::path existing_part(fs::path path) {
-  path = fs::absolute(path);
+  path = absolute_path(path);
   std::error_code ignored;
   while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
   return path;
@@ -181,10 +182,15 @@ class Doctor : public Command {
     check_memory(findings);
     check_threads(findings);
     check_environment(findings);
-    const fs::path home = checkpoint::ingot_home();
-    check_folder(findings, "store", home, 2 * gib);
+    const std::optional<fs::path> home = checkpoint::find_ingot_home();
+    if (home) check_folder(findings, "store", *home, 2 * gib);
     check_folder(findings, "runs", run_dir_, 2 * gib);
-    check_models(findings, home);
+    if (home) {
+      check_models(findings, *home);
+    } else {
+      findings.push_back({"store", Grade::warn, "neither INGOT_HOME nor HOME is set: models are known by paths only",
+                          "set INGOT_HOME to a folder to keep models by name"});
+    }
     findings.push_back({"devices", Grade::ok, "this build computes on the CPU", ""});
 
     using Json = nlohmann::ordered_json;

@@ -126,6 +126,7 @@ std::vector<std::string> answer_all(const Contestant& contestant, std::span<cons
       Open& state = open.at(output.request);
       std::string& answer = answers[state.question];
       if (output.token) answer += state.stops.push(state.decoder.push(output.token->id));
+      if (output.finish == infer::Finish::failed) throw Error(output.kind, output.error);
       if (output.finish) {
         answer += state.stops.push(state.decoder.finish());
         answer += state.stops.finish();

@@ -5,6 +5,7 @@
 #include "app/json_text.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/strings.h"
 #include "checkpoint/export.h"
 
@@ -39,11 +40,9 @@ DType dtype_of(Storage storage) {
 }
 
 uint64_t bytes_under(const fs::path& path) {
-  if (!fs::is_directory(path)) return fs::file_size(path);
+  if (!is_folder(path)) return plain_file_bytes(path);
   uint64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
-    if (entry.is_regular_file()) bytes += entry.file_size();
-  }
+  for (const fs::path& file : list_folder(path)) bytes += plain_file_bytes(file);
   return bytes;
 }
 
@@ -74,7 +73,7 @@ ExportTarget resolve(const ExportOptions& options, const std::string& stored_dty
     throw_hint(ErrorKind::usage, "use --to gguf, or fp32, f16 or bf16", "--dtype {} is for GGUF files",
                ingot::name(target.storage));
   }
-  if (fs::exists(fs::symlink_status(target.out))) {
+  if (path_taken(target.out)) {
     throw_hint(ErrorKind::usage, "give another name, or remove it first", "{} exists already", target.out.string());
   }
   return target;

@@ -42,6 +42,7 @@ class Generate : public Command {
     arguments.option("seed", seed_, "of the draws: the same seed gives the same text");
     arguments.option("stop", stops_, "end before this text; may be given several times");
     arguments.option("json-schema", json_schema_, "a file with a JSON Schema: the output is a value that it allows");
+    arguments.flag("in-order", in_order_, "the properties of --json-schema come in its order, not in any");
     arguments.option("grammar", grammar_, "a file with a grammar (GBNF): the output is a text that it allows");
     arguments.example(
         "ingot generate --model SmolLM2-135M-Instruct --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8");
@@ -51,6 +52,7 @@ class Generate : public Command {
     prompt_.check();
     if (chat_ && prompt_.ids) throw_error(ErrorKind::usage, "--chat takes a text, not --ids");
     if (json_schema_ && grammar_) throw_error(ErrorKind::usage, "give --json-schema or --grammar, not both");
+    if (in_order_ && !json_schema_) throw_error(ErrorKind::usage, "--in-order is of --json-schema, which is not given");
     if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; at least 1", max_tokens_);
     if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
     sampling_.seed = static_cast<uint64_t>(seed_);
@@ -78,13 +80,13 @@ class Generate : public Command {
 
     const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
     const int64_t context = session.loaded.spec.context;
-    if (prompt_tokens + max_tokens_ > context && prompt_tokens < context) {
+    if (prompt_tokens < context && max_tokens_ > context - prompt_tokens) {
       log.warning("the context of {} tokens leaves room for {} of --max-tokens {}", context, context - prompt_tokens,
                   max_tokens_);
     }
     infer::EngineSettings settings;
     settings.activation = session.activation;
-    settings.context = std::min(context, prompt_tokens + std::max<int64_t>(1, max_tokens_));
+    settings.context = std::min(context, prompt_tokens + std::min(context, max_tokens_));
     settings.batch_tokens = std::min(settings.batch_tokens, prompt_tokens);
     settings.adapter_rank = session.adapter_rank;
     settings.decoded = session.decoded;
@@ -104,9 +106,11 @@ class Generate : public Command {
     const std::string& path = json_schema_ ? *json_schema_ : *grammar_;
     const std::string text = read_file(path);
     try {
-      return json_schema_ ? grammar::compile_json_schema(text) : grammar::compile_ebnf(text);
+      return json_schema_ ? grammar::compile_json_schema(text, {.in_order = in_order_}) : grammar::compile_ebnf(text);
     } catch (const Error& error) {
-      throw Error(error.kind(), path + ": " + error.message(), error.hint());
+      // What is asked for wrongly is so in the file.
+      const ErrorKind kind = error.kind() == ErrorKind::usage ? ErrorKind::corrupt : error.kind();
+      throw Error(kind, path + ": " + error.message(), error.hint());
     }
   }
 
@@ -122,8 +126,8 @@ class Generate : public Command {
     options.bos_token = assets.bos_text;
     options.eos_token = assets.eos_text;
     const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", prompt_.words()}}};
-    const std::string text = chat.render(messages, nullptr, options);
-    return session.tokenizer().encode(text, {.add_special_tokens = false});
+    const text::ChatText rendered = chat.render(messages, nullptr, options);
+    return session.tokenizer().encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
   }
 
   static void report(const Output& output, const Answer& answer, int64_t prompt_tokens,
@@ -156,6 +160,7 @@ class Generate : public Command {
   int64_t seed_ = 0;
   std::vector<std::string> stops_;
   std::optional<std::string> json_schema_, grammar_;
+  bool in_order_ = false;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Masks for the server's requests: schemas are compiled once and kept.
+// Masks for the server's requests: schemas, grammars and expressions are compiled once and kept.
 #pragma once
 
 #include <list>
@@ -12,7 +12,7 @@
 
 namespace ingot::app {
 
-// Thread-safe. Keeps what was compiled of the schemas used last, as far as a budget goes.
+// Thread-safe. Keeps what was compiled for the constraints used last, as far as a budget goes.
 class GrammarMasks : public server::MaskFactory {
  public:
   static constexpr size_t most_kept = 256;
@@ -20,12 +20,12 @@ class GrammarMasks : public server::MaskFactory {
 
   explicit GrammarMasks(std::shared_ptr<const grammar::Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
-  std::shared_ptr<infer::TokenMask> json_schema(std::string_view schema) override;
-  std::shared_ptr<infer::TokenMask> any_json_object() override;
+  std::shared_ptr<infer::TokenMask> mask(const server::Constraint& constraint) override;
 
  private:
   struct Kept {
-    std::string schema;
+    server::Constraint constraint;
+    size_t bytes = 0;  // of its texts
     std::shared_ptr<const grammar::TokenGrammar> grammar;
   };
 

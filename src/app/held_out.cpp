@@ -4,7 +4,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "base/strings.h"
+#include "base/uri.h"
 #include "data/source.h"
 
 namespace ingot::app {
@@ -49,13 +51,14 @@ size_t text_cut(const std::string& text) {
 }  // namespace
 
 std::optional<fs::path> held_out_beside(const fs::path& data) {
+  if (is_remote(data.string())) return std::nullopt;
   const std::string name = data.filename().string();
   const auto [stem, extension] = bare_name(data);
   // A file that was split here before holds its held-out part too.
-  if (fs::exists(data.parent_path() / fmt::format("{}.train{}", stem, extension))) return std::nullopt;
+  if (path_exists(data.parent_path() / fmt::format("{}.train{}", stem, extension))) return std::nullopt;
   const auto beside = [&](const std::string& other) -> std::optional<fs::path> {
     fs::path path = data.parent_path() / other;
-    if (other != name && fs::is_regular_file(path)) return path;
+    if (other != name && is_plain_file(path)) return path;
     return std::nullopt;
   };
   const size_t train = name.find("train");
@@ -92,7 +95,7 @@ DataSplit::DataSplit(const fs::path& data, const fs::path& folder) : DataSplit()
   const fs::path train_path = folder / (stem + ".train" + extension),
                  eval_path = folder / (stem + ".heldout" + extension);
   for (const fs::path& path : {train_path, eval_path}) {
-    if (fs::exists(fs::symlink_status(path))) {
+    if (path_taken(path)) {
       throw_hint(ErrorKind::usage,
                  fmt::format("if it is an earlier split of this file: ingot init {}; else remove it, or give --eval",
                              train_path.string()),

@@ -5,19 +5,21 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/device_rates.h"
 #include "app/held_out.h"
 #include "app/interrupt.h"
 #include "app/json_text.h"
 #include "app/run_plan.h"
 #include "app/runtime.h"
-#include "backend/cpu/cpu_device.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/machine.h"
+#include "base/path.h"
 #include "base/strings.h"
 #include "checkpoint/load.h"
 #include "checkpoint/text_assets.h"
 #include "data/tokenized.h"
+#include "spec/flops.h"
 #include "text/chat_template.h"
 
 namespace ingot::app {
@@ -26,7 +28,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// measure_peaks multiplies 2048-cubes: three matrices of four bytes an element, and the op's own scratch.
+// Measuring multiplies 2048-cubes: three matrices of four bytes an element, and the op's own scratch.
 constexpr size_t measuring_bytes = size_t{256} << 20;
 constexpr int64_t longest_suggested = 2048;
 
@@ -56,17 +58,6 @@ DataLook look(const std::string& path, const checkpoint::TextAssets& assets, con
   return look;
 }
 
-// Long enough for 99 of 100 documents that may not be cut, a power of two, at most the context and 2,048. Plain text
-// can be cut anywhere: 1,024.
-int64_t suggest_length(const DataLook& look, int64_t context) {
-  const int64_t most = std::min(context, longest_suggested);
-  if (look.splittable) return std::min<int64_t>(most, 1024);
-  const int64_t wanted = look.lengths[(look.lengths.size() - 1) * 99 / 100];
-  int64_t length = 128;
-  while (length < wanted && length < most) length *= 2;
-  return std::min(length, most);
-}
-
 // What plan_run asks of a data set, without making one.
 data::DatasetStatistics pack(const DataLook& look, int64_t length) {
   std::vector<int64_t> entries(static_cast<size_t>(look.corpus.num_documents()));
@@ -80,16 +71,71 @@ data::DatasetStatistics pack(const DataLook& look, int64_t length) {
   packed.num_tokens = plan.num_tokens;
   packed.num_truncated = plan.num_truncated;
   packed.num_counted = look.counted;
-  for (const data::Piece& piece : plan.pieces) {
-    packed.squared_lengths += static_cast<double>(piece.length) * static_cast<double>(piece.length);
+  for (int64_t s = 0; s < plan.num_sequences(); ++s) {
+    int64_t padding = length;
+    for (auto p = plan.first_piece[static_cast<size_t>(s)]; p < plan.first_piece[static_cast<size_t>(s) + 1]; ++p) {
+      const int64_t piece = plan.pieces[static_cast<size_t>(p)].length;
+      packed.squared_lengths += static_cast<double>(piece * piece);
+      padding -= piece;
+    }
+    packed.squared_lengths += static_cast<double>(padding * padding);
   }
+  packed.packing_efficiency =
+      static_cast<double>(packed.num_tokens) / static_cast<double>(packed.num_sequences * length);
   return packed;
+}
+
+// Work of training on a token of the data, that on the padding beside it included.
+double cost_of_token(const spec::ModelSpec& model, const data::DatasetStatistics& packed, int64_t length) {
+  const spec::AttentionSquares squares{static_cast<double>(packed.num_sequences * length), packed.squared_lengths};
+  return spec::training_flops(model, squares, spec::AttentionCount::causal) / static_cast<double>(packed.num_tokens);
+}
+
+// A sequence length, and what packing to it gives.
+struct Choice {
+  int64_t length = 0;
+  data::DatasetStatistics packed;
+  std::string reason;
+};
+
+// Of powers of two from 128 to the context or 2,048. Documents that may not be cut: long enough for 99 of 100 of them,
+// and of those lengths the shortest that costs at most a fiftieth more work a token than the best, which is the one
+// that leaves least padding: attention stays inside a document and grows with it, not with the sequence. Plain text can
+// be cut anywhere and learns from context: the longest, to 1,024, that holds at most a fiftieth less text than the
+// best.
+Choice choose_length(const DataLook& look, const spec::ModelSpec& model) {
+  const int64_t max =
+      std::min(model.context, look.splittable ? std::min<int64_t>(longest_suggested, 1024) : longest_suggested);
+  const int64_t needed = look.splittable ? 0 : look.lengths[(look.lengths.size() - 1) * 99 / 100];
+  std::vector<Choice> choices;
+  std::vector<double> costs;
+  for (int64_t length = 128; choices.empty() || choices.back().length < max; length *= 2) {
+    if (length < needed && length < max) continue;
+    Choice choice{std::min(length, max), {}, {}};
+    choice.packed = pack(look, choice.length);
+    costs.push_back(look.splittable ? 1 / choice.packed.packing_efficiency
+                                    : cost_of_token(model, choice.packed, choice.length));
+    choices.push_back(std::move(choice));
+  }
+  const double limit = 1.02 * *std::min_element(costs.begin(), costs.end());
+  const auto good = [&](double cost) { return cost <= limit; };
+  const size_t place =
+      look.splittable ? static_cast<size_t>(std::find_if(costs.rbegin(), costs.rend(), good).base() - costs.begin()) - 1
+                      : static_cast<size_t>(std::find_if(costs.begin(), costs.end(), good) - costs.begin());
+  Choice choice = choices[place];
+  choice.reason = fmt::format(
+      "{:.1f} % of them are tokens, the rest is padding; {}", 100 * choice.packed.packing_efficiency,
+      choices.size() == 1 ? std::string("no other length holds these documents")
+                          : fmt::format("of lengths from {} to {} {}", choices.front().length, choices.back().length,
+                                        look.splittable ? "the longest that wastes no more than others"
+                                                        : "the shortest that trains as many tokens a second as any"));
+  return choice;
 }
 
 // By the data: "my" of my.train.jsonl; of a file that is only called train its folder's name.
 std::string run_name(const fs::path& data) {
   const std::string name = data.stem().stem().string();
-  const std::string folder = fs::absolute(data).parent_path().filename().string();
+  const std::string folder = absolute_path(data).parent_path().filename().string();
   return name == "train" && !folder.empty() ? folder : name;
 }
 
@@ -109,7 +155,8 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
   recipe.epochs = look.counted < 1'000'000 ? 3 : 1;
   const double steps =
       *recipe.epochs * static_cast<double>(packed.num_sequences) / static_cast<double>(recipe.batch.global);
-  recipe.schedule.warmup_steps = std::min<int64_t>(10, static_cast<int64_t>(steps / 10));
+  recipe.schedule.warmup = {.percent = 5};
+  recipe.checkpoint.minutes.value = train::default_checkpoint_minutes;
   if (!eval.empty()) recipe.eval.every = std::max<int64_t>(1, static_cast<int64_t>(steps / 5));
   return recipe;
 }
@@ -118,7 +165,7 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
 double measured_rate(Runtime& runtime) {
   Arena scratch(*runtime.device, measuring_bytes, "scratch");
   ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
-  return cpu::measure_peaks(context, 1).gemm_bf16_flops;
+  return cpu_rates(kept_rates(rates_key(runtime)), context, DType::bf16).rates.gemm;
 }
 
 class Init : public Command {
@@ -139,7 +186,7 @@ class Init : public Command {
   }
 
   int run(const Output& output) override {
-    if (fs::exists(fs::symlink_status(out_))) {
+    if (path_taken(out_)) {
       throw_hint(ErrorKind::usage, "give another name with --out, or remove it first", "{} exists already", out_);
     }
     exit_on_interrupt();
@@ -157,8 +204,9 @@ class Init : public Command {
     HeldOut held_out = hold_out();
     const std::string train = held_out.split ? held_out.split->train().string() : data_;
     const DataLook data = look(train, assets, chat ? &*chat : nullptr, *runtime.threads);
-    const int64_t length = suggest_length(data, spec.context);
-    const data::DatasetStatistics packed = pack(data, length);
+    const Choice choice = choose_length(data, spec);
+    const int64_t length = choice.length;
+    const data::DatasetStatistics& packed = choice.packed;
 
     train::Recipe recipe = suggest(train, held_out.path, model, length, packed, data);
     const WeightPlan weights{static_cast<size_t>(spec::num_parameters(spec)) * size_of(DType::bf16), 0};
@@ -171,10 +219,11 @@ class Init : public Command {
     const std::string header = fmt::format(
         "# Written by ingot init for {}: {} documents ({}), {} tokens, {} of them in the loss.\n"
         "# {} sequences of {}; {} steps. Train with: ingot finetune {}\n"
+        "# Packing: {}.\n"
         "# At least {} on this machine (matrix products at {:.2f} TFLOP/s), and {} of memory.\n"
         "# {}\n",
         train, data.corpus.num_documents(), data::name(data.format), data.corpus.num_tokens(), data.counted,
-        packed.num_sequences, length, *plan.recipe.steps, out_, format_duration(seconds), rate / 1e12,
+        packed.num_sequences, length, *plan.recipe.steps, out_, choice.reason, format_duration(seconds), rate / 1e12,
         format_bytes(plan.memory.total()), held_out.text);
     write_file(out_, header + train::write_recipe(recipe));
     if (held_out.split) held_out.split->keep();
@@ -191,6 +240,7 @@ class Init : public Command {
                                  {"truncated", packed.num_truncated},
                                  {"sequence_length", length},
                                  {"sequences", packed.num_sequences},
+                                 {"padding", 1 - packed.packing_efficiency},
                                  {"epochs", *recipe.epochs},
                                  {"steps", *plan.recipe.steps},
                                  {"rank", *recipe.adapter->rank.value},

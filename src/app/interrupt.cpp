@@ -5,6 +5,8 @@
 #include <csignal>
 #include <string_view>
 
+#include "base/signals.h"
+
 namespace ingot::app {
 
 void exit_interrupted(int) {
@@ -19,7 +21,7 @@ void exit_on_interrupt() {
   struct sigaction action{};
   action.sa_handler = &exit_interrupted;
   sigemptyset(&action.sa_mask);
-  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+  for (const int signal : stop_signals()) sigaction(signal, &action, nullptr);
 }
 
 }  // namespace ingot::app

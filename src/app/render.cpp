@@ -37,12 +37,13 @@ class Render : public Command {
     text::ChatOptions options;
     options.add_generation_prompt = !no_generation_prompt_;
     std::string source, name;
+    checkpoint::TextAssets assets;
     if (template_) {
       source = read_text(*template_);
       name = *template_;
     } else {
       const checkpoint::ModelSource model = checkpoint::open_model(*model_);
-      const checkpoint::TextAssets assets = checkpoint::load_text(model);
+      assets = checkpoint::load_text(model);
       if (!assets.chat_template) {
         throw_hint(ErrorKind::not_found, "give one with --template FILE.jinja", "the model {} has no chat template",
                    model.path.string());
@@ -56,13 +57,29 @@ class Render : public Command {
     if (eos_) options.eos_token = *eos_;
     if (variables_) options.extra_variables = read_text(*variables_);
     const text::ChatTemplate chat(source, name);
-    const std::string text = chat.render_json(read_text(messages_), tools_ ? read_text(*tools_) : "", options);
-    output.print(text);
-    output.print_json(json_line({{"text", text}}));
+    const text::ChatText rendered = render(chat, options);
+    output.print(rendered.text);
+    nlohmann::ordered_json report = {{"text", rendered.text}, {"content", rendered.content}};
+    if (assets.tokenizer) {
+      report["ids"] =
+          assets.tokenizer->encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
+    }
+    output.print_json(json_line(report));
     return 0;
   }
 
  private:
+  // What a conversation should have had is a fault of its file, and not of the command line.
+  text::ChatText render(const text::ChatTemplate& chat, const text::ChatOptions& options) const {
+    const std::string messages = read_text(messages_), tools = tools_ ? read_text(*tools_) : "";
+    try {
+      return chat.render_json(messages, tools, options);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      throw Error(ErrorKind::corrupt, messages_ + ": " + error.message(), error.hint());
+    }
+  }
+
   std::string messages_;
   std::optional<std::string> model_, template_, tools_, variables_, bos_, eos_;
   bool no_generation_prompt_ = false;

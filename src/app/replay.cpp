@@ -19,6 +19,8 @@
 #include "app/runtime.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/path.h"
 #include "checkpoint/native.h"
 #include "data/loader.h"
 #include "tensor/tolerance.h"
@@ -51,7 +53,7 @@ std::map<int64_t, Recorded> read_steps(const fs::path& events, int64_t ranks) {
   std::map<int64_t, Recorded> steps;
   std::string arch;
   for (std::string line; std::getline(lines, line);) {
-    const Json event = Json::parse(line, nullptr, false);
+    const Json event = try_parse_json(line);
     if (!event.is_object()) continue;  // the last line of a run that was killed
     const std::string type = event.value("type", "");
     if (type == "start") {
@@ -117,7 +119,7 @@ class Replay : public Command {
 // The run's, on one device and without what does not take part in a step.
 train::Recipe Replay::read_recipe() const {
   const fs::path path = fs::path(run_) / "recipe.yaml";
-  if (!fs::exists(path)) {
+  if (!path_exists(path)) {
     throw_hint(ErrorKind::not_found, "a run folder is what ingot pretrain or ingot finetune makes: runs/NAME",
                "{}: there is no recipe.yaml in it", run_);
   }

@@ -33,6 +33,7 @@ Json facts_json(const report::RunLog& run) {
           {"tokens", run.num_tokens},
           {"seconds", finite(facts.seconds)},
           {"tokens_per_s", finite(facts.tokens_per_s)},
+          {"padding", finite(facts.padding)},
           {"mfu", finite(facts.mfu)},
           {"peak_memory_bytes", run.peak_memory > 0 ? Json(static_cast<uint64_t>(run.peak_memory)) : Json(nullptr)},
           {"skipped", run.num_skipped},

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <map>
 
 #include "app/command.h"
 #include "app/device_rates.h"
@@ -15,13 +14,14 @@
 #include "app/run_model.h"
 #include "app/run_plan.h"
 #include "app/run_ranks.h"
+#include "app/run_samples.h"
 #include "app/run_store.h"
 #include "app/runtime.h"
 #include "app/supervisor.h"
 #include "app/tensorboard_log.h"
-#include "backend/cpu/cpu_device.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/path.h"
 #include "base/signals.h"
 #include "base/strings.h"
 #include "checkpoint/adapter.h"
@@ -29,7 +29,6 @@
 #include "checkpoint/load.h"
 #include "checkpoint/text_assets.h"
 #include "comm/failure.h"
-#include "infer/engine.h"
 #include "train/event_log.h"
 #include "train/initialise.h"
 #include "train/rehearsal.h"
@@ -47,7 +46,7 @@ train::DataCounts counts(const data::SequenceSet& set) {
 // Checkpoints on the way are written beside the steps behind them where every rank's host has room for a copy of its
 // state.
 void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, const Rank& rank, const Log& log) {
-  if (plan.recipe.checkpoint.every == 0) return;
+  if (plan.recipe.checkpoint.every == 0 && *plan.recipe.checkpoint.minutes.value == 0) return;
   const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
   const size_t room =
       own_memory ? available_memory() / static_cast<size_t>(rank.locals) : available - plan.memory.total();
@@ -59,92 +58,6 @@ void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, con
     log.info("checkpoints are written between steps: a copy of the state takes {} and {} of memory are left",
              format_bytes(state), format_bytes(room));
   }
-}
-
-int64_t longest_prompt(const train::Recipe& r, const checkpoint::TextAssets& text) {
-  size_t longest = 0;
-  for (const std::string& prompt : r.eval.prompts) {
-    longest = std::max(longest, text.tokenizer->encode(prompt, {.add_special_tokens = true}).size());
-  }
-  return static_cast<int64_t>(longest);
-}
-
-// Continues the recipe's prompts with the weights as they are, at an evaluation.
-class Sampler {
- public:
-  Sampler(Runtime& runtime, const models::Model& model, const checkpoint::TextAssets& text, const RunPlan& plan,
-          const nn::Adapter* adapter)
-      : text_(text), plan_(plan), adapter_(adapter) {
-    if (!plan.samples) return;
-    for (const std::string& prompt : plan.recipe.eval.prompts) {
-      prompts_.push_back(text.tokenizer->encode(prompt, {.add_special_tokens = true}));
-    }
-    engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, model, *plan.samples);
-  }
-
-  void run(int64_t step, train::Observer& observer) {
-    if (!engine_) return;
-    // Drawn, not greedy: small models repeat themselves when greedy. The same seed at every evaluation.
-    const infer::Sampling sampling{.temperature = 0.8, .top_p = 0.95, .seed = static_cast<uint64_t>(plan_.recipe.seed)};
-    std::map<int64_t, std::vector<int32_t>> answers;
-    const std::shared_ptr<const infer::HostAdapter> adapter = infer::shared_adapter(adapter_);
-    for (const std::vector<int32_t>& prompt : prompts_) {
-      infer::Request request;
-      request.prompt = prompt;
-      request.max_tokens = plan_.recipe.eval.sample_tokens;
-      request.sampling = sampling;
-      request.stop_ids = text_.eos;
-      request.adapter = adapter;
-      answers[engine_->submit(std::move(request))];
-    }
-    while (!engine_->idle()) {
-      for (const infer::Output& output : engine_->step()) {
-        if (output.token) answers[output.request].push_back(output.token->id);
-      }
-    }
-    size_t place = 0;
-    for (const auto& [request, ids] : answers) {
-      observer.on_sample({step, plan_.recipe.eval.prompts[place++], text_.tokenizer->decode(ids, true)});
-    }
-  }
-
- private:
-  const checkpoint::TextAssets& text_;
-  const RunPlan& plan_;
-  const nn::Adapter* adapter_;
-  std::vector<std::vector<int32_t>> prompts_;
-  std::optional<infer::Engine> engine_;
-};
-
-std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
-                       const std::filesystem::path& result) {
-  std::string text = "\n";
-  if (seen.first_eval && seen.last_eval) {
-    text += fmt::format("held-out perplexity  {:.3f} before, {:.3f} after (loss {:.4f}, {:.4f})\n",
-                        seen.first_eval->perplexity, seen.last_eval->perplexity, seen.first_eval->loss,
-                        seen.last_eval->loss);
-  } else if (seen.last_eval) {
-    text += fmt::format("held-out perplexity  {:.3f}\n", seen.last_eval->perplexity);
-  }
-  text += fmt::format("speed                {:.0f} tokens/s", seen.mean_tokens_per_s);
-  text += seen.mean_mfu ? fmt::format(", MFU {:.1f} % (causal)\n", 100 * *seen.mean_mfu) : std::string("\n");
-  text += fmt::format("peak memory          {}\n", format_bytes(seen.end.peak_memory_bytes));
-  const data::DatasetStatistics& read = data.train->statistics();
-  const int64_t bad_lines = read.num_bad_lines + (data.eval ? data.eval->statistics().num_bad_lines : 0);
-  if (bad_lines > 0) {
-    text += fmt::format("bad lines left out   {}; the first: {}\n", bad_lines,
-                        read.num_bad_lines > 0 ? read.first_bad_line : data.eval->statistics().first_bad_line);
-  }
-  text += fmt::format("{:<20} {}\n", plan.lora ? "adapter" : "model", result.string());
-  const size_t samples = std::min(seen.first_samples.size(), seen.last_samples.size());
-  for (size_t i = 0; i < samples; ++i) {
-    text += fmt::format("\nprompt: {}\n  base:  {}\n  tuned: {}\n", seen.first_samples[i].prompt,
-                        seen.first_samples[i].text, seen.last_samples[i].text);
-  }
-  text += plan.lora
-              ? fmt::format("\nTalk to it:  ingot chat --model {} --adapter {}\n", plan.recipe.model, result.string())
-              : fmt::format("\nTry it:  ingot generate --model {} --prompt \"...\"\n", result.string());
-  return text;
 }
 
 // The trained adapter's masters, by layer; `memory` has those that ranks share.
@@ -160,6 +73,13 @@ std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, cons
                        .b = master(layer.b_trainable)});
   }
   return modules;
+}
+
+std::filesystem::path run_folder(const train::Recipe& r) { return std::filesystem::path(r.run_dir) / r.name; }
+
+// Where the run has checkpoints besides; empty without any.
+std::string address_of(const std::optional<checkpoint::RemoteCheckpoints>& remote) {
+  return remote && remote->any() ? remote->address() : "";
 }
 
 // Where the weights, or the shape, and where the tokenizer come from.
@@ -226,9 +146,30 @@ void print_plan(const Output& output, const RunPlan& plan, size_t available, con
                            plan.trained_parameters, spec::num_parameters(plan.model)));
 }
 
+train::DeviceRates scaled(const train::DeviceRates& rates, double factor) {
+  return {rates.peak * factor, rates.gemm * factor};
+}
+
+// This rank's CPU's.
+CpuRates measured_cpu_rates(const Runtime& runtime, int locals, train::Step& step, Measure when) {
+  return cpu_rates(kept_rates(rates_key(runtime, locals)), step.context(), step.settings().activation, when);
+}
+
+// Those of the first rank, which alone reports shares of them. Where it has none that were kept, the others measure,
+// too: their threads take part in what its own reach. Ranks call it together.
+CpuRates run_cpu_rates(const Runtime& runtime, const Rank& rank, train::Step& step) {
+  const bool on_cpu = runtime.device->kind() == DeviceKind::cpu, first = rank.world.rank() == 0;
+  const KeptRates kept = kept_rates(rates_key(runtime, rank.locals));
+  const bool missing = first && on_cpu && !kept.find(name(step.settings().activation), 2);
+  const bool measure = rank.world.all_max<int32_t>(missing ? 1 : 0) != 0;
+  if (!on_cpu || (!first && !measure)) return {};
+  if (first) return measured_cpu_rates(runtime, rank.locals, step, Measure::if_missing);
+  return cpu_rates(KeptRates({}, {}), step.context(), step.settings().activation);
+}
+
 // All but where the run is kept and what it is.
 train::TrainerSettings trainer_settings(const RunPlan& plan, Runtime& runtime, train::Step& step, const Rank& rank,
-                                        const train::DeviceRates& gpu_rates) {
+                                        const train::DeviceRates& rates) {
   const train::Recipe& r = plan.recipe;
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   train::TrainerSettings settings;
@@ -237,18 +178,16 @@ train::TrainerSettings trainer_settings(const RunPlan& plan, Runtime& runtime, t
   settings.schedule = plan.schedule;
   settings.eval_every = r.eval.every;
   settings.checkpoint_every = r.checkpoint.every;
+  settings.checkpoint_minutes = *r.checkpoint.minutes.value;
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.background_checkpoints = plan.background_checkpoints;
   const double ranks = rank.world.size();  // on as many devices of a kind, or with as many shares of the threads
-  settings.rates = {gpu_rates.peak * ranks, gpu_rates.gemm * ranks};
+  settings.rates = scaled(rates, ranks);
   if (on_cpu) {
-    settings.measure_rates = [&step, activation = plan.step.activation, ranks] {
-      const cpu::ProductRates rates = cpu::measure_products(step.context(), activation, 0.4);
-      return train::DeviceRates{rates.arithmetic * ranks, rates.matmul * ranks};
+    settings.measure_rates = [&step, &runtime, locals = rank.locals, ranks] {
+      return scaled(measured_cpu_rates(runtime, locals, step, Measure::to_raise).rates, ranks);
     };
-    settings.rates = settings.measure_rates();
   }
-
   // What ranks on CPUs share with the others of their machine counts once.
   if ((!on_cpu || rank.local == 0) && runtime.device->joules()) {
     settings.joules = [&runtime] { return runtime.device->joules(); };
@@ -267,7 +206,9 @@ class RunCommand : public Command {
     a.positional("recipe", recipe_path_, "a recipe (YAML)");
     a.positional("overrides", overrides_, "settings that replace the recipe's, for instance optimizer.lr=1e-4", false);
     a.flag("dry-run", dry_run_, "print the resolved recipe and the memory it will take, and stop");
-    a.flag("resume", resume_, "continue the run in its run directory");
+    a.flag("resume", resume_word_,
+           "continue the run in its run directory, from its newest checkpoint; --resume=fresh begins a run again that "
+           "has none");
     a.flag("quiet", quiet_, "no progress bar");
     a.option("restarts", restarts_, "begin the run again from its last checkpoint, so often at most, when it fails");
     a.option("restart-wait", restart_wait_, "seconds before the first restart; doubled for each that follows (10)");
@@ -279,8 +220,9 @@ class RunCommand : public Command {
  private:
   int run_supervised(const train::Recipe& r) const;
   int run_rank(const Output& output, train::Recipe recipe, const Rank& rank);
-  int train_run(const Output& output, RunPlan plan, Runtime& runtime, const Rank& rank, const Sources& sources,
-                const checkpoint::TextAssets& text, const RunData& data, Log& log);
+  int train_run(const Output& output, RunPlan plan, std::vector<std::vector<int32_t>> prompts, Runtime& runtime,
+                const Rank& rank, const Sources& sources, const checkpoint::TextAssets& text, const RunData& data,
+                Log& log);
   int plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime, const Rank& rank,
                         const checkpoint::ModelSource& source, const spec::ModelSpec& model) const;
 
@@ -289,7 +231,9 @@ class RunCommand : public Command {
   const char* example_;
   std::string recipe_path_;
   std::vector<std::string> overrides_;
-  bool dry_run_ = false, resume_ = false, quiet_ = false;
+  std::optional<std::string> resume_word_;
+  Resume resume_ = Resume::no;
+  bool dry_run_ = false, quiet_ = false;
   int64_t restarts_ = 0;
   double restart_wait_ = 10;
   std::optional<std::string> launcher_;
@@ -297,6 +241,10 @@ class RunCommand : public Command {
 
 int RunCommand::run(const Output& output) {
   exit_on_interrupt();  // until the first step, nothing would be lost
+  if (resume_word_ && !resume_word_->empty() && *resume_word_ != "fresh") {
+    throw_error(ErrorKind::usage, "--resume={}; --resume, or --resume=fresh", *resume_word_);
+  }
+  if (resume_word_) resume_ = resume_word_->empty() ? Resume::yes : Resume::fresh;
   train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
   if (std::string_view(name_) == "finetune" && recipe.init == train::InitFrom::random) {
     throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
@@ -312,8 +260,12 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
   const bool first = world.rank() == 0;
   Log log(first ? LogLevel::info : LogLevel::error);
   // Said before anything is read, not at the first checkpoint.
-  if (recipe.checkpoint.store && !dry_run_) {
-    on_first(world, [&] { remote_checkpoints(recipe)->require_writable(); });
+  if (!dry_run_) {
+    on_first(world, [&] {
+      const std::optional<checkpoint::RemoteCheckpoints> remote = remote_checkpoints(recipe);
+      if (remote) remote->require_writable();
+      RunFolder::check(run_folder(recipe), resume_, address_of(remote));
+    });
   }
   Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), rank);
   Sources sources{checkpoint::open_model(recipe.model), {}};
@@ -333,8 +285,12 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
 
   const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
   const size_t available = memory_of(*runtime.device, rank);
-  RunPlan plan = plan_run(recipe, model, data.train->statistics(), first ? longest_prompt(recipe, text) : 0, weights,
-                          available, runtime, share_of(recipe, world));
+  std::vector<std::vector<int32_t>> prompts;  // the first rank's
+  if (first) prompts = encode_prompts(recipe, text, data);
+  size_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
+  RunPlan plan = plan_run(recipe, model, data.train->statistics(), static_cast<int64_t>(longest), weights, available,
+                          runtime, share_of(recipe, world));
   const int64_t micro = -world.all_max(-plan.step.micro);  // ranks take equal micro-batches
   if (micro != plan.step.micro) {
     set_micro(plan, micro);
@@ -347,7 +303,7 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
     print_plan(output, plan, available, world);
     return 0;
   }
-  return train_run(output, std::move(plan), runtime, rank, sources, text, data, log);
+  return train_run(output, std::move(plan), std::move(prompts), runtime, rank, sources, text, data, log);
 }
 
 int RunCommand::run_supervised(const train::Recipe& r) const {
@@ -357,7 +313,7 @@ int RunCommand::run_supervised(const train::Recipe& r) const {
   what.arguments.insert(what.arguments.end(), overrides_.begin(), overrides_.end());
   if (quiet_) what.arguments.emplace_back("--quiet");
   what.resume = resume_;
-  what.run = std::filesystem::path(r.run_dir) / r.name;
+  what.run = run_folder(r);
   what.restarts = restarts_;
   what.wait_s = restart_wait_;
   Log log(LogLevel::info);
@@ -387,17 +343,17 @@ int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, 
   return 0;
 }
 
-int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, const Rank& rank,
-                          const Sources& sources, const checkpoint::TextAssets& text, const RunData& data, Log& log) {
+int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::vector<int32_t>> prompts,
+                          Runtime& runtime, const Rank& rank, const Sources& sources,
+                          const checkpoint::TextAssets& text, const RunData& data, Log& log) {
   const train::Recipe& r = plan.recipe;
   const comm::Group& world = rank.world;
   const bool first = world.rank() == 0;
-  const std::filesystem::path run_dir = std::filesystem::path(r.run_dir) / r.name;
+  const std::filesystem::path run_dir = run_folder(r);
   const std::optional<checkpoint::RemoteCheckpoints> remote = first ? remote_checkpoints(r) : std::nullopt;
   std::optional<RunFolder> folder;  // rank 0's
   on_first(world, [&] {
-    const bool elsewhere = remote && remote->any();
-    folder.emplace(run_dir, resume_, elsewhere ? remote->address() : "");
+    folder.emplace(run_dir, resume_, address_of(remote));
     log.add_file(run_dir / "log.txt");
     if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
     if (remote) remove_leftovers(*remote, log);
@@ -414,7 +370,9 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   train::Step& step = *step_made;
   made.begin(step);
 
-  train::TrainerSettings settings = trainer_settings(plan, runtime, step, rank, gpu_rates);
+  const CpuRates cpu = run_cpu_rates(runtime, rank, step);
+  train::TrainerSettings settings =
+      trainer_settings(plan, runtime, step, rank, cpu.date.empty() ? gpu_rates : cpu.rates);
   settings.run_dir = run_dir;
   settings.remote = remote ? &*remote : nullptr;
   settings.identity = run_identity(plan, data.train->content_hash(), made.base);
@@ -423,23 +381,23 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   Console console(log, quiet_);
   train::Trainer trainer(step, *made.model, weights, trained, plan.lora, *data.train, *data.order, data.eval.get(),
                          settings, observers);
-  const int64_t done = resume_ ? trainer.resume() : 0;
+  const int64_t done = resume_ == Resume::yes ? trainer.resume() : 0;  // there is a checkpoint: the folder has looked
   std::optional<train::EventLog> events;
   std::optional<TensorboardLog> tensorboard;
   if (first) {
     folder->write_recipe(train::write_recipe(r));
     // Without a checkpoint even the evaluation before the first step is made again.
     observers.add(events.emplace(run_dir / "events.jsonl", done > 0 ? done : -1));
-    const std::optional<int64_t> again = resume_ ? std::optional(done > 0 ? done + 1 : 0) : std::nullopt;
+    const std::optional<int64_t> again = resume_ == Resume::no ? std::nullopt : std::optional(done > 0 ? done + 1 : 0);
     if (r.log.tensorboard) observers.add(tensorboard.emplace(run_dir / "tensorboard", again));
     observers.add(console);
   }
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), world.size(), train::name(r.precision),
                       settings.rates, done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
-                      data.eval ? counts(*data.eval) : train::DataCounts{}});
+                      data.eval ? counts(*data.eval) : train::DataCounts{}, cpu.date});
 
-  Sampler sampler(runtime, *made.model, text, plan, trained.adapter());
+  Sampler sampler(runtime, *made.model, text, plan, std::move(prompts), trained.adapter());
   std::optional<StopSignal> stop;  // one a process
   if (rank.leads_process) stop.emplace(&exit_interrupted);
   const auto stops = [&] {
@@ -468,7 +426,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, Runtime& runtime, 
   } else {
     if (!first) return 0;
     result = run_dir / "model";
-    std::filesystem::remove_all(result);
+    remove_tree(result);
     checkpoint::write_hf(result, {plan.model, weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
                          plan.step.activation);
   }

@@ -29,10 +29,21 @@ void Observers::on_end(const train::EndEvent& e) {
 }
 
 void Console::on_start(const train::StartEvent& e) {
+  if (e.first_step > e.steps) {
+    memory_.finished_before = true;
+    log_.info("{}: is finished: {} of {} steps were made before", e.name, e.first_step - 1, e.steps);
+    return;
+  }
   log_.info("{}: {} of {} parameters trained in {} on {}, steps {} to {}", e.name,
             format_count(static_cast<double>(e.trained)), format_count(static_cast<double>(e.parameters)), e.precision,
             e.device, e.first_step, e.steps);
   log_.info("{}: {} sequences at once: {}", e.name, e.micro, e.micro_reason);
+  memory_.rates = e.rates;
+  memory_.rates_date = e.rates_date;
+  if (!e.rates_date.empty()) {
+    log_.info("{}: the peak is {:.3f} TFLOP/s and matrix products reach {:.3f}, as measured {}", e.name,
+              e.rates.peak / 1e12, e.rates.gemm / 1e12, e.rates_date);
+  }
   done_ = e.first_step - 1;
   steps_ = e.steps;
 }
@@ -62,6 +73,8 @@ void Console::on_step(const train::StepEvent& e) {
     memory_.mean_mfu = mfu;
   }
   first_step_seen_ = true;
+  padding_ += e.padding;
+  memory_.mean_padding = padding_ / static_cast<double>(++seen_);
   if (progress_) {
     std::string text = fmt::format("loss {:.4f}  {:.0f} tok/s", e.loss, e.tokens_per_s);
     if (mfu) text += fmt::format("  MFU {:.1f} %", 100 * *mfu);
@@ -95,6 +108,48 @@ void Console::on_end(const train::EndEvent& e) {
     progress_.reset();
   }
   memory_.end = e;
+}
+
+std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
+                       const std::filesystem::path& result) {
+  std::string text = "\n";
+  if (seen.finished_before) {
+    text += fmt::format("finished             {} steps were made before, nothing was left to do\n", seen.end.step);
+  } else {
+    if (seen.first_eval && seen.last_eval) {
+      text += fmt::format("held-out perplexity  {:.3f} before, {:.3f} after (loss {:.4f}, {:.4f})\n",
+                          seen.first_eval->perplexity, seen.last_eval->perplexity, seen.first_eval->loss,
+                          seen.last_eval->loss);
+    } else if (seen.last_eval) {
+      text += fmt::format("held-out perplexity  {:.3f}\n", seen.last_eval->perplexity);
+    }
+    text += fmt::format("speed                {:.0f} tokens/s", seen.mean_tokens_per_s);
+    if (seen.mean_mfu) text += fmt::format(", MFU {:.1f} % (causal)", 100 * *seen.mean_mfu);
+    if (seen.mean_mfu && !seen.rates_date.empty()) {
+      text += fmt::format(" of {:.3f} TFLOP/s, measured {}", seen.rates.peak / 1e12, seen.rates_date);
+    }
+    text += fmt::format("\npadding              {:.1f} % of what was computed, not in the speed\n",
+                        100 * seen.mean_padding);
+    text += fmt::format("peak memory          {}\n", format_bytes(seen.end.peak_memory_bytes));
+  }
+  const data::DatasetStatistics& read = data.train->statistics();
+  const int64_t bad_lines = read.num_bad_lines + (data.eval ? data.eval->statistics().num_bad_lines : 0);
+  if (bad_lines > 0) {
+    text += fmt::format("bad lines left out   {}; the first: {}\n", bad_lines,
+                        read.num_bad_lines > 0 ? read.first_bad_line : data.eval->statistics().first_bad_line);
+  }
+  text += fmt::format("{:<20} {}\n", plan.lora ? "adapter" : "model", result.string());
+  const bool tuned = plan.recipe.init == train::InitFrom::pretrained;
+  const size_t samples = std::min(seen.first_samples.size(), seen.last_samples.size());
+  for (size_t i = 0; i < samples; ++i) {
+    text += fmt::format("\nprompt: {}\n  {:<8}{}\n  {:<8}{}\n", seen.first_samples[i].prompt,
+                        tuned ? "base:" : "before:", seen.first_samples[i].text,
+                        tuned ? "tuned:" : "after:", seen.last_samples[i].text);
+  }
+  text += plan.lora
+              ? fmt::format("\nTalk to it:  ingot chat --model {} --adapter {}\n", plan.recipe.model, result.string())
+              : fmt::format("\nTry it:  ingot generate --model {} --prompt \"...\"\n", result.string());
+  return text;
 }
 
 }  // namespace ingot::app

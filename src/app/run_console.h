@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "app/run_data.h"
+#include "app/run_plan.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "train/events.h"
@@ -44,6 +46,10 @@ class Console : public train::Observer {
     // Over this process's steps, but the first of them.
     double mean_tokens_per_s = 0;
     std::optional<double> mean_mfu;  // of those steps that have one
+    double mean_padding = 0;         // share of what all steps computed
+    train::DeviceRates rates;        // of which MFU is a share
+    std::string rates_date;          // when they were measured; empty for a datasheet's
+    bool finished_before = false;    // an earlier process had made all steps
     train::EndEvent end;
   };
   const Memory& memory() const { return memory_; }
@@ -53,9 +59,14 @@ class Console : public train::Observer {
   bool quiet_;
   std::optional<Progress> progress_;
   Memory memory_;
-  double seconds_ = 0, tokens_ = 0, shared_seconds_ = 0, flops_share_ = 0;
+  double seconds_ = 0, tokens_ = 0, shared_seconds_ = 0, flops_share_ = 0, padding_ = 0;
+  int64_t seen_ = 0;  // steps of this process
   bool first_step_seen_ = false;
   int64_t done_ = 0, steps_ = 0;  // before this process, and in all
 };
+
+// What a run came to, in lines. `result`: its adapter or model.
+std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
+                       const std::filesystem::path& result);
 
 }  // namespace ingot::app

@@ -194,12 +194,18 @@ std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::Seque
   return sampler;
 }
 
-// In Ingot's own order.
+// In Ingot's own order. `is_chat`: whether they were rendered by the chat template; of data that was packed before the
+// recipe's format says so.
 std::unique_ptr<data::SequenceSet> read_sequences(const train::Recipe& r, const Sources& list,
                                                   const checkpoint::TextAssets& text, int64_t vocabulary,
-                                                  ThreadPool& threads) {
-  if (were_packed(list)) return read_packed(r, list, true, vocabulary);
-  return std::make_unique<data::Dataset>(read_documents(r, list, true, text, threads));
+                                                  ThreadPool& threads, bool& is_chat) {
+  if (were_packed(list)) {
+    is_chat = r.data.format == data::Format::chat || r.data.format == data::Format::sharegpt;
+    return read_packed(r, list, true, vocabulary);
+  }
+  auto set = std::make_unique<data::Dataset>(read_documents(r, list, true, text, threads));
+  is_chat = set->is_chat();
+  return set;
 }
 
 }  // namespace
@@ -220,11 +226,12 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
       data.order = streaming_order(r, *data.train, true);
     } else {
       auto set = std::make_unique<data::Dataset>(read_documents(r, r.data.train, false, text, threads));
+      data.is_chat = set->is_chat();
       data.order = streaming_order(r, *set, set->one_document_a_sequence());
       data.train = std::move(set);
     }
   } else {
-    data.train = read_sequences(r, r.data.train, text, vocabulary, threads);
+    data.train = read_sequences(r, r.data.train, text, vocabulary, threads, data.is_chat);
     data.order = std::make_unique<data::Sampler>(data.train->num_sequences(), static_cast<uint64_t>(r.data.seed),
                                                  r.batch.global);
   }
@@ -233,7 +240,8 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
     data.eval = std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(
         megatron_sources(r.data.eval), megatron_settings(r, vocabulary, padding_of(text.tokenizer.get()))));
   } else if (has_eval) {
-    data.eval = read_sequences(r, r.data.eval, text, vocabulary, threads);
+    bool is_chat = false;
+    data.eval = read_sequences(r, r.data.eval, text, vocabulary, threads, is_chat);
   }
   if (data.eval) tell(log, "held-out data", *data.eval);
   return data;

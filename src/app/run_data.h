@@ -19,6 +19,7 @@ struct RunData {
   std::unique_ptr<data::SequenceSet> train;
   std::unique_ptr<data::Order> order;       // of train
   std::unique_ptr<data::SequenceSet> eval;  // null without held-out data
+  bool is_chat = false;                     // train was rendered by the model's chat template
 };
 
 // Reads, and says in the log what there is. `vocabulary`: of the model. Where the order depends on the length of the

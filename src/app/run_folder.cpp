@@ -4,20 +4,61 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
+#include "checkpoint/native.h"
 
 namespace ingot::app {
 
-RunFolder::RunFolder(std::filesystem::path path, bool resume, const std::string& elsewhere) : path_(std::move(path)) {
-  const bool is_here = std::filesystem::exists(path_ / "events.jsonl"), has_run = is_here || !elsewhere.empty();
-  if (has_run && !resume) {
-    throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
-               "{}: there is a run already", is_here ? path_.string() : elsewhere);
+namespace fs = std::filesystem;
+
+namespace {
+
+// `newest`: the step of the newest checkpoint here; none without any.
+void check_resume(const fs::path& path, Resume resume, const std::string& elsewhere, std::optional<int64_t> newest) {
+  const bool is_here = path_exists(path / "events.jsonl"), has_checkpoint = newest || !elsewhere.empty();
+  switch (resume) {
+    case Resume::no:
+      if (!is_here && !has_checkpoint) return;
+      throw_hint(ErrorKind::usage,
+                 has_checkpoint ? "continue it with --resume, or give this run another name (name=...)"
+                                : "it has no checkpoint: begin it again with --resume=fresh, or give this run another "
+                                  "name (name=...)",
+                 "{}: there is a run already", is_here || newest ? path.string() : elsewhere);
+    case Resume::yes:
+      if (has_checkpoint) return;
+      if (!is_here) throw_error(ErrorKind::not_found, "{}: there is no run to continue", path.string());
+      throw_hint(ErrorKind::not_found, "--resume=fresh begins the run again from its first step",
+                 "{}: there is no checkpoint to continue from", (path / "checkpoints").string());
+    case Resume::fresh:
+      if (!has_checkpoint) return;
+      throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
+                 "{}: --resume=fresh is for a run without a checkpoint, and this one has {}", path.string(),
+                 newest ? fmt::format("that of step {}", *newest) : "some in " + elsewhere);
   }
-  if (!has_run && resume) throw_error(ErrorKind::not_found, "{}: there is no run to continue", path_.string());
-  std::error_code error;
-  std::filesystem::create_directories(path_ / "checkpoints", error);
-  if (error) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", path_.string(), error.message());
+}
+
+std::optional<int64_t> newest_checkpoint(const fs::path& path) {
+  const std::vector<int64_t> steps = checkpoint::list_checkpoints(path / "checkpoints");
+  return steps.empty() ? std::nullopt : std::optional(steps.back());
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path path, Resume resume, const std::string& elsewhere) : path_(std::move(path)) {
+  check(path_, resume, elsewhere);
+  const fs::path checkpoints = path_ / "checkpoints";
+  make_folders(checkpoints);
   lock_.emplace(path_);
+  checkpoint::remove_leftovers(checkpoints);
+  check_resume(path_, resume, elsewhere, newest_checkpoint(path_));
+}
+
+void RunFolder::check(const fs::path& path, Resume resume, const std::string& elsewhere) {
+  const fs::path checkpoints = path / "checkpoints";
+  const std::optional<int64_t> newest = newest_checkpoint(path);
+  // What a crash left may hold a checkpoint that the next holder of the folder brings back.
+  if (!newest && path_exists(checkpoints) && !list_folder(checkpoints).empty()) return;
+  check_resume(path, resume, elsewhere, newest);
 }
 
 void RunFolder::require_held() const {

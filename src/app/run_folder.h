@@ -11,13 +11,20 @@
 
 namespace ingot::app {
 
+// What a start does with what an earlier one left: refuses it, continues from its newest checkpoint, or, where there is
+// no checkpoint, begins the run again.
+enum class Resume { no, yes, fresh };
+
 // Owns a run's folder while the run goes: nobody else may run there (base/folder_lock.h).
 class RunFolder {
  public:
-  // Makes the folder. ErrorKind::usage when it holds a run and `resume` is false; unavailable when another process runs
-  // there; not_found for a resume where there is nothing; unavailable when the folder cannot be made or written.
-  // `elsewhere`: the address where the run has checkpoints besides, as if they were here; empty without any.
-  RunFolder(std::filesystem::path path, bool resume, const std::string& elsewhere = {});
+  // Makes the folder. ErrorKind::usage when it holds a run and `resume` is no, or a checkpoint and it is fresh;
+  // not_found for a resume without a checkpoint; unavailable when another process runs there, and when the folder
+  // cannot be made or written. `elsewhere`: the address where the run has checkpoints besides, as if they were here;
+  // empty without any.
+  RunFolder(std::filesystem::path path, Resume resume, const std::string& elsewhere = {});
+  // The same errors, as far as they are certain without holding the folder, for before anything is read.
+  static void check(const std::filesystem::path& path, Resume resume, const std::string& elsewhere);
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 

@@ -56,14 +56,14 @@ checkpoint::KeptWeights weights_kept(const train::Recipe& r) {
   return checkpoint::kept_weights(train::fp8_base(r) ? "fp8" : r.weights, train::dtype_of(r.precision)).value();
 }
 
-int64_t steps_of(const train::Recipe& r, int64_t sequences) {
+int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
   if (r.steps) return *r.steps;
   const double global = static_cast<double>(r.batch.global);
   if (r.epochs) {
     return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(*r.epochs * static_cast<double>(sequences) / global)));
   }
-  const int64_t per_step = r.batch.global * r.data.sequence_length;
-  return (*r.tokens + per_step - 1) / per_step;
+  const double per_step = global * static_cast<double>(r.data.sequence_length) * filled;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(*r.tokens) / per_step)));
 }
 
 size_t MemoryPlan::total() const {
@@ -117,16 +117,21 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
                "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);
   }
   plan.lora = resolve_adapter(r, data.num_counted);
-  r.steps = steps_of(r, data.num_sequences);
+  // Other programs' orders are of full samples.
+  r.steps = steps_of(r, data.num_sequences, r.data.order == train::Order::ingot ? data.packing_efficiency : 1);
   r.epochs.reset();
   r.tokens.reset();
   const int threads = runtime.threads->threads();
   r.threads.value = threads;
-  if (r.schedule.warmup_steps >= *r.steps) {
-    throw_hint(ErrorKind::usage, "lower schedule.warmup_steps", "{} steps of warm-up in a run of {}",
-               r.schedule.warmup_steps, *r.steps);
+  const int64_t warmup = r.schedule.warmup.in(*r.steps);
+  if (warmup >= *r.steps) {
+    throw_hint(ErrorKind::usage, "lower schedule.warmup, or give a share of the run: schedule.warmup=5%",
+               "{} steps of warm-up in a run of {}", warmup, *r.steps);
   }
-  plan.schedule = {r.schedule.name, r.optimizer.lr, r.schedule.min_lr, r.schedule.warmup_steps, *r.steps};
+  plan.schedule = {r.schedule.name, r.optimizer.lr, r.schedule.min_lr, warmup, *r.steps};
+  if (r.checkpoint.minutes.is_auto()) {
+    r.checkpoint.minutes.value = r.checkpoint.every == 0 ? train::default_checkpoint_minutes : 0;
+  }
   plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master),
                           r.determinism == train::Determinism::bitwise};
 

@@ -57,8 +57,9 @@ struct WeightPlan {
   size_t mapped = 0;
 };
 
-// The length of a run in steps. `sequences`: of an epoch, where the recipe's length is in epochs.
-int64_t steps_of(const train::Recipe& recipe, int64_t sequences);
+// The length of a run in steps. `sequences`: of an epoch, where the recipe's length is in epochs. `filled`: the share
+// of their places that tokens take, where it is in tokens.
+int64_t steps_of(const train::Recipe& recipe, int64_t sequences, double filled = 1);
 
 // Data that nobody has seen: one epoch of one sequence, full of one document.
 data::DatasetStatistics full_sequences(int64_t sequence_length);

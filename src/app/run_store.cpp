@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/function_ref.h"
+#include "base/path.h"
 #include "base/uri.h"
 
 namespace ingot::app {
@@ -11,8 +12,7 @@ namespace ingot::app {
 std::optional<checkpoint::RemoteCheckpoints> remote_checkpoints(const train::Recipe& r) {
   if (!r.checkpoint.store) return std::nullopt;
   const std::filesystem::path folder = parse_uri(*r.checkpoint.store).path;  // empty of an address
-  if (!folder.empty() && std::filesystem::weakly_canonical(folder / r.name) ==
-                             std::filesystem::weakly_canonical(std::filesystem::path(r.run_dir) / r.name)) {
+  if (!folder.empty() && resolved_path(folder / r.name) == resolved_path(std::filesystem::path(r.run_dir) / r.name)) {
     throw_hint(ErrorKind::usage, "give another folder, or an s3:// address",
                "checkpoint.store {}: the checkpoints are there already, it is run_dir", *r.checkpoint.store);
   }

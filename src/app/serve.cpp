@@ -2,23 +2,25 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <thread>
 
+#include "app/access_log.h"
 #include "app/grammar_masks.h"
 #include "app/interrupt.h"
+#include "app/serve_memory.h"
 #include "app/served_adapters.h"
 #include "app/session.h"
-#include "base/append_file.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/mutex.h"
 #include "base/signals.h"
 #include "infer/service.h"
 #include "server/api.h"
+#include "server/cors.h"
 #include "server/http_server.h"
 #include "server/keys.h"
 #include "text/chat_template.h"
@@ -27,14 +29,33 @@ namespace ingot::app {
 
 namespace {
 
-// A connection is a descriptor, also one that is refused: as many as the system lets this process have.
-void allow_descriptors(const Log& log, int64_t connections) {
+constexpr int64_t own_descriptors = 64;  // of files, the listener, adapters that are read
+
+// A connection is a descriptor, also one that is refused. As many connections as were asked for, or as the system lets
+// this process have open files.
+int64_t possible_connections(const Log& log, int64_t connections, int64_t refusals) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;
   limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < static_cast<rlim_t>(connections) + 64) {
-    log.warning("the system allows {} open files; with more connections than that, clients will wait", limit.rlim_cur);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);
+  const auto files = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 40));
+  const int64_t possible = std::max<int64_t>(1, files - refusals - own_descriptors);
+  if (possible >= connections) return connections;
+  log.warning("the system allows {} open files: {} connections at a time, not {} (ulimit -n)", files, possible,
+              connections);
+  return possible;
+}
+
+constexpr int64_t max_mib = int64_t{1} << 40;
+
+size_t bytes_of(const WeightSet& weights) {
+  size_t bytes = 0;
+  for (const Parameter& parameter : weights.parameters) {
+    const Weight& matrix = parameter.matrix;
+    if (matrix) bytes += static_cast<size_t>(matrix.out) * row_bytes(matrix.storage, matrix.in);
+    bytes += parameter.vector.data ? parameter.vector.bytes() : 0;
   }
+  return bytes;
 }
 
 class Serve : public Command {
@@ -43,13 +64,17 @@ class Serve : public Command {
   const char* summary() const override { return "answer OpenAI's HTTP API with a model"; }
 
   void declare(Arguments& arguments) override {
-    options_.declare(arguments);
+    options_.declare(arguments, false);  // an adapter is a model of its own: --adapters
     arguments.option("name", name_, "what clients call the model; its folder's or file's name without it");
     arguments.option("host", http_.host, "the address to listen on; another than this machine's needs --api-key-file");
     arguments.option("port", port_, "the port to listen on; 0: any that is free");
     arguments.option("api-key-file", keys_,
                      "keys, one a line: the key or sha256:HEX of it, then optionally a name, requests=N (a minute), "
                      "concurrent=N and infer (may not change adapters or ask for a priority above 0)");
+    arguments.option(
+        "cors-origin", origins_,
+        "an origin whose pages in browsers may ask (https://app.example), or '*' where there are keys; may "
+        "be given several times; none without it");
     arguments.option("tls-cert", http_.certificate, "a PEM file with the certificate and its chain: serves HTTPS");
     arguments.option("tls-key", http_.key, "a PEM file with its key");
     arguments.option("adapters", adapters_,
@@ -60,10 +85,16 @@ class Serve : public Command {
                      "--sequences without it");
     arguments.option("adapter-mib", adapter_mib_,
                      "most memory of the host for them, others are read again when asked for; 4096 without it");
+    arguments.flag("allow-special-tokens", allow_special_tokens_,
+                   "find special tokens, such as <|im_end|>, in the contents of messages too: who writes one can forge "
+                   "turns");
     arguments.option("sequences", sequences_, "most requests in one batch");
     arguments.option("context", context_, "most tokens of prompt and answer; the model's without it");
     arguments.option("batch-tokens", batch_tokens_, "most tokens computed in a step");
-    arguments.option("pages", pages_, "pages of 16 tokens of the KV cache; without it enough for every sequence");
+    arguments.option("kv-cache-mib", kv_cache_mib_,
+                     "most memory of the KV cache; without it what the contexts of all --sequences take, and at most a "
+                     "quarter of the memory that is available at the start (of a GPU nine tenths of what is left)");
+    arguments.option("pages", pages_, "pages of 16 tokens of the KV cache, instead");
     arguments.flag("no-prefix-cache", no_prefix_cache_,
                    "compute every prompt anew, also where it begins as another did");
     arguments.option("guesses", guesses_,
@@ -72,7 +103,8 @@ class Serve : public Command {
     arguments.option("queue-per-key", queue_per_key_,
                      "of them, of one key; half of them without it where there are several keys");
     arguments.option("connections", connections_, "most connections at a time");
-    arguments.option("connections-per-address", per_address_, "of them, from one address");
+    arguments.option("connections-per-address", per_address_,
+                     "of them, from one address (of IPv6: from one network of 64 bits); a quarter of them without it");
     arguments.option("body-bytes", body_bytes_, "most bytes of a request's body");
     arguments.option("bodies-bytes", bodies_bytes_,
                      "most bytes of all bodies that are being read at a time, those beyond the first 65536 of each; "
@@ -87,37 +119,46 @@ class Serve : public Command {
   }
 
   int run(const Output&) override {
-    const StopSignal stop(&exit_interrupted);
+    const StopSignal stop(&exit_interrupted, HangUp::is_left_alone);
+    ReloadSignal reload;
     const Log log(LogLevel::info);
     check();
     server::ApiSettings api_settings = read_api_settings();
-    allow_descriptors(log, connections_ + http_.limits.refusals);
+    limit_connections(log);
+    const MemoryUse at_start = memory_use();
     Session session(options_);
     if (stop.requested()) return 130;
     const checkpoint::TextAssets& assets = session.text();
     std::optional<text::ChatTemplate> chat;
     if (assets.chat_template) chat.emplace(*assets.chat_template, session.source.name + ": chat template");
-    const infer::EngineSettings engine = engine_settings(session);
+    session.tokenizer();  // there is one, and it is in memory when that is looked at
+    const infer::EngineSettings engine = plan_memory(session, at_start, log);
     infer::Service service(std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry,
                                                            *session.runtime.threads, *session.model, engine),
-                           queue_, share_of_queue(api_settings.keys));
+                           queue_, share_of_queue(api_settings.keys), session.loaded.files);
     const server::ServedModel model = served(session, chat, engine.context);
     Guarded<const server::HttpServer*> counted{nullptr};
     api_settings.http_counts = [&counted] {
       const auto held = counted.lock();
       return *held ? (*held)->counts() : server::HttpCounts{};
     };
-    open_access_log(api_settings, log);
+    std::optional<AccessLog> access_log;
+    if (access_log_) access_log.emplace(*access_log_, log);
+    api_settings.access_log = [&](std::string_view line) {
+      access_log ? access_log->append(line) : log.info("{}", line);
+    };
     GrammarMasks masks(std::make_shared<const grammar::Vocabulary>(*model.tokenizer, model.eos));
     std::optional<infer::AdapterStore> store;
     std::optional<ServedAdapters> adapters;
     if (adapters_) {
-      store.emplace(session.loaded.spec,
-                    infer::AdapterStoreSettings{.root = *adapters_,
-                                                .activation = session.activation,
-                                                .budget = static_cast<size_t>(adapter_mib_.value_or(4096)) << 20,
-                                                .most_rank = most_rank()});
+      store.emplace(session.loaded.spec, infer::AdapterStoreSettings{.root = *adapters_,
+                                                                     .activation = session.activation,
+                                                                     .budget = adapter_bytes(),
+                                                                     .most_rank = most_rank()});
       adapters.emplace(*store);
+      for (const infer::BrokenAdapter& broken : store->check()) {
+        log.warning("the adapter {} cannot be used: {}", broken.name, broken.reason);
+      }
       log.info("{} adapters below {}", store->counts().registered, *adapters_);
     }
     server::Api api(std::move(api_settings), model, service, adapters ? &*adapters : nullptr, &masks);
@@ -127,7 +168,7 @@ class Serve : public Command {
         fmt::format("{}://{}:{}", http_.certificate.empty() ? "http" : "https",
                     http_.host.find(':') == std::string::npos ? http_.host : "[" + http_.host + "]", http->port());
     log.info("{} answers at {}{}", model.id, url, keys_ ? "" : " (this machine only: there is no --api-key-file)");
-    return wait(stop, log, api, service, *http);
+    return wait(stop, reload, log, Served{api, service, *http, access_log});
   }
 
  private:
@@ -136,18 +177,31 @@ class Serve : public Command {
       throw_hint(ErrorKind::usage, "give --api-key-file, or leave --host out",
                  "--host {} without keys would let anybody in", http_.host);
     }
-    if (options_.adapter) {
-      throw_hint(ErrorKind::usage, "put its folder below another and give that as --adapters",
-                 "serve takes no --adapter: it would be every request's");
+    for (const std::string& origin : origins_) server::check_origin(origin);
+    if (!keys_ && std::ranges::find(origins_, "*") != origins_.end()) {
+      throw_hint(ErrorKind::usage, "name the origins, or give --api-key-file",
+                 "--cors-origin '*' without keys would let every page in a browser on this machine ask");
     }
     if (adapter_rank_.value_or(1) < 1 || adapter_mib_.value_or(1) < 1 || adapter_slots_.value_or(1) < 1)
       throw_error(ErrorKind::usage, "--adapter-rank, --adapter-slots and --adapter-mib are at least 1");
+    if (adapter_mib_.value_or(1) > int64_t{1} << 40) {
+      throw_error(ErrorKind::usage, "--adapter-mib {}; at most {}", *adapter_mib_, int64_t{1} << 40);
+    }
     if (!adapters_ && (adapter_rank_ || adapter_mib_ || adapter_slots_)) {
       throw_hint(ErrorKind::usage, "give the folder of adapters as --adapters",
                  "--adapter-rank, --adapter-slots and --adapter-mib say nothing without --adapters");
     }
+    if (context_.value_or(1) < 1) throw_error(ErrorKind::usage, "--context {}; at least 1", *context_);
+    if (kv_cache_mib_ && pages_ != 0) throw_error(ErrorKind::usage, "give --kv-cache-mib or --pages, not both");
+    if (kv_cache_mib_.value_or(1) < 1 || kv_cache_mib_.value_or(1) > max_mib)
+      throw_error(ErrorKind::usage, "--kv-cache-mib {}; it must be from 1 to {}", *kv_cache_mib_, max_mib);
     if (port_ < 0 || port_ > 65535) throw_error(ErrorKind::usage, "--port {}; it must be from 0 to 65535", port_);
-    if (connections_ < 1 || per_address_ < 1) throw_error(ErrorKind::usage, "at least one connection must be allowed");
+    if (connections_ < 1 || per_address_.value_or(1) < 1)
+      throw_error(ErrorKind::usage, "at least one connection must be allowed");
+    if (per_address_.value_or(1) > connections_) {
+      throw_error(ErrorKind::usage, "--connections-per-address {}; at most --connections, {}", *per_address_,
+                  connections_);
+    }
     if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; at least 1024", body_bytes_);
     if (bodies_bytes_ < body_bytes_) {
       throw_error(ErrorKind::usage, "--bodies-bytes {}; at least as many as --body-bytes, {}", bodies_bytes_,
@@ -167,11 +221,18 @@ class Serve : public Command {
     server::ApiSettings settings;
     if (keys_) settings.keys = server::read_keys(*keys_);
     settings.body_bytes = static_cast<size_t>(body_bytes_);
+    settings.origins = origins_;
     http_.port = static_cast<int>(port_);
     http_.limits.bodies_bytes = static_cast<size_t>(bodies_bytes_);
-    http_.limits.connections = connections_;
-    http_.limits.connections_per_address = per_address_;
     return settings;
+  }
+
+  // One address alone may not keep all others out.
+  void limit_connections(const Log& log) {
+    server::HttpLimits& limits = http_.limits;
+    limits.connections = possible_connections(log, connections_, limits.refusals);
+    limits.connections_per_address =
+        std::min(limits.connections, per_address_.value_or(std::max<int64_t>(1, limits.connections / 4)));
   }
 
   // One key alone may not keep all others out.
@@ -181,10 +242,43 @@ class Serve : public Command {
 
   int64_t most_rank() const { return adapter_rank_.value_or(64); }
 
+  // Says what the server will take, and plans the engine accordingly.
+  infer::EngineSettings plan_memory(const Session& session, const MemoryUse& at_start, const Log& log) const {
+    const spec::ModelSpec& spec = session.loaded.spec;
+    const infer::EngineSettings wanted = engine_settings(session);
+    const Device& device = *session.runtime.device;
+    const int threads = session.runtime.threads->threads();
+    ServeMemory memory;
+    memory.device = device.name();
+    memory.on_host = device.host_visible();
+    memory.weights = bytes_of(session.loaded.weights);
+    memory.mapped_weights = memory.weights - std::min(memory.weights, session.loaded.copied_bytes);
+    const size_t of_device = device.memory_available();
+    const size_t limit =
+        kv_cache_mib_ ? static_cast<size_t>(*kv_cache_mib_) << 20
+                      : default_cache_limit(spec, wanted, threads, memory.on_host, of_device, memory.mapped_weights);
+    memory.cache = infer::plan_cache(spec, wanted, limit);
+    memory.engine = infer::engine_bytes(spec, memory.cache.settings, threads, memory.on_host);
+    const uint64_t anonymous = memory_use().anonymous;
+    const uint64_t grown = anonymous - std::min(anonymous, at_start.anonymous);
+    const size_t copied = memory.on_host ? std::min<size_t>(grown, session.loaded.copied_bytes) : 0;
+    memory.program = at_start.resident + (grown - copied);
+    memory.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and kept for others
+    memory.bodies = static_cast<size_t>(bodies_bytes_) +
+                    static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
+    memory.grammars = GrammarMasks::most_bytes;
+    memory.available = memory.on_host ? of_device : available_memory();
+    for (const std::string& line : memory_lines(memory)) log.info("{}", line);
+    for (const std::string& warning : memory_warnings(memory)) log.warning("{}", warning);
+    return memory.cache.settings;
+  }
+
+  size_t adapter_bytes() const { return static_cast<size_t>(adapter_mib_.value_or(4096)) << 20; }
+
   infer::EngineSettings engine_settings(const Session& session) const {
     infer::EngineSettings settings;
     settings.activation = session.activation;
-    settings.context = context_.value_or(session.loaded.spec.context);
+    settings.context = context_.value_or(0);
     settings.batch_tokens = batch_tokens_;
     settings.sequences = sequences_;
     settings.pages = pages_;
@@ -204,66 +298,114 @@ class Serve : public Command {
     model.created = static_cast<int64_t>(std::time(nullptr));
     model.tokenizer = &session.tokenizer();
     model.chat = chat ? &*chat : nullptr;
+    model.allow_special_tokens = allow_special_tokens_;
     model.tool_call_tags = chat && assets.chat_template->find("<tool_call>") != std::string::npos;
     model.bos_text = assets.bos_text;
     model.eos_text = assets.eos_text;
     model.eos = assets.eos;
     model.context = context;
     model.vocab = session.loaded.spec.vocab;
+    model.longest_token = server::longest_token_of(*model.tokenizer);
     model.hidden = session.loaded.spec.hidden;
     model.fingerprint = fmt::format("fp_{}_{}_{}", INGOT_VERSION, options_.dtype, options_.weights);
     return model;
   }
 
-  void open_access_log(server::ApiSettings& settings, const Log& log) const {
-    if (!access_log_) {
-      settings.access_log = [&log](std::string_view line) { log.info("{}", line); };
-      return;
-    }
-    const auto file = std::make_shared<Guarded<AppendFile>>(*access_log_);
-    const auto told = std::make_shared<std::atomic<bool>>(false);
-    settings.access_log = [file, told, &log](std::string_view line) {
+  // What answers.
+  struct Served {
+    server::Api& api;
+    infer::Service& service;
+    server::HttpServer& http;
+    std::optional<AccessLog>& access_log;
+  };
+
+  // After SIGHUP. What cannot be read stays as it was.
+  void read_again(const Log& log, const Served& served) const {
+    const auto again = [&](bool used, const char* what, const auto& read) {
+      if (!used) return;
       try {
-        file->lock()->append(std::string(line) + "\n");
-      } catch (const Error& error) {
-        if (!told->exchange(true)) log.warning("the access log misses lines: {}", text_of(error));
+        read();
+        log.info("SIGHUP: {} read again", what);
+      } catch (const std::exception& error) {
+        log.warning("SIGHUP: {} not read again, as before from now on: {}", what, text_of(error));
       }
     };
+    again(access_log_.has_value(), "the access log is", [&] { served.access_log->reopen(); });
+    again(keys_.has_value(), "the keys are", [&] {
+      std::vector<server::ApiKey> keys = server::read_keys(*keys_);
+      served.service.set_share(share_of_queue(keys));
+      served.api.set_keys(std::move(keys));
+    });
+    again(!http_.certificate.empty(), "the certificate is", [&] { served.http.reload_certificate(); });
+    if (!access_log_ && !keys_ && http_.certificate.empty()) log.info("SIGHUP: there is nothing to read again");
   }
 
   // Until a signal, or until the engine fails, and then until what runs has ended. A dead engine ends the program, so
   // that whoever watches it starts another.
-  int wait(const StopSignal& stop, const Log& log, server::Api& api, const infer::Service& service,
-           server::HttpServer& http) const {
+  int wait(const StopSignal& stop, ReloadSignal& reload, const Log& log, const Served& served) const {
     constexpr std::chrono::milliseconds between{20};
-    while (!stop.requested() && service.failure().empty()) std::this_thread::sleep_for(between);
-    const std::string failure = service.failure();
-    if (!failure.empty()) log.error("the engine has failed: {}", failure);
-    log.info("ends: {} requests may run on for {} s; a second signal ends at once", http.counts().exchanges, drain_s_);
-    api.drain();
-    http.drain();
-    const double until = steady_seconds() + drain_s_;
-    while ((http.counts().exchanges > 0 || !service.idle()) && steady_seconds() < until)
+    double look_at_files = 0;
+    bool reported = false;
+    const auto report_fault = [&] {
+      if (reported) return;
+      const std::optional<FileFault> fault = served.service.file_fault();
+      if (!fault) return;
+      reported = true;
+      log.error(
+          "the model's file {}: {}; nothing can be generated until it is put back and the server is started again",
+          fault->file.string(), fault->what);
+    };
+    while (!stop.requested() && served.service.failure().empty()) {
+      if (reload.take()) read_again(log, served);
+      if (steady_seconds() >= look_at_files) {
+        look_at_files = steady_seconds() + 1;
+        report_fault();
+      }
       std::this_thread::sleep_for(between);
-    if (http.counts().exchanges > 0) log.warning("{} requests were cut off", http.counts().exchanges);
+    }
+    report_fault();
+    const std::string failure = served.service.failure();
+    if (!failure.empty()) log.error("the engine has failed: {}", failure);
+    log.info("ends: {} requests may run on for {} s; a second signal ends at once", served.http.counts().exchanges,
+             drain_s_);
+    served.api.drain();
+    served.http.drain();
+    const auto wait_while = [&](double seconds, const auto& busy) {
+      const double until = steady_seconds() + seconds;
+      while (busy() && steady_seconds() < until) std::this_thread::sleep_for(between);
+    };
+    wait_while(drain_s_, [&] { return served.http.counts().exchanges > 0 || !served.service.idle(); });
+    if (const int64_t left = served.http.counts().exchanges; left > 0) {
+      log.warning("{} requests have no end yet and get an error that says so", left);
+    }
+    served.api.finish();
+    served.http.finish();
+    // Those who take their answer do so at once.
+    wait_while(last_answers_s, [&] { return served.http.counts().connections > 0; });
+    if (const int64_t left = served.http.counts().exchanges; left > 0) log.warning("{} requests were cut off", left);
     if (!failure.empty()) throw_error(ErrorKind::internal, "the engine has failed: {}", failure);
     return 130;
   }
 
+  static constexpr double last_answers_s = 5;
+
   ModelOptions options_;
   server::HttpSettings http_;
   std::optional<std::string> name_, keys_, access_log_, adapters_;
+  std::vector<std::string> origins_;
   std::optional<int64_t> adapter_rank_, adapter_slots_, adapter_mib_;
   int64_t port_ = 8000;
+  bool allow_special_tokens_ = false;
   int64_t sequences_ = 16;
   std::optional<int64_t> context_;
   int64_t batch_tokens_ = 512;
   int64_t pages_ = 0;
+  std::optional<int64_t> kv_cache_mib_;
   bool no_prefix_cache_ = false;
   int64_t guesses_ = 0;
   int64_t queue_ = 16384;
   int64_t connections_ = 16384;
-  int64_t per_address_ = 16384;
+  std::optional<int64_t> per_address_;
   std::optional<int64_t> queue_per_key_;
   int64_t body_bytes_ = 8 << 20;
   int64_t bodies_bytes_ = 256 << 20;

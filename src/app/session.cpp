@@ -42,6 +42,10 @@ Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, 
   checkpoint::decode_row(from, host.data, host.elements(), values.data());
   for (float& value : values) value *= factor;
   checkpoint::encode_row(to, values.data(), host.elements(), bytes.data());
+  if (checkpoint::find_non_finite(to, bytes.data(), host.elements()) >= 0) {
+    throw_hint(ErrorKind::corrupt, "try --dtype bf16 or fp32", "an adapter's weights times its scale of {} leave {}",
+               factor, name(dtype));
+  }
   device.copy_from_host(out.data, bytes.data(), bytes.size());
   return out;
 }
@@ -55,9 +59,9 @@ DType activation_of(const std::string& dtype) {
   throw_hint(ErrorKind::usage, "bf16, fp16 or fp32", "--dtype '{}' is not known", dtype);
 }
 
-void ModelOptions::declare(Arguments& arguments) {
+void ModelOptions::declare(Arguments& arguments, bool with_adapter) {
   arguments.option("model", model, "a Hugging Face folder, a .gguf file or a registered name", true);
-  arguments.option("adapter", adapter, "a folder with a LoRA adapter in PEFT's layout");
+  if (with_adapter) arguments.option("adapter", adapter, "a folder with a LoRA adapter in PEFT's layout");
   arguments.option(
       "device", device,
       "auto (the first GPU that works, else the CPU), cpu, cuda:N, hip:N, or a simulated GPU: sim32, sim64");

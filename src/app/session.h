@@ -29,7 +29,8 @@ struct ModelOptions {
   std::string weights = "auto";
   std::optional<int64_t> threads;
 
-  void declare(Arguments& arguments);
+  // `with_adapter` false: for a command that takes none.
+  void declare(Arguments& arguments, bool with_adapter = true);
 };
 
 // Owns the machine, the weights and the adapter; one thread at a time.

@@ -20,6 +20,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
+#include "base/signals.h"
 #include "base/strings.h"
 #include "checkpoint/native.h"
 #include "comm/launcher.h"
@@ -50,34 +52,35 @@ extern "C" void ingot_pass_on(int number) {
 // While this lives the stop signals are the child's.
 class PassedOn {
  public:
-  PassedOn() {
+  PassedOn() : signals_(stop_signals()), former_(signals_.size()) {
     struct sigaction action{};
     action.sa_handler = ingot_pass_on;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &action, &former_[i]);
+    for (size_t i = 0; i < signals_.size(); ++i) ::sigaction(signals_[i], &action, &former_[i]);
   }
   PassedOn(const PassedOn&) = delete;
   PassedOn& operator=(const PassedOn&) = delete;
   ~PassedOn() {
-    for (size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &former_[i], nullptr);
+    for (size_t i = 0; i < signals_.size(); ++i) ::sigaction(signals_[i], &former_[i], nullptr);
   }
-  static constexpr std::array signals = {SIGINT, SIGTERM, SIGUSR1};
+  const std::vector<int>& signals() const { return signals_; }
 
  private:
-  std::array<struct sigaction, signals.size()> former_{};
+  std::vector<int> signals_;
+  std::vector<struct sigaction> former_;
 };
 
 // The executable again. It has a process group of its own, so that Ctrl-C reaches it once, through us; it is told to
 // stop when we are gone; and its standard input is empty: a process that reads its terminal from the background is
 // stopped.
-pid_t start(std::vector<std::string> words) {
+pid_t start(std::vector<std::string> words, const PassedOn& passed_on) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   sigset_t passed, before;
   sigemptyset(&passed);
-  for (const int number : PassedOn::signals) sigaddset(&passed, number);
+  for (const int number : passed_on.signals()) sigaddset(&passed, number);
   ::pthread_sigmask(SIG_BLOCK, &passed, &before);  // until the handler knows whom to tell
   const pid_t parent = ::getpid();
   const pid_t made = ::fork();
@@ -85,7 +88,7 @@ pid_t start(std::vector<std::string> words) {
     ::setpgid(0, 0);
     ::close(STDIN_FILENO);
     if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(exit_code(ErrorKind::unavailable));
-    for (const int number : PassedOn::signals) ::signal(number, SIG_DFL);
+    for (const int number : passed_on.signals()) ::signal(number, SIG_DFL);  // one that is ignored stays so
     ::prctl(PR_SET_PDEATHSIG, stop_signal(SIGTERM));
     if (::getppid() != parent) ::_exit(130);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -118,6 +121,7 @@ std::string describe(int code) {
 
 // Whether the last process that began in the run's events has made steps. Events begin with their type.
 bool made_steps(const fs::path& events) {
+  if (!is_plain_file(events)) return false;
   std::ifstream file(events, std::ios::binary | std::ios::ate);
   if (!file) return false;
   constexpr std::streamoff most = 1 << 20;
@@ -134,12 +138,10 @@ bool may_mend(int code, const fs::path& run) {
   return code != exit_code(ErrorKind::resource) || made_steps(run / "events.jsonl");
 }
 
-// The step of the newest checkpoint; 0 without any.
-int64_t last_checkpoint(const fs::path& run) {
-  const fs::path folder = run / "checkpoints";
-  if (!fs::exists(folder)) return 0;
-  const std::vector<int64_t> steps = checkpoint::list_checkpoints(folder);
-  return steps.empty() ? 0 : *std::max_element(steps.begin(), steps.end());
+// The step of the newest checkpoint.
+std::optional<int64_t> last_checkpoint(const fs::path& run) {
+  const std::vector<int64_t> steps = checkpoint::list_checkpoints(run / "checkpoints");
+  return steps.empty() ? std::nullopt : std::optional(steps.back());
 }
 
 // Behind what a process that was killed has left, which may end in half a line.
@@ -164,11 +166,11 @@ void refuse_ranks() {
              "--restarts in one of {} ranks ({}): a rank cannot be begun again alone", launch->size, launch->launcher);
 }
 
-// Said before the first attempt: later ones continue what they find.
-void refuse_another_run(const Supervised& what) {
-  if (what.resume || !fs::exists(what.run / "events.jsonl")) return;
-  throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
-             "{}: there is a run already", what.run.string());
+// What the next attempt does with what the last, which was given `last`, left: where that wrote no checkpoint, the run
+// begins again. Checkpoints that it was to continue from may be in a store.
+Resume next_resume(Resume last, const Supervised& what) {
+  if (last == Resume::yes || last_checkpoint(what.run)) return Resume::yes;
+  return path_exists(what.run / "events.jsonl") ? Resume::fresh : last;
 }
 
 // Returns false when a stop was asked for meanwhile.
@@ -182,21 +184,22 @@ bool wait(double seconds) {
 
 int supervise(const Supervised& what, Log& log) {
   refuse_ranks();
-  refuse_another_run(what);
+  // Said before the first attempt: later ones continue what they find.
+  if (what.resume == Resume::no) RunFolder::check(what.run, what.resume, "");
   ranks = !what.launcher.empty();
   std::vector<std::string> words;
   std::istringstream launcher(what.launcher);
   for (std::string word; launcher >> word;) words.push_back(word);
-  words.push_back(fs::read_symlink("/proc/self/exe").string());
+  words.push_back(executable_path().string());
   words.insert(words.end(), what.arguments.begin(), what.arguments.end());
   const PassedOn passed_on;
   stopping = false;
   double pause = what.wait_s;
-  bool resume = what.resume;
+  Resume resume = what.resume;
   for (int64_t restart = 1;; ++restart) {
     std::vector<std::string> attempt = words;
-    if (resume) attempt.push_back("--resume");
-    const int code = end_of(start(attempt));
+    if (resume != Resume::no) attempt.emplace_back(resume == Resume::yes ? "--resume" : "--resume=fresh");
+    const int code = end_of(start(attempt, passed_on));
     if (stopping) return 130;
     if (code == 0 || code == 130 || !may_mend(code, what.run)) return code;
     if (restart > what.restarts) {
@@ -204,14 +207,14 @@ int supervise(const Supervised& what, Log& log) {
       return code;
     }
     const fs::path events = what.run / "events.jsonl";
-    const bool begun = fs::exists(events);
-    resume = resume || begun;
-    const int64_t from = last_checkpoint(what.run);
+    const bool begun = path_exists(events);
+    resume = next_resume(resume, what);
+    const int64_t from = last_checkpoint(what.run).value_or(0);
     const std::string message =
         fmt::format("the run failed ({}); restart {} of {} from {} in {}", describe(code), restart, what.restarts,
-                    from > 0           ? fmt::format("step {}", from)
-                    : begun || !resume ? "its beginning"
-                                       : "its last checkpoint",
+                    from > 0                ? fmt::format("step {}", from)
+                    : resume != Resume::yes ? "its beginning"
+                                            : "its last checkpoint",
                     format_duration(pause));
     log.warning("{}", message);
     if (begun) {

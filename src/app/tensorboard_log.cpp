@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/machine.h"
+#include "base/path.h"
 
 namespace ingot::app {
 
@@ -18,7 +19,7 @@ double unix_seconds() {
 
 // TensorBoard knows its files by the name's first part, and reads those of a folder in the order of their names.
 std::filesystem::path new_file(const std::filesystem::path& folder) {
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   return folder / fmt::format("events.out.tfevents.{:010.0f}.{}.{}", unix_seconds(), host_name(), ::getpid());
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/strings.h"
 
 namespace ingot::app {
@@ -36,8 +37,7 @@ std::vector<std::string> read_texts(const std::string& path) {
   std::vector<std::string> texts;
   for (size_t at = 0; at < lines.size();) {
     const size_t end = std::min(lines.find('\n', at), lines.size());
-    const auto line = nlohmann::json::parse(lines.begin() + static_cast<ptrdiff_t>(at),
-                                            lines.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    const nlohmann::ordered_json line = try_parse_json(std::string_view(lines).substr(at, end - at));
     at = end + 1;
     if (!line.is_string()) {
       throw_error(ErrorKind::corrupt, "{}, line {}: this is not a JSON string", path, texts.size() + 1);

@@ -6,14 +6,16 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/path.h"
 
 namespace ingot {
 
 AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) {
-    throw_error(ErrorKind::unavailable, "{}: cannot open: {}", path_.string(), system_words(errno));
-  }
+  // A pipe that nobody reads is refused (ENXIO) instead of waited for. One that is read, as standard output is in a
+  // container, may be as slow as its reader.
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+  if (descriptor_ < 0) throw_unwritable(path_, "cannot be opened", errno);
+  ::fcntl(descriptor_, F_SETFL, O_APPEND);
 }
 
 AppendFile::~AppendFile() { ::close(descriptor_); }

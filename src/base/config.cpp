@@ -95,6 +95,16 @@ ConfigReader::ConfigReader(const ConfigNode& node) : node_(node) {
 const ConfigNode* ConfigReader::take(const char* key, const FieldRules& rules) {
   known_.emplace_back(key);
   const ConfigNode* child = node_.find(key);
+  if (rules.former != nullptr) {
+    known_.emplace_back(rules.former);
+    const ConfigNode* former = node_.find(rules.former);
+    if (former != nullptr && child != nullptr && former->from_override() == child->from_override()) {
+      throw_hint(ErrorKind::usage, fmt::format("leave '{}' out, it is the old name", rules.former),
+                 "{}: '{}' and '{}' say the same thing", former->where(), child->path(), former->path());
+    }
+    // The command line's counts, whatever its name.
+    if (former != nullptr && (child == nullptr || former->from_override())) child = former;
+  }
   if (child == nullptr && rules.required) missing_.emplace_back(key);
   return child;
 }
@@ -121,6 +131,12 @@ void SchemaWriter::add(const char* key, ConfigNode schema, const char* help, boo
 void SchemaWriter::add_default(const char* key, ConfigNode value) {
   ConfigNode schema = *properties_.find(key);
   schema.set("default", std::move(value));
+  properties_.set(key, std::move(schema));
+}
+
+void SchemaWriter::add_former(const char* key, ConfigNode schema, const char* now) {
+  schema.set("description", ConfigNode::text(fmt::format("the old name of {}", now)));
+  schema.set("deprecated", ConfigNode::boolean(true));
   properties_.set(key, std::move(schema));
 }
 

@@ -37,14 +37,15 @@
 
 namespace ingot {
 
-// Bounds of a number (of each number, in lists) and whether the key must be there. min and max are inclusive, above and
-// below exclusive.
+// Bounds of a number (of each number, in lists), whether the key must be there, and what it was called before: a file
+// may have either name, not both. min and max are inclusive, above and below exclusive.
 struct FieldRules {
   std::optional<double> min;
   std::optional<double> max;
   std::optional<double> above;
   std::optional<double> below;
   bool required = false;
+  const char* former = nullptr;
 };
 
 // A number or the word "auto". Empty is auto.
@@ -176,6 +177,7 @@ class SchemaWriter {
     if constexpr (!Described<T>) {
       if (!rules.required) add_default(key, ConfigType<T>::write(value));
     }
+    if (rules.former != nullptr) add_former(rules.former, ConfigType<T>::schema(rules), key);
   }
   template <Described T>
   void section(const char* key, T& value, const char* help, const FieldRules& rules = {}) {
@@ -186,6 +188,7 @@ class SchemaWriter {
  private:
   void add(const char* key, ConfigNode schema, const char* help, bool required);
   void add_default(const char* key, ConfigNode value);
+  void add_former(const char* key, ConfigNode schema, const char* now);
 
   ConfigNode properties_ = ConfigNode::map();
   std::vector<ConfigNode> required_;

@@ -4,11 +4,13 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
-#include <charconv>
+#include <cmath>
+#include <optional>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/number.h"
 #include "base/strings.h"
 
 namespace ingot {
@@ -16,20 +18,6 @@ namespace {
 
 std::string join_path(const std::string& parent, std::string_view key) {
   return parent.empty() ? std::string(key) : fmt::format("{}.{}", parent, key);
-}
-
-// The whole of `text` as a number. A leading '+' is YAML, but not from_chars'.
-template <class T>
-bool parse_number(std::string_view text, T* value) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return code == std::errc() && end == text.data() + text.size() && !text.empty();
-}
-
-bool parse_finite(std::string_view text, double* value) {
-  // from_chars takes "inf" and "nan", which YAML spells otherwise.
-  const bool digits = text.find_first_of("0123456789") != std::string_view::npos;
-  return digits && parse_number(text, value) && std::isfinite(*value);
 }
 
 constexpr const char* plain_key = "a key must be plain text (or is a bracket left open?)";
@@ -274,13 +262,13 @@ std::string ConfigNode::apply_override(std::string_view assignment) {
   std::string path = path_;
   for (const std::string& step : steps) {
     if (node->is_list()) {
-      size_t index = 0;
-      if (!parse_number(step, &index) || index >= node->items_.size()) {
+      const std::optional<int64_t> index = parse_whole(step);
+      if (!index || *index < 0 || *index >= std::ssize(node->items_)) {
         throw_error(ErrorKind::usage, "{}: {} is a list of {}; '{}' is not a number below that", where, path,
                     node->items_.size(), step);
       }
-      path = fmt::format("{}[{}]", path, index);
-      node = &node->items_[index];
+      path = fmt::format("{}[{}]", path, *index);
+      node = &node->items_[static_cast<size_t>(*index)];
       continue;
     }
     if (node->is_scalar()) {
@@ -306,21 +294,14 @@ bool ConfigNode::as_bool() const {
 }
 
 int64_t ConfigNode::as_int() const {
-  int64_t value = 0;
-  double real = 0;
-  if (is_scalar() && !quoted_) {
-    if (parse_number(text_, &value)) return value;
-    // 2^53: beyond it a double no longer names one whole number.
-    if (parse_finite(text_, &real) && real == std::floor(real) && std::abs(real) <= 0x1p53) {
-      return static_cast<int64_t>(real);
-    }
-  }
-  fail("a whole number");
+  const bool plain = is_scalar() && !quoted_;
+  if (const std::optional<int64_t> value = plain ? parse_whole(text_) : std::nullopt) return *value;
+  const std::optional<double> real = plain ? parse_real(text_) : std::nullopt;
+  fail(real && *real == std::floor(*real) ? "a whole number that 64 bits hold" : "a whole number");
 }
 
 double ConfigNode::as_double() const {
-  double value = 0;
-  if (is_scalar() && !quoted_ && parse_finite(text_, &value)) return value;
+  if (const std::optional<double> value = is_scalar() && !quoted_ ? parse_real(text_) : std::nullopt) return *value;
   fail("a number");
 }
 
@@ -358,15 +339,13 @@ std::string yaml_text(std::string_view text) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto safe = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || (c != 0 && std::strchr("_-./+", c)); };
   const bool first = !text.empty() && (letter(text[0]) || text[0] == '/' || text[0] == '_');
-  if (first && std::all_of(text.begin(), text.end(), safe) && !is_reserved(text)) return std::string(text);
+  const bool share = text.ends_with('%') && parse_real(text.substr(0, text.size() - 1));
+  if (share || (first && std::all_of(text.begin(), text.end(), safe) && !is_reserved(text))) return std::string(text);
   return json_escape(text);
 }
 
 // A scalar that was not quoted: numbers, true and false stay what they are.
-bool is_bare(const std::string& text) {
-  double value = 0;
-  return text == "true" || text == "false" || parse_finite(text, &value);
-}
+bool is_bare(const std::string& text) { return text == "true" || text == "false" || parse_real(text); }
 
 class YamlText {
  public:
@@ -437,11 +416,13 @@ class YamlText {
 
 std::string json_scalar(const ConfigNode& node) {
   const std::string& text = node.as_text();
-  double real = 0;
-  int64_t whole = 0;
   if (!node.is_plain(text) || !is_bare(text)) return json_escape(text);
-  if (parse_number(text, &whole)) return fmt::format("{}", whole);
-  return parse_finite(text, &real) ? fmt::format("{}", real) : text;
+  const std::optional<double> real = parse_real(text);
+  if (!real) return text;  // true or false
+  // As it is written where it is digits alone, which may be more than a double has.
+  const bool exponent = text.find_first_of(".eE") != std::string::npos;
+  const std::optional<int64_t> whole = exponent ? std::nullopt : parse_whole(text);
+  return whole ? fmt::format("{}", *whole) : fmt::format("{}", *real);
 }
 
 void add_json(const ConfigNode& node, int indent, std::string& out) {

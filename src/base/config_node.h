@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/nesting.h"
+
 namespace ingot {
 
 class ConfigNode {
@@ -20,7 +22,7 @@ class ConfigNode {
   enum class Kind { null, scalar, list, map };
 
   static constexpr size_t max_bytes = size_t{1} << 20;
-  static constexpr int max_depth = 32;
+  static constexpr int max_depth = max_json_depth;
   static constexpr int max_nodes = 100'000;
 
   // Errors: not_found for the file, usage for what it holds. An empty document is null.

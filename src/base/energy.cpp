@@ -6,6 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
+#include "base/path.h"
+
 namespace ingot {
 
 namespace fs = std::filesystem;
@@ -19,21 +22,29 @@ std::optional<uint64_t> read_number(const fs::path& path) {
   return value;
 }
 
+// None where the kernel has none, or does not let this user see them.
+std::vector<fs::path> zones_below(const fs::path& folder) {
+  try {
+    return list_folder(folder);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 PackageEnergy::PackageEnergy(const fs::path& root) {
-  std::error_code none;
   std::map<std::string, Package> found;
-  for (const auto& zone : fs::directory_iterator(root / "sys/class/powercap", none)) {
-    std::ifstream file(zone.path() / "name");
+  for (const fs::path& zone : zones_below(root / "sys/class/powercap")) {
+    std::ifstream file(zone / "name");
     std::string name;
     // Cores and memory controllers are zones of their own below a package's.
     if (!std::getline(file, name) || !name.starts_with("package-")) continue;
-    const std::optional<uint64_t> now = read_number(zone.path() / "energy_uj");
-    const std::optional<uint64_t> range = read_number(zone.path() / "max_energy_range_uj");
+    const std::optional<uint64_t> now = read_number(zone / "energy_uj");
+    const std::optional<uint64_t> range = read_number(zone / "max_energy_range_uj");
     // A package may be there twice: also as intel-rapl-mmio:N, its counter read another way.
-    const bool usual = zone.path().filename().string().starts_with("intel-rapl:");
-    if (now && range && (usual || !found.contains(name))) found[name] = {zone.path() / "energy_uj", *range, *now};
+    const bool usual = zone.filename().string().starts_with("intel-rapl:");
+    if (now && range && (usual || !found.contains(name))) found[name] = {zone / "energy_uj", *range, *now};
   }
   for (auto& [name, package] : found) packages_.push_back(std::move(package));
 }

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -12,34 +11,18 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/path.h"
 
 namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Opens a regular file for reading and gives its size.
-int open_regular(const fs::path& path, uint64_t* size) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    const int code = errno;
-    if (code == ENOENT) {
-      throw_hint(ErrorKind::not_found, "check the path", "{}: there is no such file", path.string());
-    }
-    throw_hint(ErrorKind::not_found, "check the path and its permissions", "{}: cannot be opened: {}", path.string(),
-               system_words(code));
-  }
-  Descriptor guard(fd);
-  struct stat info{};
-  if (::fstat(fd, &info) != 0) {
-    throw_error(ErrorKind::not_found, "{}: cannot be examined: {}", path.string(), system_words(errno));
-  }
-  if (!S_ISREG(info.st_mode)) {
-    throw_hint(ErrorKind::not_found, "give the path of a file", "{}: is {}, not a file", path.string(),
-               S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
-  }
-  *size = static_cast<uint64_t>(info.st_size);
-  return std::exchange(guard.fd, -1);
+// Opens a regular file for reading and gives what fstat says of it.
+Descriptor open_regular(const fs::path& path, struct stat* found) {
+  Descriptor file = open_plain_file(path);
+  if (::fstat(file.fd, found) != 0) throw_unreadable(path, "cannot be examined", errno);
+  return file;
 }
 
 bool is_out_of_space(int code) { return code == ENOSPC || code == EDQUOT || code == EFBIG; }
@@ -61,34 +44,15 @@ bool is_out_of_space(int code) { return code == ENOSPC || code == EDQUOT || code
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  uint64_t size = 0;
-  const Descriptor file(open_regular(path, &size));
-  if (size == 0) return;
-  void* data = ::mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, file.fd, 0);
-  if (data == MAP_FAILED) {
-    throw_error(ErrorKind::resource, "{}: cannot map {} bytes: {}", path.string(), size, system_words(errno));
-  }
-  data_ = static_cast<const std::byte*>(data);
-  size_ = static_cast<size_t>(size);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  struct stat info{};
+  const Descriptor file = open_regular(path, &info);
+  if (info.st_size > 0) range_ = std::make_shared<MappedRange>(file.fd, info, path);
 }
 
 std::string read_file(const fs::path& path, uint64_t limit) {
-  uint64_t size = 0;
-  const Descriptor file(open_regular(path, &size));
+  struct stat info{};
+  const Descriptor file = open_regular(path, &info);
+  const auto size = static_cast<uint64_t>(info.st_size);
   // Files under /proc tell a size of 0, so read until the end whatever the size said.
   std::string text;
   if (size > limit) {
@@ -121,7 +85,13 @@ FileWriter::FileWriter(fs::path path, WriteMode mode) : path_(std::move(path)), 
 
 void FileWriter::open() {
   const int how = mode_ == WriteMode::resume ? O_APPEND : O_TRUNC;
-  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
+  // It takes the place of what has this name: never of a device or a pipe, for which nobody can have meant that.
+  struct stat former{};
+  if (::stat(path_.c_str(), &former) == 0 && !S_ISREG(former.st_mode)) {
+    throw_hint(ErrorKind::unavailable, "give the name of a file", "{}: is {}, not a file", path_.string(),
+               S_ISDIR(former.st_mode) ? "a folder" : "a device or pipe");
+  }
+  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | how, 0666);
   if (fd_ < 0) {
     const int code = errno;
     if (is_out_of_space(code)) throw_write(path_, code, 0, 0);
@@ -179,6 +149,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 
 void FileWriter::publish() {
   if (fd_ < 0) throw_error(ErrorKind::internal, "{}: published twice", path_.string());
+  check_mapped_files();
   // Pipes and devices have nothing to flush; they say EINVAL or ENOTSUP.
   if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP) throw_write(path_, errno, offset_, 0);
   // Renamed while still open, so that a lock on it is held until it has its name.

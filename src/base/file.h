@@ -4,30 +4,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_range.h"
+
 namespace ingot {
 
-// A read-only memory map of a whole file. Movable, not copyable; unmaps when destroyed.
+// A read-only memory map of a whole file, guarded (base/mapped_range.h). Movable, not copyable; the map goes with the
+// last who has the range.
 class MappedFile {
  public:
   MappedFile() = default;
   // Errors: not_found when it does not exist, not_found with the system's words when it cannot be opened.
   explicit MappedFile(const std::filesystem::path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
+  MappedFile(MappedFile&&) noexcept = default;
+  MappedFile& operator=(MappedFile&&) noexcept = default;
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return range_ ? range_->bytes() : std::span<const std::byte>(); }
   const std::filesystem::path& path() const { return path_; }
+  const std::shared_ptr<const MappedRange>& range() const { return range_; }  // null for an empty file
 
  private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
   std::filesystem::path path_;
+  std::shared_ptr<const MappedRange> range_;
 };
 
 // Whole contents. Errors as MappedFile; `resource` when larger than `limit` bytes.
@@ -53,6 +56,7 @@ class FileWriter {
   const std::filesystem::path& partial() const { return partial_; }
   // Cuts the partial file to its first `bytes`. REQUIRES bytes <= offset().
   void cut(uint64_t bytes);
+  // Errors: also those of check_mapped_files, so that nothing is made of zeros that stood for a file's bytes.
   void publish();
   void remove();  // the partial file, also of `resume`
 

@@ -21,8 +21,9 @@
 #include "base/file.h"
 #include "base/http_attempts.h"
 #include "base/mutex.h"
+#include "base/path.h"
 #include "base/s3_store.h"
-#include "base/signals.h"
+#include "base/threads.h"
 #include "base/uri.h"
 
 namespace ingot {
@@ -170,19 +171,21 @@ FileCache::Settings FileCache::from_environment() {
     settings.folder = folder;
   } else if (const std::string home = value("INGOT_HOME"); !home.empty()) {
     settings.folder = fs::path(home) / "cache";
+  } else if (const std::string home_of_user = value("HOME"); !home_of_user.empty()) {
+    settings.folder = fs::path(home_of_user) / ".ingot" / "cache";
   } else {
-    settings.folder = fs::path(value("HOME")) / ".ingot" / "cache";
+    throw_hint(ErrorKind::usage, "set INGOT_CACHE to a folder",
+               "remote files are kept in a cache, and none of INGOT_CACHE, INGOT_HOME and HOME is set");
   }
   if (const std::string bytes = value("INGOT_CACHE_BYTES"); !bytes.empty()) settings.limit = bytes_of(bytes.c_str());
   return settings;
 }
 
 FileCache::FileCache(Settings settings) : settings_(std::move(settings)) {
-  std::error_code error;
-  fs::create_directories(settings_.folder, error);
-  if (error) {
-    throw_hint(ErrorKind::unavailable, "give another folder with INGOT_CACHE", "{}: cannot be made: {}",
-               settings_.folder.string(), error.message());
+  try {
+    make_folders(settings_.folder);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.message(), "give another folder with INGOT_CACHE");
   }
 }
 
@@ -225,7 +228,7 @@ fs::path FileCache::entry_of(const RemoteFile& file) const {
 
 // Nothing when it is not there.
 std::optional<FileCache::File> FileCache::open(const fs::path& entry) const {
-  const int descriptor = ::open(entry.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(entry.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return std::nullopt;
   File file(entry, descriptor);
   struct stat opened{}, named{};
@@ -283,19 +286,18 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
   const fs::path own = entry_of(file);
   // What others are fetching, with all the bytes that it will have.
   std::map<std::string, uint64_t> reserved;
-  for (const fs::directory_entry& found : fs::directory_iterator(settings_.folder)) {
-    const fs::path& path = found.path();
+  for (const fs::path& path : list_folder(settings_.folder)) {
     if (path.extension() != ".lock" || path.stem() == "room" || path.stem() == own.filename()) continue;
     if (const std::optional<uint64_t> bytes = PathLock::reserved(path)) reserved[path.stem().string()] = *bytes;
   }
   std::vector<Entry> entries;
   uint64_t others = 0, total = file.bytes;
   for (const auto& [name, bytes] : reserved) others += bytes;
-  for (const fs::directory_entry& found : fs::directory_iterator(settings_.folder)) {
-    std::error_code gone;
-    Entry entry{found.path(), found.file_size(gone), found.last_write_time(gone)};
+  for (const fs::path& path : list_folder(settings_.folder)) {
+    std::error_code gone, unknown;
+    Entry entry{path, fs::file_size(path, gone), fs::last_write_time(path, unknown)};
     const std::string extension = entry.path.extension().string();
-    if (gone || extension == ".lock" || extension == ".origin") continue;
+    if (gone || unknown || extension == ".lock" || extension == ".origin") continue;
     const bool partial = extension == ".partial";
     const fs::path name = partial ? entry.path.stem() : entry.path.filename();
     if (name == own.filename()) continue;
@@ -381,6 +383,13 @@ struct FilePrefetch::State {
     cache.go_on_while([this] { return !stop; });
   }
 
+  void end() {
+    stop = true;
+    queue.lock()->stop = true;
+    queue.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
   // The file, or why not. One for which there is no room waits for its turn, when nothing but it is wanted.
   Slot fetch_one(size_t index) {
     Slot slot;
@@ -458,16 +467,18 @@ FilePrefetch::FilePrefetch(const FileCache& cache, size_t files, std::function<R
   state_->file = std::move(file);
   state_->ahead = static_cast<size_t>(ahead);
   state_->queue.lock()->slots.resize(files);
-  const BlockedSignals blocked;
-  for (int i = 0; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->work(); });
+  try {
+    state_->threads.reserve(static_cast<size_t>(threads));
+    for (int i = 0; i < threads; ++i) {
+      state_->threads.push_back(start_thread("fetching files", [state = state_.get()] { state->work(); }));
+    }
+  } catch (...) {
+    state_->end();
+    throw;
+  }
 }
 
-FilePrefetch::~FilePrefetch() {
-  state_->stop = true;
-  state_->queue.lock()->stop = true;
-  state_->queue.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+FilePrefetch::~FilePrefetch() { state_->end(); }
 
 FileCache::File FilePrefetch::next() {
   FileCache::File file;

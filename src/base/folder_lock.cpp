@@ -16,6 +16,7 @@
 #include "base/lock_file.h"
 #include "base/machine.h"
 #include "base/mutex.h"
+#include "base/threads.h"
 
 namespace ingot {
 
@@ -131,7 +132,12 @@ FolderLock::FolderLock(const fs::path& folder, FolderLockTimes times) : state_(s
   state_->path = folder / "lock";
   state_->times = times;
   state_->take();
-  state_->beating = std::thread([state = state_.get()] { state->beat(); });
+  try {
+    state_->beating = start_thread("keeping " + state_->path.string(), [state = state_.get()] { state->beat(); });
+  } catch (...) {
+    state_->give_back();
+    throw;
+  }
 }
 
 FolderLock::~FolderLock() {

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "base/strings.h"
 #include "base/uri.h"
 
@@ -292,7 +293,9 @@ HttpResult http_perform(const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &transfer);
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {
     const char* file = std::getenv(name);
-    if (file != nullptr && *file != 0) curl_easy_setopt(handle, CURLOPT_CAINFO, file);
+    if (file == nullptr || *file == 0) continue;
+    open_plain_file(file);  // what libcurl opens without a look at what it is
+    curl_easy_setopt(handle, CURLOPT_CAINFO, file);
   }
   const char* folder = std::getenv("SSL_CERT_DIR");
   if (folder != nullptr && *folder != 0) curl_easy_setopt(handle, CURLOPT_CAPATH, folder);

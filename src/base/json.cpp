@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -78,7 +79,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool open(Json value) {
-    if (open_.size() == limits_.depth) {
+    if (open_.size() >= limits_.depth) {
       throw_error(ErrorKind::corrupt, "is nested deeper than {} levels", limits_.depth);
     }
     open_.push_back(place(std::move(value)));
@@ -97,6 +98,39 @@ class Builder final : public nlohmann::json_sax<Json> {
   size_t num_values_ = 0;
 };
 
+// How deep the brackets outside of strings lie in one another. In text that is not JSON: at least up to the first
+// error.
+int depth_of(std::string_view text) {
+  int depth = 0, deepest = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+template <class T>
+T parse_loose(std::string_view text) {
+  if (depth_of(text) > max_json_depth) {
+    throw_error(ErrorKind::corrupt, "is nested deeper than {} levels", max_json_depth);
+  }
+  try {
+    return T::parse(text);
+  } catch (const typename T::exception& error) {
+    throw_error(ErrorKind::corrupt, "is not JSON: {}", error.what());
+  }
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, const JsonLimits& limits) {
@@ -112,6 +146,15 @@ Json parse_json_object(std::string_view text) {
                "is a JSON value of type {}, not an object", value.type_name());
   }
   return value;
+}
+
+nlohmann::json parse_loose_json(std::string_view text) { return parse_loose<nlohmann::json>(text); }
+
+Json parse_loose_ordered_json(std::string_view text) { return parse_loose<Json>(text); }
+
+Json try_parse_json(std::string_view text) {
+  if (depth_of(text) > max_json_depth) return Json(Json::value_t::discarded);
+  return Json::parse(text, nullptr, false);
 }
 
 }  // namespace ingot

@@ -1,15 +1,17 @@
-// JSON as data files and requests hold it, read strictly: what other readers pass over in silence is an error here.
+// JSON texts, each no deeper than max_json_depth levels. parse_json reads what data files and requests hold, strictly:
+// what other readers pass over in silence is an error there. parse_loose_json reads what other programs have written
+// (configurations, tokenizers, indices), as Python does. Nothing else calls nlohmann's parser (tools/check_symbols.py).
 #pragma once
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
+#include "base/nesting.h"
+
 namespace ingot {
 
-// Limits, so that no line costs more than its length: deeper values would need more stack than there is, and looking up
-// a key takes time in proportion to their number.
-constexpr int max_json_depth = 64;
+// Limits, so that no line costs more than its length: looking up a key takes time in proportion to their number.
 constexpr size_t max_json_keys = 1024;               // of one object
 constexpr size_t max_json_values = size_t{1} << 20;  // of one text
 
@@ -26,5 +28,13 @@ nlohmann::ordered_json parse_json(std::string_view text, const JsonLimits& limit
 
 // The same, and an object. Errors: also corrupt for another kind of value.
 nlohmann::ordered_json parse_json_object(std::string_view text);
+
+// One JSON value and nothing behind it, of any number of keys and values; of a key that an object has twice the last
+// counts. Errors: corrupt for text that is not JSON or deeper than max_json_depth; messages as parse_json's.
+nlohmann::json parse_loose_json(std::string_view text);
+// The same with the keys of objects in their order.
+nlohmann::ordered_json parse_loose_ordered_json(std::string_view text);
+// The same; what is no such text gives a discarded value, which is of no type that a caller could ask for.
+nlohmann::ordered_json try_parse_json(std::string_view text);
 
 }  // namespace ingot

@@ -77,7 +77,7 @@ std::string LockHolder::text() const {
 }
 
 std::optional<FoundLock> look_at_lock(const fs::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info{};
   char text[4096];
   ssize_t bytes = -1;

@@ -119,7 +119,7 @@ uint64_t system_memory(const fs::path& root, std::string_view key) {
 
 MemoryUse memory_use() {
   const std::string status = read_if_there("/proc/self/status");
-  return {kibibytes(status, "VmRSS"), kibibytes(status, "VmHWM")};
+  return {kibibytes(status, "VmRSS"), kibibytes(status, "VmHWM"), kibibytes(status, "RssAnon")};
 }
 
 uint64_t available_memory(const fs::path& root) {

@@ -9,8 +9,9 @@ namespace ingot {
 
 // Bytes, from /proc/self/status.
 struct MemoryUse {
-  uint64_t resident = 0;  // VmRSS
-  uint64_t peak = 0;      // VmHWM
+  uint64_t resident = 0;   // VmRSS
+  uint64_t peak = 0;       // VmHWM
+  uint64_t anonymous = 0;  // RssAnon: of what is resident, what no file has
 };
 MemoryUse memory_use();
 

@@ -80,10 +80,11 @@ std::optional<S3Credentials> pair(const std::string& access, const std::string& 
 
 S3Config read_s3_config(const Variable& variable) {
   S3Config config;
-  const fs::path home = fs::path(variable("HOME").value_or("")) / ".aws";
+  const std::string home = first_set(variable, {"HOME"});
   const auto file = [&](const char* name, const char* usual) {
     const std::string given = first_set(variable, {name});
-    return given.empty() ? home / usual : fs::path(given);
+    if (!given.empty() || home.empty()) return fs::path(given);
+    return fs::path(home) / ".aws" / usual;
   };
   const fs::path keys_file = file("AWS_SHARED_CREDENTIALS_FILE", "credentials");
   const fs::path config_file = file("AWS_CONFIG_FILE", "config");

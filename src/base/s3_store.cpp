@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/strings.h"
+#include "base/threads.h"
 
 namespace ingot {
 
@@ -257,7 +258,7 @@ void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes
     for (size_t first = 0; first < parts; first += static_cast<size_t>(options_.parallel_parts)) {
       std::vector<std::future<void>> now;
       for (size_t part = first; part < std::min(parts, first + static_cast<size_t>(options_.parallel_parts)); ++part) {
-        now.push_back(std::async(std::launch::async, put_part, part));
+        now.push_back(start_task("an upload", [&put_part, part] { put_part(part); }));
       }
       for (std::future<void>& done : now) done.wait();
       for (std::future<void>& done : now) done.get();

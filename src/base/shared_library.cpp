@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "base/error.h"
 
 namespace ingot {
@@ -13,6 +16,11 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::v
     for (const std::string& name : names) places.push_back(fmt::format("{}/{}", folder, name));
   }
   for (const std::string& place : places) {
+    std::error_code none;  // the dynamic linker says what is wrong with other files, and would wait for a pipe
+    if (std::filesystem::is_fifo(place, none)) {
+      if (reason_.empty()) reason_ = place + ": is a pipe, not a library";
+      continue;
+    }
     // Vendors' libraries keep threads and memory of their own until the process ends, and do not bear unloading.
     handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle_ != nullptr) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/http_attempts.h"
+#include "base/path.h"
 #include "base/s3_store.h"
 #include "base/uri.h"
 
@@ -22,7 +23,7 @@ class FolderStore : public Store {
  public:
   FolderStore(fs::path folder, StoreOptions options) : folder_(std::move(folder)), options_(std::move(options)) {
     if (!folder_.has_filename()) folder_ = folder_.parent_path();  // "folder/"
-    make(folder_);
+    make_folders(folder_);
   }
 
   std::string uri(const std::string& key) const override { return (folder_ / key).string(); }
@@ -30,7 +31,7 @@ class FolderStore : public Store {
   std::optional<StoredObject> find(const std::string& key) const override {
     const fs::path path = place(key);
     std::error_code error;
-    if (!fs::is_regular_file(path, error)) return std::nullopt;
+    if (!is_plain_file(path)) return std::nullopt;
     const uint64_t bytes = fs::file_size(path, error);
     if (error) return std::nullopt;  // removed meanwhile
     return StoredObject{key, bytes, ""};
@@ -49,7 +50,7 @@ class FolderStore : public Store {
 
   void put(const std::string& key, std::span<const std::byte> bytes) override {
     const fs::path path = place(key);
-    make(path.parent_path());
+    make_folders(path.parent_path());
     FileWriter writer(path);
     for (size_t at = 0; at < bytes.size(); at += piece_bytes) {
       if (options_.attempts.progress && !options_.attempts.progress(at, bytes.size())) throw_stopped(uri(key));
@@ -73,7 +74,7 @@ class FolderStore : public Store {
         if (!gone) objects.push_back({key, bytes, ""});
       }
       // A folder below that is removed meanwhile ends the walk.
-    } while (failed == std::errc::no_such_file_or_directory && fs::exists(folder_));
+    } while (failed == std::errc::no_such_file_or_directory && path_exists(folder_));
     if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be listed: {}", folder_.string(), failed.message());
     std::sort(objects.begin(), objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
     return objects;
@@ -100,12 +101,6 @@ class FolderStore : public Store {
   }
 
  private:
-  static void make(const fs::path& folder) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", folder.string(), error.message());
-  }
-
   // Errors: usage for a key that leads out of the folder.
   fs::path place(const std::string& key) const {
     for (const fs::path& part : fs::path(key)) {

@@ -224,13 +224,13 @@ ThreadPool::ThreadPool(int threads, std::vector<int> cpus) {
       thread = std::thread([state = state_.get(), i] { state->work(i); });
       if (!state_->cpus.empty()) bind_thread(thread.native_handle(), state_->cpus[i]);
     }
-  } catch (const Error&) {
-    state_->stop();
-    throw;
   } catch (const std::system_error& error) {
     state_->stop();
     throw_hint(ErrorKind::resource, "use fewer threads, or raise the limit of processes (ulimit -u)",
                "cannot start {} threads: {}", threads, error.what());
+  } catch (...) {
+    state_->stop();
+    throw;
   }
 }
 

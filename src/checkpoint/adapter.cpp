@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/placement.h"
 #include "checkpoint/row_codec.h"
@@ -39,7 +40,10 @@ std::string plain_name(std::string_view stored) {
   return name;
 }
 
-Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& shape, const std::string& file) {
+enum class Values { checked, unread };
+
+Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& shape, const std::string& file,
+                 Values values) {
   if (entry.shape != shape) {
     throw_hint(ErrorKind::corrupt, "the adapter was made for another base model or rank",
                "{}: tensor '{}' has the shape {}, this base needs {}", file, entry.name, shape_text(entry.shape),
@@ -49,8 +53,8 @@ Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& 
   if (!storage || !is_plain(*storage)) {
     throw_error(ErrorKind::unsupported, "{}: tensor '{}' has the type {}", file, entry.name, entry.dtype);
   }
-  if (const int64_t at = find_non_finite(*storage, entry.bytes.data(),
-                                         std::ssize(entry.bytes) / static_cast<int64_t>(block_bytes(*storage)));
+  const int64_t elements = std::ssize(entry.bytes) / static_cast<int64_t>(block_bytes(*storage));
+  if (const int64_t at = values == Values::unread ? -1 : find_non_finite(*storage, entry.bytes.data(), elements);
       at >= 0) {
     throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
                "{}: tensor '{}' is not finite: element {}", file, entry.name, at);
@@ -73,7 +77,7 @@ struct Weights {
 // The tensors of the file that no layer has taken yet.
 class Tensors {
  public:
-  explicit Tensors(const formats::SafetensorsFile& weights) : file_(weights.source()) {
+  Tensors(const formats::SafetensorsFile& weights, Values values) : file_(weights.source()), values_(values) {
     for (const formats::TensorEntry& entry : weights.entries()) unused_[plain_name(entry.name)] = &entry;
   }
 
@@ -84,7 +88,7 @@ class Tensors {
       throw_hint(ErrorKind::corrupt, "the adapter was made for another base model, or its file is incomplete",
                  "{}: tensor '{}' {} is missing", file_, name, shape_text(shape));
     }
-    const Tensor tensor = tensor_of(*found->second, shape, file_);
+    const Tensor tensor = tensor_of(*found->second, shape, file_, values_);
     unused_.erase(found);
     return tensor;
   }
@@ -93,6 +97,7 @@ class Tensors {
 
  private:
   std::string file_;
+  Values values_;
   std::map<std::string, const formats::TensorEntry*> unused_;
 };
 
@@ -116,25 +121,26 @@ std::vector<SavedParameter> take_saved(Tensors& tensors, const AdapterConfig& co
   return saved;
 }
 
-}  // namespace
-
-AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model, uint64_t most_bytes) {
-  if (!fs::exists(folder / config_file)) {
+void check_files(const fs::path& folder) {
+  if (!path_exists(folder / config_file)) {
     throw_hint(ErrorKind::not_found, "an adapter folder has adapter_config.json and adapter_model.safetensors",
                "{}: there is no {} in this folder", folder.string(), config_file);
   }
-  if (!fs::exists(folder / weights_file) && fs::exists(folder / "adapter_model.bin")) {
+  if (!path_exists(folder / weights_file) && path_exists(folder / "adapter_model.bin")) {
     throw_hint(ErrorKind::unsupported, "save it with PEFT's save_pretrained(folder, safe_serialization=True)",
                "{}: adapter_model.bin is in PyTorch's pickle format, which can run code and is not read",
                folder.string());
   }
-  const AdapterConfig config = read_adapter_config(folder / config_file, model);
+}
+
+// `owner` holds the file's bytes.
+AdapterFile adapter_of(const AdapterConfig& config, const formats::SafetensorsFile& file,
+                       std::shared_ptr<const void> owner, const spec::ModelSpec& model, Values values) {
   AdapterFile adapter;
   adapter.lora = config.lora;
   adapter.base_name = config.base_name;
-  const auto weights = std::make_shared<const Weights>(folder / weights_file, most_bytes);
-  adapter.owner = weights;
-  Tensors tensors(weights->file);
+  adapter.owner = std::move(owner);
+  Tensors tensors(file, values);
   for (const AdaptedLayer& layer : config.layers) {
     const spec::LoraParam& param = layer.param;
     const std::string base = std::string(prefix) + param.module;
@@ -154,9 +160,25 @@ AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model, u
         tensors.file(), tensors.unused().begin()->second->name, model.family, model.layers);
   }
   if (adapter.modules.empty() && adapter.saved.empty()) {
-    throw_error(ErrorKind::corrupt, "{}: the adapter adapts no layer", folder.string());
+    throw_error(ErrorKind::corrupt, "{}: the adapter adapts no layer", tensors.file());
   }
   return adapter;
+}
+
+}  // namespace
+
+AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model, uint64_t most_bytes) {
+  check_files(folder);
+  const AdapterConfig config = read_adapter_config(folder / config_file, model);
+  const auto weights = std::make_shared<const Weights>(folder / weights_file, most_bytes);
+  return adapter_of(config, weights->file, weights, model, Values::checked);
+}
+
+AdapterFile inspect_adapter(const fs::path& folder, const spec::ModelSpec& model) {
+  check_files(folder);
+  const AdapterConfig config = read_adapter_config(folder / config_file, model);
+  const auto weights = std::make_shared<const formats::SafetensorsFile>(folder / weights_file);
+  return adapter_of(config, *weights, weights, model, Values::unread);
 }
 
 bool AdapterFile::replaces_weights() const {
@@ -166,9 +188,7 @@ bool AdapterFile::replaces_weights() const {
 
 void write_adapter(const fs::path& folder, const spec::ModelSpec& model, const spec::LoraSpec& lora,
                    const std::string& base_name, std::span<const AdapterModule> modules, Device& device) {
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", folder.string(), failed.message());
+  make_folders(folder);
   std::vector<formats::TensorDeclaration> declarations;
   std::map<std::string, Tensor> tensors;
   const auto declare = [&](const std::string& name, const Tensor& tensor) {

@@ -56,6 +56,10 @@ struct AdapterFile {
 AdapterFile read_adapter(const std::filesystem::path& folder, const spec::ModelSpec& model,
                          uint64_t most_bytes = std::numeric_limits<uint64_t>::max());
 
+// The same without the values: of an adapter that is not used now, to know whether it could be. Only headers are read;
+// tensors are in a map of the file. Errors: read_adapter's, but for values.
+AdapterFile inspect_adapter(const std::filesystem::path& folder, const spec::ModelSpec& model);
+
 // Writes both files as PEFT does, complete or absent, the configuration last. Tensors are on `device`; each is stored
 // in the type it has. `modules` as of spec::lora_parameters(model, lora). The folder is made if it is not there.
 void write_adapter(const std::filesystem::path& folder, const spec::ModelSpec& model, const spec::LoraSpec& lora,

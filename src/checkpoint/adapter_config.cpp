@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "checkpoint/json_object.h"
 #include "spec/module_name.h"
 #include "text/regex.h"
@@ -20,6 +21,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 namespace {
+
+constexpr int64_t most_rank = 1'000'000;
 
 bool is_set(const json& value) {
   if (value.is_null() || value == false || value == 0) return false;
@@ -48,16 +51,35 @@ void refuse_unknown_functions(const JsonObject& config) {
              init->dump());
 }
 
-// Whether `pattern` matches all of `text`.
-bool full_match(const text::Regex& pattern, std::string_view text) { return !pattern.find_all(text).empty(); }
-
-std::unique_ptr<text::Regex> compile(const std::string& pattern, const std::string& where) {
-  try {
-    return std::make_unique<text::Regex>("\\A(?:" + pattern + ")\\z");
-  } catch (const Error& error) {
-    throw Error(error.kind(), where + ": " + error.message(), error.hint());
+// A regular expression of the file. What is wrong with it is wrong with the file, also that it needs too much work.
+class WholePattern {
+ public:
+  WholePattern(const std::string& pattern, std::string where) : where_(std::move(where)) {
+    guarded([&] { pattern_ = std::make_unique<text::Regex>("\\A(?:" + pattern + ")\\z"); });
   }
-}
+
+  // Whether it matches all of `text`.
+  bool matches(std::string_view text) const {
+    bool found = false;
+    guarded([&] { found = !pattern_->find_all(text).empty(); });
+    return found;
+  }
+
+ private:
+  template <class Action>
+  void guarded(Action&& action) const {
+    try {
+      action();
+    } catch (const Error& error) {
+      const bool too_dear = error.kind() == ErrorKind::resource || error.kind() == ErrorKind::unsupported;
+      const ErrorKind kind = too_dear ? ErrorKind::corrupt : error.kind();
+      throw Error(kind, where_ + ": " + error.message(), error.hint());
+    }
+  }
+
+  std::string where_;
+  std::unique_ptr<text::Regex> pattern_;
+};
 
 // Module names as target_modules and exclude_modules give them: a list, a regular expression, or "all-linear".
 class Names {
@@ -69,11 +91,11 @@ class Names {
     used_.assign(list_.size(), false);
     if (!value->is_string()) return;
     all_linear_ = list_.front() == "all-linear";
-    if (!all_linear_) pattern_ = compile(list_.front(), config.where() + ": " + key);
+    if (!all_linear_) pattern_.emplace(list_.front(), config.where() + ": " + key);
   }
 
   const std::vector<std::string>& list() const { return list_; }
-  bool names_kinds() const { return all_linear_ || pattern_ != nullptr; }
+  bool names_kinds() const { return all_linear_ || pattern_; }
   void set(std::vector<std::string> list) {
     list_ = std::move(list);
     used_.assign(list_.size(), false);
@@ -82,7 +104,7 @@ class Names {
   bool match(const spec::ParamSpec& p) {
     const std::string_view module = p.module();
     if (all_linear_) return p.linear && p.role != spec::Role::head && use(0);
-    if (pattern_) return full_match(*pattern_, module) && use(0);
+    if (pattern_) return pattern_->matches(module) && use(0);
     bool found = false;
     for (size_t i = 0; i < list_.size(); ++i) {
       if (spec::names_module(list_[i], module)) found = use(i);
@@ -104,7 +126,7 @@ class Names {
 
   std::vector<std::string> list_;
   std::vector<bool> used_;
-  std::unique_ptr<text::Regex> pattern_;
+  std::optional<WholePattern> pattern_;
   bool all_linear_ = false;
 };
 
@@ -120,19 +142,20 @@ class Pattern {
         throw_error(ErrorKind::corrupt, "{}: {}: '{}' is {}, which is no number above 0", where, key, pattern,
                     value.dump());
       }
-      entries_.emplace_back(compile(fmt::format("(.*\\.)?({})", pattern), where + ": " + key), value.get<double>());
+      entries_.emplace_back(WholePattern(fmt::format("(.*\\.)?({})", pattern), where + ": " + key),
+                            value.get<double>());
     }
   }
 
   double of(std::string_view module, double otherwise) const {
     for (const auto& [pattern, value] : entries_) {
-      if (full_match(*pattern, module)) return value;
+      if (pattern.matches(module)) return value;
     }
     return otherwise;
   }
 
  private:
-  std::vector<std::pair<std::unique_ptr<text::Regex>, double>> entries_;
+  std::vector<std::pair<WholePattern, double>> entries_;
 };
 
 // layers_to_transform and layers_pattern.
@@ -140,7 +163,7 @@ class Layers {
  public:
   explicit Layers(const JsonObject& config) : wanted_(config.integers("layers_to_transform")) {
     for (const std::string& pattern : config.strings("layers_pattern")) {
-      patterns_.push_back(compile("(.*\\.)?" + pattern + "\\.\\d+\\..*", config.where() + ": layers_pattern"));
+      patterns_.emplace_back("(.*\\.)?" + pattern + "\\.\\d+\\..*", config.where() + ": layers_pattern");
     }
     if (wanted_.empty() && !patterns_.empty()) {
       throw_error(ErrorKind::corrupt, "{}: layers_pattern without layers_to_transform", config.where());
@@ -150,14 +173,14 @@ class Layers {
   bool has(const spec::ParamSpec& p) const {
     if (wanted_.empty()) return true;
     const bool named = patterns_.empty() || std::any_of(patterns_.begin(), patterns_.end(), [&](const auto& pattern) {
-                         return full_match(*pattern, p.module());
+                         return pattern.matches(p.module());
                        });
     return named && std::find(wanted_.begin(), wanted_.end(), p.layer) != wanted_.end();
   }
 
  private:
   std::vector<int64_t> wanted_;
-  std::vector<std::unique_ptr<text::Regex>> patterns_;
+  std::vector<WholePattern> patterns_;
 };
 
 // What PEFT targets in a family when the file names nothing.
@@ -191,11 +214,16 @@ std::vector<AdaptedLayer> adapted_layers(const JsonObject& config, const ordered
     AdaptedLayer layer;
     const double rank = ranks.of(p.module(), static_cast<double>(adapter.lora.rank));
     const double alpha = alphas.of(p.module(), adapter.lora.alpha);
-    if (rank != std::floor(rank) || rank > 1e6) {
-      throw_error(ErrorKind::corrupt, "{}: rank_pattern gives '{}' the rank {}", config.where(), p.module(), rank);
+    if (rank != std::floor(rank) || rank > most_rank) {
+      throw_error(ErrorKind::corrupt, "{}: rank_pattern gives '{}' the rank {}; ranks are from 1 to {}", config.where(),
+                  p.module(), rank, most_rank);
     }
     layer.param = {std::string(p.module()), index, static_cast<int64_t>(rank), p.shape[1], p.shape[0]};
     layer.factor = static_cast<float>(alpha / (adapter.lora.rslora ? std::sqrt(rank) : rank));
+    if (!std::isfinite(layer.factor)) {
+      throw_error(ErrorKind::corrupt, "{}: '{}' would be scaled by {} / {}, which is not finite in fp32",
+                  config.where(), p.module(), alpha, rank);
+    }
     layer.optional = targets.names_kinds() && (p.expert >= 0 || p.role == spec::Role::router);
     adapted.push_back(std::move(layer));
   }
@@ -230,8 +258,14 @@ AdapterConfig read_adapter_config(const std::filesystem::path& file, const spec:
   adapter.lora.alpha = config.number("lora_alpha").value_or(8);
   adapter.lora.dropout = config.number("lora_dropout").value_or(0);
   adapter.lora.rslora = config.boolean("use_rslora").value_or(false);
-  if (adapter.lora.rank < 1 || !std::isfinite(adapter.lora.alpha)) {
-    throw_error(ErrorKind::corrupt, "{}: rank {} and alpha {}", config.where(), adapter.lora.rank, adapter.lora.alpha);
+  if (adapter.lora.rank < 1 || adapter.lora.rank > most_rank) {
+    throw_error(ErrorKind::corrupt, "{}: \"r\" is {}; ranks are from 1 to {}", config.where(), adapter.lora.rank,
+                most_rank);
+  }
+  if (!std::isfinite(static_cast<float>(adapter.lora.factor()))) {
+    throw_error(ErrorKind::corrupt,
+                "{}: \"lora_alpha\" of {} with the rank {} gives a scale that is not finite in fp32", config.where(),
+                adapter.lora.alpha, adapter.lora.rank);
   }
   adapter.dora = config.boolean("use_dora").value_or(false);
   const std::string bias = config.string("bias").value_or("none");
@@ -243,7 +277,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& file, const spec:
   adapter.base_name = config.string("base_model_name_or_path").value_or("");
   adapter.lora.targets = config.strings("target_modules");
   if (adapter.lora.targets.empty()) adapter.lora.targets = default_targets(model);
-  adapter.layers = adapted_layers(config, ordered_json::parse(text), model, adapter);
+  adapter.layers = adapted_layers(config, parse_loose_ordered_json(text), model, adapter);
   return adapter;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "checkpoint/export.h"
 #include "checkpoint/gguf_config.h"
 #include "checkpoint/placement.h"
@@ -97,7 +98,7 @@ void add_text(GgufMetadata& metadata, const ModelSource& source, const spec::Mod
   const TextAssets assets = load_text(source);
   if (!assets.tokenizer) return;
   const fs::path path = source.path / "tokenizer.json";
-  if (!fs::exists(path)) {
+  if (!path_exists(path)) {
     add_vocabulary(metadata, gguf_vocabulary_of(sentencepiece_vocabulary(source.path), spec.vocab), assets, lost);
     return;
   }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "checkpoint/export.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/row_codec.h"
@@ -97,13 +98,11 @@ void write_text_of_gguf(const fs::path& folder, const fs::path& source, const Te
 }  // namespace
 
 void write_hf(const fs::path& folder, const ExportModel& model, DType dtype, uint64_t shard_bytes) {
-  if (fs::exists(folder / "config.json")) {
+  if (path_exists(folder / "config.json")) {
     throw_hint(ErrorKind::usage, "give a folder that is not there yet, or empty", "{}: there is a model already",
                folder.string());
   }
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", folder.string(), failed.message());
+  make_folders(folder);
 
   HfConfig config;
   config.model = model.spec;
@@ -115,13 +114,13 @@ void write_hf(const fs::path& folder, const ExportModel& model, DType dtype, uin
     if (assets.tokenizer) write_text_of_gguf(folder, model.text->path, assets, model.spec);
   } else if (model.text) {
     const fs::path source_config = model.text->path / "config.json";
-    if (fs::exists(source_config)) {
+    if (path_exists(source_config)) {
       const HfConfig source = parse_hf_config(read_file(source_config, uint64_t{1} << 26), source_config.string());
       config.bos = source.bos;
       config.eos = source.eos;
     }
     for (const char* file : text_files) {
-      if (fs::exists(model.text->path / file)) {
+      if (path_exists(model.text->path / file)) {
         write_file(folder / file, read_file(model.text->path / file, uint64_t{1} << 30));
       }
     }

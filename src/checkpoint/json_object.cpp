@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 
 namespace ingot::checkpoint {
 
@@ -11,9 +12,9 @@ using nlohmann::json;
 
 json parse_json(std::string_view text, const std::string& source) {
   try {
-    return json::parse(text);
-  } catch (const json::exception& error) {
-    throw_error(ErrorKind::corrupt, "{} is not JSON: {}", source, error.what());
+    return parse_loose_json(text);
+  } catch (const Error& error) {
+    throw_error(error.kind(), "{} {}", source, error.message());
   }
 }
 
@@ -42,10 +43,19 @@ void JsonObject::wrong(const char* key, const char* expected) const {
 std::optional<int64_t> JsonObject::integer(const char* key) const {
   const json* member = find(key);
   if (member == nullptr) return std::nullopt;
-  const double limit = 9e15;  // every integer below is exact in a double
-  const double value = member->is_number() ? member->get<double>() : limit;
-  if (!(std::abs(value) < limit) || value != std::floor(value)) wrong(key, "a whole number");
-  return static_cast<int64_t>(value);
+  return whole(*member, key);
+}
+
+int64_t JsonObject::whole(const json& value, const char* key) const {
+  if (!value.is_number()) wrong(key, "a whole number");
+  const double number = value.get<double>();
+  if (number != std::floor(number)) wrong(key, "a whole number");
+  constexpr double limit = 9e15;  // every integer below is exact in a double
+  if (std::abs(number) >= limit) {
+    throw_error(ErrorKind::corrupt, "{}: \"{}\" is {}; whole numbers here are below {:.0e}", where_, key, value.dump(),
+                limit);
+  }
+  return static_cast<int64_t>(number);
 }
 
 std::optional<double> JsonObject::number(const char* key) const {
@@ -82,7 +92,7 @@ std::vector<int64_t> JsonObject::integers(const char* key) const {
   if (!member->is_array()) return {integer(key).value()};
   for (const json& item : *member) {
     if (!item.is_number_integer()) wrong(key, "a number or a list of numbers");
-    values.push_back(item.get<int64_t>());
+    values.push_back(whole(item, key));
   }
   return values;
 }

@@ -26,7 +26,7 @@ class JsonObject {
   const nlohmann::json* find(const char* key) const;  // null when missing
   bool has(const char* key) const { return find(key) != nullptr; }
   bool is_null(const char* key) const;                    // there, as null
-  std::optional<int64_t> integer(const char* key) const;  // 8.0 is an integer too
+  std::optional<int64_t> integer(const char* key) const;  // 8.0 is an integer too; below 9e15
   std::optional<double> number(const char* key) const;
   std::optional<bool> boolean(const char* key) const;
   std::optional<std::string> string(const char* key) const;
@@ -39,6 +39,7 @@ class JsonObject {
 
  private:
   [[noreturn]] void wrong(const char* key, const char* expected) const;
+  int64_t whole(const nlohmann::json& value, const char* key) const;
 
   const nlohmann::json* value_;
   std::string where_;

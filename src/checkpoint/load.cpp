@@ -280,7 +280,15 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     model.weights.owners.push_back(arena);
     model.copied_bytes = plan.sizes.copied;
   }
-  if (plan.sizes.mapped > 0) model.weights.owners.push_back(plan.store);
+  const std::shared_ptr<const FileWatch> files = plan.store->watch();
+  if (const std::optional<FileFault> fault = files->fault()) {
+    throw_hint(ErrorKind::corrupt, "start again when the file is whole", "{}: while it was read: {}",
+               fault->file.string(), fault->what);
+  }
+  if (plan.sizes.mapped > 0) {
+    model.weights.owners.push_back(plan.store);
+    model.files = files;
+  }
 
   for (size_t i = 0; i < table.size(); ++i) {
     const Move& move = moves[i];

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/path.h"
 
 namespace ingot::checkpoint {
 
@@ -49,7 +51,7 @@ std::string manifest_text(const Manifest& manifest, int64_t step) {
                {"version", format_version},
                {"step", step},
                {"model", manifest.model},
-               {"metadata", json::parse(manifest.metadata, nullptr, false)},
+               {"metadata", parse_loose_json(manifest.metadata)},
                {"files", manifest.files}};
   if (!text["metadata"].is_object()) throw_error(ErrorKind::internal, "checkpoint metadata is no JSON object");
   text["sha256"] = digest_of(text);
@@ -68,7 +70,7 @@ Manifest parse_manifest(const std::string& text, int64_t step, const std::string
                         FunctionRef<void(const std::string&)> damaged) {
   Manifest manifest;
   try {
-    const json read = json::parse(text, nullptr, false);
+    const json read = try_parse_json(text);
     if (!read.is_object() || read.value("format", "") != format_name || !read.contains("files") ||
         !read["files"].is_array() || !read.contains("metadata")) {
       damaged("manifest.json is damaged");
@@ -94,8 +96,7 @@ Manifest parse_manifest(const std::string& text, int64_t step, const std::string
 }
 
 std::string fault_of(const fs::path& folder, const ManifestFile& file) {
-  std::error_code unknown;
-  if (!fs::is_regular_file(folder / file.name, unknown)) return fmt::format("file '{}' is missing", file.name);
+  if (!is_plain_file(folder / file.name)) return fmt::format("file '{}' is missing", file.name);
   const MappedFile found(folder / file.name);
   const size_t bytes = found.bytes().size();
   if (bytes != file.bytes) return fmt::format("file '{}' has {} bytes, {} were written", file.name, bytes, file.bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "checkpoint/registry.h"
 
 namespace ingot::checkpoint {
@@ -12,15 +13,14 @@ namespace fs = std::filesystem;
 namespace {
 
 bool has_file(const fs::path& folder, std::string_view suffix) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().ends_with(suffix)) return true;
-  }
-  return false;
+  const std::vector<fs::path> files = list_folder(folder);
+  return std::any_of(files.begin(), files.end(),
+                     [&](const fs::path& file) { return file.filename().string().ends_with(suffix); });
 }
 
 ModelSource open_folder(const fs::path& folder) {
-  const bool config = fs::exists(folder / "config.json");
-  const bool weights = has_file(folder, ".safetensors") || fs::exists(folder / "model.safetensors.index.json");
+  const bool config = path_exists(folder / "config.json");
+  const bool weights = has_file(folder, ".safetensors") || path_exists(folder / "model.safetensors.index.json");
   const bool pickled = has_file(folder, ".bin") || has_file(folder, ".pt") || has_file(folder, ".pth");
   if (!weights && pickled) {
     throw_hint(ErrorKind::unsupported,
@@ -29,16 +29,16 @@ ModelSource open_folder(const fs::path& folder) {
                "{}: the weights are in PyTorch's pickle format (.bin, .pt), which can run code and is not read",
                folder.string());
   }
-  if (!config && !fs::exists(folder / "tokenizer.json") && !fs::exists(folder / "tokenizer.model")) {
+  if (!config && !path_exists(folder / "tokenizer.json") && !path_exists(folder / "tokenizer.model")) {
     throw_hint(ErrorKind::not_found, "a model folder has config.json, *.safetensors and tokenizer.json",
                "{}: there is no config.json in this folder", folder.string());
   }
-  const fs::path plain = fs::absolute(folder).lexically_normal();
+  const fs::path plain = absolute_path(folder).lexically_normal();
   return {SourceKind::hugging_face, folder, (plain.has_filename() ? plain : plain.parent_path()).filename().string()};
 }
 
 ModelSource open_path(const fs::path& path) {
-  if (fs::is_directory(path)) return open_folder(path);
+  if (is_folder(path)) return open_folder(path);
   if (path.extension() == ".gguf") return {SourceKind::gguf, path, path.stem().string()};
   throw_hint(ErrorKind::unsupported, "give the folder of a Hugging Face model, a .gguf file or a registered name",
              "{}: not a .gguf file", path.string());
@@ -56,22 +56,18 @@ std::optional<RegisteredModel> find_registered(const Registry& registry, std::st
   return found;
 }
 
-}  // namespace
-
-ModelSource open_model(std::string_view path_or_name, const fs::path& home) {
-  std::error_code unreadable;
-  if (fs::exists(path_or_name, unreadable)) return open_path(path_or_name);
+ModelSource open_registered(std::string_view name, const fs::path& home) {
   const Registry registry(home);
-  const std::optional<RegisteredModel> model = find_registered(registry, path_or_name);
+  const std::optional<RegisteredModel> model = find_registered(registry, name);
   if (!model) {
     std::string known;
     for (const RegisteredModel& other : registry.list()) known += (known.empty() ? "" : ", ") + other.name;
     throw_hint(ErrorKind::not_found,
                known.empty() ? "check the path; no model is registered (ingot model pull NAME)"
                              : "check the path; registered models: " + known,
-               "model '{}': there is no such path and no model of that name", path_or_name);
+               "model '{}': there is no such path and no model of that name", name);
   }
-  if (!fs::exists(model->path)) {
+  if (!path_exists(model->path)) {
     throw_hint(ErrorKind::not_found, fmt::format("fetch it again: ingot model pull {}", model->origin),
                "model '{}': {} is no longer there", model->name, model->path.string());
   }
@@ -80,6 +76,19 @@ ModelSource open_model(std::string_view path_or_name, const fs::path& home) {
   return source;
 }
 
-ModelSource open_model(std::string_view path_or_name) { return open_model(path_or_name, ingot_home()); }
+}  // namespace
+
+ModelSource open_model(std::string_view path_or_name, const fs::path& home) {
+  return path_exists(path_or_name) ? open_path(path_or_name) : open_registered(path_or_name, home);
+}
+
+ModelSource open_model(std::string_view path_or_name) {
+  if (path_exists(path_or_name)) return open_path(path_or_name);
+  const std::optional<fs::path> home = find_ingot_home();
+  if (home) return open_registered(path_or_name, *home);
+  throw_hint(ErrorKind::not_found,
+             "check the path; for a registered name set INGOT_HOME to the folder they are kept in",
+             "model '{}': there is no such path, and neither INGOT_HOME nor HOME is set", path_or_name);
+}
 
 }  // namespace ingot::checkpoint

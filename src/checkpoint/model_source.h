@@ -22,6 +22,7 @@ struct ModelSource {
 // a registered model whose files are gone; unsupported, with how to convert, for a folder of PyTorch .bin weights only
 // and for files of another kind.
 ModelSource open_model(std::string_view path_or_name, const std::filesystem::path& home);
-ModelSource open_model(std::string_view path_or_name);  // home: ingot_home()
+// In find_ingot_home(), which is needed for a name only. Errors: also not_found for a name when there is none.
+ModelSource open_model(std::string_view path_or_name);
 
 }  // namespace ingot::checkpoint

@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/path.h"
 #include "base/strings.h"
 #include "base/thread_pool.h"
 #include "checkpoint/json_object.h"
@@ -46,21 +48,6 @@ fs::path step_folder(const fs::path& folder, int64_t step) { return folder / fmt
 
 fs::path partial_folder(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{}.partial", step); }
 
-void make_folder(const fs::path& folder) {
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  if (!failed) return;
-  const bool full = failed == std::errc::no_space_on_device;
-  throw_hint(full ? ErrorKind::resource : ErrorKind::unavailable, "check the disk and the folder's permissions",
-             "{}: the folder cannot be made: {}", folder.string(), failed.message());
-}
-
-void remove_folder(const fs::path& folder) {
-  std::error_code failed;
-  fs::remove_all(folder, failed);
-  if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be removed: {}", folder.string(), failed.message());
-}
-
 // What a checkpoint is called while another takes its place and names cannot be exchanged.
 constexpr std::string_view replaced_suffix = ".replaced.partial";
 
@@ -69,26 +56,20 @@ fs::path with_suffix(fs::path path, std::string_view suffix) { return path += su
 // What a checkpoint is called while it is being removed.
 fs::path doomed_name(const fs::path& checkpoint) { return with_suffix(checkpoint, ".old.partial"); }
 
-void rename_folder(const fs::path& from, const fs::path& to) {
-  std::error_code failed;
-  fs::rename(from, to, failed);
-  if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be renamed: {}", from.string(), failed.message());
-}
-
 // Gives what was written a checkpoint's name. One that has the name keeps it until then. Where the file system cannot
 // exchange two names (NFS), it has neither name for a moment, and remove_leftovers gives it back after a crash.
 void publish(const fs::path& partial, const fs::path& complete) {
   fs::path former = partial;
-  if (!fs::exists(complete)) {
-    rename_folder(partial, complete);
+  if (!path_exists(complete)) {
+    rename_path(partial, complete);
   } else if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, complete.c_str(), RENAME_EXCHANGE) != 0) {
     former = with_suffix(complete, replaced_suffix);
-    remove_folder(former);
-    rename_folder(complete, former);
+    remove_tree(former);
+    rename_path(complete, former);
     try {
-      rename_folder(partial, complete);
+      rename_path(partial, complete);
     } catch (...) {
-      rename_folder(former, complete);
+      rename_path(former, complete);
       throw;
     }
   }
@@ -169,7 +150,7 @@ json write_shards(const fs::path& folder, const std::string& stem, std::span<con
 Manifest read_manifest(const fs::path& folder, int64_t step) {
   const fs::path path = step_folder(folder, step) / manifest_name;
   const auto damaged = [&](const std::string& what) { throw_corrupt(folder, step, what); };
-  if (!fs::exists(path)) damaged("it is half-written: there is no manifest.json");
+  if (!path_exists(path)) damaged("it is half-written: there is no manifest.json");
   return parse_manifest(read_file(path, uint64_t{1} << 28), step, path.parent_path().string(), damaged);
 }
 
@@ -202,27 +183,25 @@ std::optional<int64_t> step_of(std::string_view name) {
 
 std::vector<int64_t> list_checkpoints(const fs::path& folder) {
   std::vector<int64_t> steps;
-  std::error_code missing;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing)) {
-    if (const std::optional<int64_t> step = step_of(entry.path().filename().string())) steps.push_back(*step);
+  if (!path_exists(folder)) return steps;
+  for (const fs::path& path : list_folder(folder)) {
+    if (const std::optional<int64_t> step = step_of(path.filename().string())) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
 }
 
 int64_t remove_leftovers(const fs::path& folder) {
-  std::vector<fs::path> doomed;
-  std::error_code missing;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing)) {
-    if (entry.path().extension() == ".partial") doomed.push_back(entry.path());
-  }
+  if (!path_exists(folder)) return 0;
+  std::vector<fs::path> doomed = list_folder(folder);
+  std::erase_if(doomed, [](const fs::path& path) { return path.extension() != ".partial"; });
   for (const fs::path& path : doomed) {
     const std::string name = path.string();
     const fs::path complete = name.substr(0, name.size() - std::min(name.size(), replaced_suffix.size()));
-    if (name.ends_with(replaced_suffix) && !fs::exists(complete)) {
-      rename_folder(path, complete);
+    if (name.ends_with(replaced_suffix) && !path_exists(complete)) {
+      rename_path(path, complete);
     } else {
-      remove_folder(path);
+      remove_tree(path);
     }
   }
   return static_cast<int64_t>(doomed.size());
@@ -272,8 +251,8 @@ void Snapshot::take(std::span<const NamedTensor> tensors, Device& device, Thread
 
 void begin_checkpoint(const fs::path& folder, int64_t step) {
   const fs::path partial = partial_folder(folder, step);
-  remove_folder(partial);
-  make_folder(partial);
+  remove_tree(partial);
+  make_folders(partial);
 }
 
 std::string write_part(const fs::path& folder, int64_t step, std::span<const NamedTensor> tensors, Device* device,
@@ -289,7 +268,7 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
   const fs::path complete = step_folder(folder, step);
   formats::SafetensorsIndex index;
   for (const std::string& text : parts) {
-    const json part = json::parse(text);
+    const json part = parse_loose_json(text);
     index.total_size += part.at("bytes").get<uint64_t>();
     for (const auto& [name, file] : part.at("tensors").items()) index.weight_map[name] = file.get<std::string>();
     for (const json& file : part.at("files")) manifest.files.push_back(file.get<ManifestFile>());
@@ -303,7 +282,7 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
   sync_folder(partial);
   publish(partial, complete);
   uint64_t bytes = 0;
-  for (const auto& file : fs::directory_iterator(complete)) bytes += file.file_size();
+  for (const fs::path& file : list_folder(complete)) bytes += plain_file_bytes(file);
   if (options.keep < 1) return bytes;
   std::vector<int64_t> steps = list_checkpoints(folder);
   std::erase_if(steps, [&](int64_t other) { return other >= step; });

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/fetch.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "base/store.h"
 #include "checkpoint/json_object.h"
 #include "checkpoint/model_source.h"
@@ -61,12 +62,6 @@ FetchOptions fetch_options(const PullOptions& options, const std::string& file, 
   return fetching;
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", folder.string(), failed.message());
-}
-
 RegisteredModel registered(const Registry& registry, const std::string& name) { return registry.find(name).value(); }
 
 RegisteredModel pull_local(const std::string& origin, const PullOptions& options) {
@@ -78,7 +73,7 @@ RegisteredModel pull_local(const std::string& origin, const PullOptions& options
     registry.add(name, origin, source.path, {});
     return registered(registry, name);
   }
-  make_folder(folder);
+  make_folders(folder);
   std::vector<RegisteredFile> files;
   const auto copy = [&](const fs::path& from) {
     const std::string file = from.filename().string();
@@ -88,8 +83,8 @@ RegisteredModel pull_local(const std::string& origin, const PullOptions& options
   if (source.kind == SourceKind::gguf) {
     copy(source.path);
   } else {
-    for (const fs::directory_entry& entry : fs::directory_iterator(source.path)) {
-      if (entry.is_regular_file() && is_wanted(entry.path().filename().string())) copy(entry.path());
+    for (const fs::path& file : list_folder(source.path)) {
+      if (is_wanted(file.filename().string()) && is_plain_file(file)) copy(file);
     }
   }
   registry.add(name, origin, {}, files);
@@ -101,7 +96,7 @@ RegisteredModel pull_file(const std::string& origin, const PullOptions& options)
   const Registry registry(options.home);
   const std::string name = options.name.empty() ? fs::path(file).stem().string() : options.name;
   const fs::path folder = registry.folder(name);
-  make_folder(folder);
+  make_folders(folder);
   fetch(origin, folder / file, fetch_options(options, file, ""));
   registry.add(name, origin, {}, {describe(folder, file)});
   return registered(registry, name);
@@ -162,11 +157,11 @@ RegisteredModel pull_hub(const std::string& origin, const PullOptions& options) 
     throw_hint(ErrorKind::not_found, "take a model that has them, or give the URI of a .gguf file",
                "{}: {} has no model*.safetensors", hub.endpoint, hub.repository);
   }
-  make_folder(folder);
+  make_folders(folder);
   std::vector<RegisteredFile> files;
   for (const RegisteredFile& file : wanted) {
     const fs::path out = folder / file.name;
-    const bool there = fs::exists(out) && !file.sha256.empty() && fs::file_size(out) == file.size &&
+    const bool there = path_exists(out) && !file.sha256.empty() && plain_file_bytes(out) == file.size &&
                        describe(folder, file.name).sha256 == file.sha256;
     if (!there) {
       const std::string uri = fmt::format("{}/{}/resolve/{}/{}", hub.endpoint, hub.repository, hub.revision, file.name);
@@ -174,7 +169,7 @@ RegisteredModel pull_hub(const std::string& origin, const PullOptions& options) 
     }
     files.push_back(describe(folder, file.name));
     if (files.back().size != file.size) {
-      fs::remove(out);
+      remove_path(out);
       throw_hint(ErrorKind::corrupt, "try again", "{}: has {} bytes, the hub lists {}", out.string(), files.back().size,
                  file.size);
     }
@@ -203,13 +198,13 @@ RegisteredModel pull_store(const std::string& origin, const PullOptions& options
   const Registry registry(options.home);
   const std::string name = options.name.empty() ? bare.substr(bare.rfind('/') + 1) : options.name;
   const fs::path folder = registry.folder(name);
-  make_folder(folder);
+  make_folders(folder);
   std::vector<RegisteredFile> files;
   for (const StoredObject& object : wanted) {
     fetch(store->uri(object.key), folder / object.key, fetch_options({.progress = options.progress}, object.key, ""));
     files.push_back(describe(folder, object.key));
     if (files.back().size != object.bytes) {
-      fs::remove(folder / object.key);
+      remove_path(folder / object.key);
       throw_hint(ErrorKind::corrupt, "try again", "{}: came with {} bytes, the store lists {}", store->uri(object.key),
                  files.back().size, object.bytes);
     }
@@ -222,8 +217,7 @@ RegisteredModel pull_store(const std::string& origin, const PullOptions& options
 
 RegisteredModel pull(const std::string& origin, const PullOptions& options) {
   const bool remote = origin.find("://") != std::string::npos;
-  std::error_code unreadable;
-  if (!remote && fs::exists(origin, unreadable)) return pull_local(origin, options);
+  if (!remote && path_exists(origin)) return pull_local(origin, options);
   if (remote && origin.ends_with(".gguf")) return pull_file(origin, options);
   if (origin.starts_with("s3://")) return pull_store(origin, options);
   return pull_hub(origin, options);

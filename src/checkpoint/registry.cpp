@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "checkpoint/json_object.h"
 
 namespace ingot::checkpoint {
@@ -18,7 +19,8 @@ namespace {
 constexpr const char* record_name = "origin.json";
 
 bool is_name_part(std::string_view part) {
-  if (part.empty() || part.front() == '.' || part.front() == '-') return false;
+  constexpr size_t longest = 255;  // of a folder's name, in every file system
+  if (part.empty() || part.size() > longest || part.front() == '.' || part.front() == '-') return false;
   return std::all_of(part.begin(), part.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
            c == '-';
@@ -57,10 +59,15 @@ RegisteredModel read_record(const fs::path& folder, std::string name) {
 
 }  // namespace
 
-fs::path ingot_home() {
+std::optional<fs::path> find_ingot_home() {
   // Read once at start-up by the program's main thread; nothing here changes the environment.
   if (const char* home = std::getenv("INGOT_HOME"); home != nullptr && *home != '\0') return home;
   if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return fs::path(home) / ".ingot";
+  return std::nullopt;
+}
+
+fs::path ingot_home() {
+  if (std::optional<fs::path> home = find_ingot_home()) return *std::move(home);
   throw_hint(ErrorKind::usage, "set INGOT_HOME to a folder", "neither INGOT_HOME nor HOME is set");
 }
 
@@ -77,23 +84,27 @@ fs::path Registry::folder(std::string_view name) const {
 std::optional<RegisteredModel> Registry::find(std::string_view name) const {
   if (!is_name(name)) return std::nullopt;
   const fs::path folder = models_ / name;
-  if (!fs::exists(folder / record_name)) return std::nullopt;
+  if (!path_exists(folder / record_name)) return std::nullopt;
   return read_record(folder, std::string(name));
 }
 
 std::vector<RegisteredModel> Registry::list() const {
   std::vector<RegisteredModel> models;
-  std::error_code ignored;  // no folder yet is an empty list
   const auto visit = [&](const fs::path& folder, const std::string& name) {
-    if (!fs::exists(folder / record_name)) return false;
+    if (!path_exists(folder / record_name)) return false;
     models.push_back(read_record(folder, name));
     return true;
   };
-  for (const fs::directory_entry& outer : fs::directory_iterator(models_, ignored)) {
-    const std::string name = outer.path().filename().string();
-    if (!outer.is_directory() || visit(outer.path(), name)) continue;
-    for (const fs::directory_entry& inner : fs::directory_iterator(outer.path())) {
-      if (inner.is_directory()) visit(inner.path(), name + "/" + inner.path().filename().string());
+  const fs::path home = models_.parent_path();
+  if (path_exists(home) && !is_folder(home)) {
+    throw_hint(ErrorKind::not_found, "set INGOT_HOME to a folder", "{}: is no folder", home.string());
+  }
+  if (!path_exists(models_)) return models;
+  for (const fs::path& outer : list_folder(models_)) {
+    const std::string name = outer.filename().string();
+    if (!is_folder(outer) || visit(outer, name)) continue;
+    for (const fs::path& inner : list_folder(outer)) {
+      if (is_folder(inner)) visit(inner, name + "/" + inner.filename().string());
     }
   }
   std::sort(models.begin(), models.end(),
@@ -105,15 +116,11 @@ void Registry::add(std::string_view name, const std::string& origin, const fs::p
                    const std::vector<RegisteredFile>& files) const {
   const fs::path where = folder(name);
   json record = {{"origin", origin}, {"files", json::array()}};
-  if (!target.empty()) record["path"] = fs::absolute(target).string();
+  if (!target.empty()) record["path"] = absolute_path(target).string();
   for (const RegisteredFile& file : files) {
     record["files"].push_back({{"name", file.name}, {"size", file.size}, {"sha256", file.sha256}});
   }
-  std::error_code failed;
-  fs::create_directories(where, failed);
-  if (failed) {
-    throw_error(ErrorKind::unavailable, "{}: the folder cannot be made: {}", where.string(), failed.message());
-  }
+  make_folders(where);
   write_file(where / record_name, record.dump(2) + "\n");
 }
 

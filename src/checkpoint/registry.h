@@ -11,7 +11,9 @@
 
 namespace ingot::checkpoint {
 
-// $INGOT_HOME, or ~/.ingot. ErrorKind::usage when neither it nor $HOME is set.
+// $INGOT_HOME, or ~/.ingot. Nothing when neither it nor $HOME is set: what needs no store works without.
+std::optional<std::filesystem::path> find_ingot_home();
+// The same for what needs one. ErrorKind::usage when neither is set.
 std::filesystem::path ingot_home();
 
 struct RegisteredFile {
@@ -32,7 +34,8 @@ class Registry {
  public:
   explicit Registry(const std::filesystem::path& home);
 
-  // Ascending name. Errors: corrupt for an origin.json that cannot be read.
+  // Ascending name; none where there is no home folder yet. Errors: corrupt for an origin.json that cannot be read,
+  // list_folder's for folders.
   std::vector<RegisteredModel> list() const;
   // Nothing when the name is not registered (or cannot be a name).
   std::optional<RegisteredModel> find(std::string_view name) const;

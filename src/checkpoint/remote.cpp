@@ -7,8 +7,9 @@
 
 #include "base/error.h"
 #include "base/function_ref.h"
-#include "base/signals.h"
+#include "base/path.h"
 #include "base/strings.h"
+#include "base/threads.h"
 #include "base/uri.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/native.h"
@@ -38,7 +39,7 @@ void get_file(const Store& store, int64_t step, const ManifestFile& file, const 
     store.get_file(key, to / file.name);
     fault = fault_of(to, file);
     if (fault.empty()) return;
-    fs::remove(to / file.name);
+    remove_path(to / file.name);
   }
   damaged(fault.empty() ? fault_of(to, file) : fault);
 }
@@ -49,8 +50,7 @@ void get_files(const Store& store, int64_t step, const std::vector<ManifestFile>
   for (size_t first = 0; first < files.size(); first += fetched_at_once) {
     std::vector<std::future<void>> now;
     for (size_t i = first; i < std::min(files.size(), first + fetched_at_once); ++i) {
-      const BlockedSignals blocked;
-      now.push_back(std::async(std::launch::async, [&, i] { get_file(store, step, files[i], to, damaged); }));
+      now.push_back(start_task("fetching a checkpoint", [&, i] { get_file(store, step, files[i], to, damaged); }));
     }
     for (std::future<void>& one : now) one.wait();
     for (std::future<void>& one : now) one.get();

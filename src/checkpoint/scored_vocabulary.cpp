@@ -99,7 +99,11 @@ void fill_scored_json(const text::VocabularySpec& vocabulary, ordered_json& docu
   const auto types = [&](int32_t type) {
     return std::find(vocabulary.token_types.begin(), vocabulary.token_types.end(), type);
   };
-  const auto unknown = types(text::token_unknown);
+  // Names that pad a vocabulary may be of that type too.
+  auto unknown = types(text::token_unknown);
+  if (vocabulary.unk_id && *vocabulary.unk_id < std::ssize(vocabulary.token_types)) {
+    unknown = vocabulary.token_types.begin() + *vocabulary.unk_id;
+  }
   const bool prefix = vocabulary.add_space_prefix.value_or(true);
   ordered_json normalizers = ordered_json::array();
   ordered_json decoders = {{{"type", "Replace"}, {"pattern", {{"String", space_mark}}}, {"content", " "}},

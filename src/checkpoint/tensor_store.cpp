@@ -49,6 +49,17 @@ TensorStore::TensorStore(const ModelSource& source) : path_(source.path) {
             [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
 }
 
+std::shared_ptr<const FileWatch> TensorStore::watch() const {
+  auto watch = std::make_shared<FileWatch>();
+  if (safetensors_) {
+    for (const formats::SafetensorsFile& file : safetensors_->files()) watch->add(file.file());
+  }
+  if (gguf_) {
+    for (const formats::GgufFile& file : gguf_->files()) watch->add(file.file());
+  }
+  return watch;
+}
+
 const StoredTensor* TensorStore::find(std::string_view name) const {
   const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
                                       [](const StoredTensor& a, std::string_view wanted) { return a.name < wanted; });

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_watch.h"
 #include "checkpoint/model_source.h"
 #include "formats/gguf.h"
 #include "formats/safetensors_set.h"
@@ -45,6 +46,7 @@ class TensorStore {
   const StoredTensor& at(std::string_view name) const;
   const formats::GgufSet* gguf() const { return gguf_.get(); }  // null for safetensors
   const std::filesystem::path& path() const { return path_; }
+  std::shared_ptr<const FileWatch> watch() const;  // of all its files
 
  private:
   std::filesystem::path path_;

@@ -1,10 +1,12 @@
 #include "checkpoint/text_assets.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "checkpoint/json_object.h"
 #include "formats/gguf.h"
 #include "text/sentencepiece_file.h"
@@ -25,7 +27,7 @@ void set_ids(const std::vector<int64_t>& ids, std::vector<int32_t>& out) {
 
 void read_generation(const fs::path& folder, TextAssets& assets) {
   for (const char* name : {"generation_config.json", "config.json"}) {
-    if (!fs::exists(folder / name)) continue;
+    if (!path_exists(folder / name)) continue;
     const json document = read_json(folder / name);
     const JsonObject settings(document, (folder / name).string());
     if (assets.eos.empty()) set_ids(settings.integers("eos_token_id"), assets.eos);
@@ -47,13 +49,13 @@ TextAssets load_hf_text(const fs::path& folder) {
   const text::TokenizerConfig config = hf_tokenizer_config(folder);
   const text::SpecialTokens& special = config.special;
   const fs::path path = folder / "tokenizer.json";
-  if (fs::exists(path)) {
+  if (path_exists(path)) {
     assets.tokenizer = text::Tokenizer::from_json(read_file(path, uint64_t{1} << 30), path.string(), special);
     assets.bos = assets.tokenizer->bos_id();
-  } else if (fs::exists(folder / "tokenizer.model")) {
+  } else if (path_exists(folder / "tokenizer.model")) {
     assets.tokenizer = text::Tokenizer::from_vocabulary(sentencepiece_vocabulary(folder));
     assets.bos = assets.tokenizer->bos_id();
-  } else if (fs::exists(folder / "vocab.json")) {
+  } else if (path_exists(folder / "vocab.json")) {
     throw_hint(ErrorKind::unsupported,
                "write it once with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
                "{}: there is no tokenizer.json, only vocab.json, which is not read", folder.string());
@@ -88,6 +90,34 @@ TextAssets load_gguf_text(const fs::path& path) {
   return assets;
 }
 
+// GGUF has no key for tokens that take the white space behind them: llama.cpp knows Phi-3's by the model's name.
+bool is_phi3(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+}
+
+// BERT's keys, and the ids that llama.cpp takes where a file names none.
+void read_bert(const GgufMetadata& metadata, text::VocabularySpec& vocabulary) {
+  const auto id = [&](std::initializer_list<const char*> keys, int32_t fallback) -> std::optional<int32_t> {
+    for (const char* key : keys) {
+      const int64_t value = metadata.integer(fmt::format("tokenizer.ggml.{}_token_id", key), -1);
+      if (value >= 0 && value <= INT32_MAX) return static_cast<int32_t>(value);
+    }
+    return static_cast<size_t>(fallback) < vocabulary.tokens.size() ? std::optional(fallback) : std::nullopt;
+  };
+  const auto flag = [&](const char* key) -> std::optional<bool> {
+    const std::string name = fmt::format("tokenizer.ggml.{}", key);
+    return metadata.contains(name) ? std::optional<bool>(metadata.boolean(name)) : std::nullopt;
+  };
+  vocabulary.bos_id = id({"bos", "cls"}, 101);
+  vocabulary.eos_id = id({"seperator", "eos"}, 102);  // so spelled in the format
+  vocabulary.unk_id = id({"unknown"}, 100);
+  vocabulary.pad_id = id({"padding"}, 0);
+  vocabulary.add_eos = flag("add_sep_token");
+  vocabulary.lowercase = flag("normalizer.lowercase");
+  vocabulary.strip_accents = flag("normalizer.strip_accents");
+}
+
 }  // namespace
 
 text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::string& source) {
@@ -115,8 +145,10 @@ text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::st
     if (!metadata.contains(key)) return std::nullopt;
     return metadata.boolean(key);
   };
+  vocabulary.special_take_space = is_phi3(metadata.text("general.name", ""));
   vocabulary.add_bos = flag("tokenizer.ggml.add_bos_token");
-  vocabulary.add_eos = flag("tokenizer.ggml.add_eos_token");
+  if (vocabulary.model != "bert") vocabulary.add_eos = flag("tokenizer.ggml.add_eos_token");
+  if (vocabulary.model == "bert") read_bert(metadata, vocabulary);
   vocabulary.add_space_prefix = flag("tokenizer.ggml.add_space_prefix");
   vocabulary.remove_extra_whitespaces = flag("tokenizer.ggml.remove_extra_whitespaces");
   if (metadata.contains("tokenizer.ggml.scores")) {
@@ -138,7 +170,7 @@ text::VocabularySpec sentencepiece_vocabulary(const fs::path& folder) {
   const text::TokenizerConfig config = hf_tokenizer_config(folder);
   vocabulary.added = config.added;
   vocabulary.prefix_at_start_only = !config.legacy;
-  if (const fs::path more = folder / "added_tokens.json"; fs::exists(more)) {
+  if (const fs::path more = folder / "added_tokens.json"; path_exists(more)) {
     const json document = read_json(more);
     const JsonObject ids(document, more.string());
     for (const auto& [content, id] : document.items()) {
@@ -176,8 +208,8 @@ text::TokenizerConfig hf_tokenizer_config(const fs::path& folder) {
     const fs::path path = folder / name;
     return text::parse_tokenizer_config(read_file(path, uint64_t{1} << 26), path.string());
   };
-  if (fs::exists(folder / "tokenizer_config.json")) config = read("tokenizer_config.json");
-  if (fs::exists(folder / "special_tokens_map.json")) {
+  if (path_exists(folder / "tokenizer_config.json")) config = read("tokenizer_config.json");
+  if (path_exists(folder / "special_tokens_map.json")) {
     const text::SpecialTokens more = read("special_tokens_map.json").special;
     text::SpecialTokens& special = config.special;
     if (!special.bos) special.bos = more.bos;
@@ -186,7 +218,7 @@ text::TokenizerConfig hf_tokenizer_config(const fs::path& folder) {
     if (!special.pad) special.pad = more.pad;
   }
   const fs::path separate = folder / "chat_template.jinja";
-  if (fs::exists(separate)) config.chat_template = read_file(separate, uint64_t{1} << 26);
+  if (path_exists(separate)) config.chat_template = read_file(separate, uint64_t{1} << 26);
   return config;
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/json_object.h"
 #include "checkpoint/scored_vocabulary.h"
+#include "text/space_taking.h"
 #include "text/splitting.h"
 #include "text/unicode.h"
 
@@ -167,7 +168,7 @@ std::string tokenizer_json(const text::VocabularySpec& vocabulary) {
                      {"content", content},
                      {"single_word", false},
                      {"lstrip", false},
-                     {"rstrip", false},
+                     {"rstrip", text::takes_space_behind(vocabulary, id)},
                      {"normalized", false},
                      {"special", special}});
   };

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/path.h"
 #include "comm/combine.h"
 #include "comm/failure.h"
 #include "comm/mpi_jobs.h"
@@ -116,9 +117,9 @@ std::shared_ptr<mpi::World> deserted;
 std::filesystem::path find_mpi_plugin() {
   const char* named = std::getenv("INGOT_MPI");
   if (named != nullptr && *named != '\0') return named;
-  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path folder = executable_path().parent_path();
   for (const std::filesystem::path& place : {folder, folder.parent_path() / "lib" / "ingot"}) {
-    if (std::filesystem::exists(place / "libingot-mpi.so")) return place / "libingot-mpi.so";
+    if (path_exists(place / "libingot-mpi.so")) return place / "libingot-mpi.so";
   }
   throw_hint(ErrorKind::unavailable, "build it with the MPI that starts ingot: ./run mpi; or name it in INGOT_MPI",
              "there is no MPI plug-in libingot-mpi.so beside the executable or in ../lib/ingot");

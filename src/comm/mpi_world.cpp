@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "base/clock.h"
-#include "base/signals.h"
+#include "base/threads.h"
 
 namespace ingot::comm::mpi {
 
@@ -21,8 +21,7 @@ World::World(const Mpi& settings) : settings_(settings), library_({settings.plug
                "the MPI plug-in {} cannot be loaded: {}", settings.plugin.string(), library_.reason());
   }
   library_.bind(open_, "ingot_mpi_open");
-  const BlockedSignals blocked;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("the calls of MPI", [this] { run(); });
 }
 
 World::~World() { thread_.join(); }

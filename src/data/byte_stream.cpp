@@ -1,6 +1,5 @@
 #include "data/byte_stream.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -10,12 +9,12 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file_cache.h"
+#include "base/path.h"
 
 namespace ingot::data {
 
@@ -71,16 +70,11 @@ bool is_zstd(std::string_view start) {
 class ByteStream::Raw {
  public:
   explicit Raw(const fs::path& path) : file_(input_file(path)), path_(file_.shown), buffer_(buffer_bytes) {
-    std::error_code ignored;
-    if (fs::is_directory(file_.path, ignored)) {
-      throw_hint(ErrorKind::usage, "name the files in it, one source each", "{}: is a folder, not a data file",
+    if (is_folder(file_.path)) {
+      throw_hint(ErrorKind::not_found, "name the files in it, one source each", "{}: is a folder, not a data file",
                  path_.string());
     }
-    descriptor_ = Descriptor(::open(file_.path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (descriptor_.fd < 0) {
-      throw_hint(ErrorKind::not_found, "check the path of the data file", "{}: {}", path_.string(),
-                 errno == ENOENT ? "no such file" : "cannot be opened: " + system_words(errno));
-    }
+    descriptor_ = open_plain_file(file_.path);
   }
 
   const fs::path& path() const { return path_; }

@@ -42,6 +42,8 @@ class Dataset : public SequenceSet {
   const std::string& content_hash() const override { return content_hash_; }
   // Sequence i is document i of the sources, whole, and nothing else.
   bool one_document_a_sequence() const;
+  // Some of its documents are chats, rendered by the chat template.
+  bool is_chat() const { return is_chat_; }
 
  private:
   Dataset() = default;
@@ -54,6 +56,7 @@ class Dataset : public SequenceSet {
   int32_t pad_id_ = 0;
   DatasetStatistics statistics_;
   std::string content_hash_;
+  bool is_chat_ = false;
 };
 
 }  // namespace ingot::data

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mutex.h"
-#include "base/signals.h"
+#include "base/threads.h"
 #include "base/uri.h"
 #include "formats/npy_dtype.h"
 
@@ -177,20 +177,26 @@ struct PackedDataset::Shards {
 
   explicit Shards(const std::vector<formats::MdsFolder>& its_folders) : folders(its_folders) {
     const bool remote = std::any_of(folders.begin(), folders.end(), [](const auto& folder) { return folder.remote(); });
-    const BlockedSignals blocked;
-    for (int i = 0; remote && i < num_fetchers; ++i) {
-      threads.emplace_back([this] {
-        try {
-          fetch_all();
-        } catch (...) {
-          wanted.lock()->failure = std::current_exception();
-        }
-      });
+    const auto fetch = [this] {
+      try {
+        fetch_all();
+      } catch (...) {
+        wanted.lock()->failure = std::current_exception();
+      }
+    };
+    try {
+      threads.reserve(num_fetchers);
+      for (int i = 0; remote && i < num_fetchers; ++i) threads.push_back(start_thread("fetching shards", fetch));
+    } catch (...) {
+      end();
+      throw;
     }
   }
   Shards(const Shards&) = delete;
   Shards& operator=(const Shards&) = delete;
-  ~Shards() {
+  ~Shards() { end(); }
+
+  void end() {
     stopping = true;
     wanted.lock()->stop = true;
     wanted.notify_all();

@@ -159,6 +159,14 @@ PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t i
   return sequence;
 }
 
+int64_t num_tokens(const PackedSequence& sequence) {
+  int64_t tokens = std::ssize(sequence.ids);
+  for (size_t j = 0; j < sequence.sample_ids.size(); ++j) {
+    if (sequence.sample_ids[j] < 0) tokens -= sequence.offsets[j + 1] - sequence.offsets[j];
+  }
+  return tokens;
+}
+
 std::vector<int32_t> positions(const PackedSequence& sequence) {
   std::vector<int32_t> places(sequence.ids.size());
   for (size_t j = 0; j + 1 < sequence.offsets.size(); ++j) {

@@ -71,6 +71,9 @@ struct PackedSequence {
 PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t index, int64_t sequence_length,
                         int32_t pad_id);
 
+// Its tokens, without the padding.
+int64_t num_tokens(const PackedSequence& sequence);
+
 // [S]: each token's place in its sub-sequence.
 std::vector<int32_t> positions(const PackedSequence& sequence);
 

@@ -18,6 +18,8 @@
 #include "base/file.h"
 #include "base/file_cache.h"
 #include "base/in_order.h"
+#include "base/json.h"
+#include "base/path.h"
 #include "base/uri.h"
 #include "data/tokenized.h"
 #include "formats/megatron.h"
@@ -35,10 +37,8 @@ constexpr double note_every = 20;  // seconds
 
 // Its bytes survive a power cut from here on.
 void sync_file(const fs::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0 || ::fsync(file.fd) != 0) {
-    throw_error(ErrorKind::unavailable, "{}: cannot be synced: {}", path.string(), system_words(errno));
-  }
+  const Descriptor file = open_plain_file(path);
+  if (::fsync(file.fd) != 0) throw_unwritable(path, "cannot be synced", errno);
 }
 
 // The files of an input that tell whether it is another by now.
@@ -114,14 +114,14 @@ class Notes {
   }
 
   void remove() {
-    fs::remove(path_);
+    remove_path(path_);
     lengths_.remove();
   }
 
  private:
   void read() {
-    if (!fs::exists(path_)) return lengths_.cut(0);  // of a process that was killed before its first note
-    const Json text = Json::parse(read_file(path_), nullptr, false);
+    if (!path_exists(path_)) return lengths_.cut(0);  // of a process that was killed before its first note
+    const Json text = try_parse_json(read_file(path_));
     const std::string begin_again = fmt::format("remove {} to begin again", path_.string());
     if (!text.is_object() || !text.contains("job") || !text.value("file", Json()).is_number_unsigned() ||
         !text.value("documents", Json()).is_number_unsigned() || !text.value("lengths", Json()).is_number_unsigned()) {
@@ -355,7 +355,7 @@ class Job {
 
 // What a process had still to do that was killed when it had written everything.
 TokenizeTotals finish_killed(const TokenizeJob& job, const text::Tokenizer& tokenizer, Notes& notes) {
-  if (!fs::exists(formats::with_suffix(job.prefix, ".idx"))) {
+  if (!path_exists(formats::with_suffix(job.prefix, ".idx"))) {
     formats::MegatronWriter::finish_index(job.prefix, formats::megatron_dtype(tokenizer.size()), notes.found_lengths());
   }
   TokenizeTotals totals = totals_of(notes);
@@ -374,12 +374,12 @@ TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tok
                "the tokenizer has no end-of-text token (EOS) to end a document with");
   }
   Notes notes(job.prefix, identity_of(job, tokenizer, pool));
-  if (notes.found().file == job.inputs.size() && fs::exists(formats::with_suffix(job.prefix, ".bin"))) {
+  if (notes.found().file == job.inputs.size() && path_exists(formats::with_suffix(job.prefix, ".bin"))) {
     return finish_killed(job, tokenizer, notes);
   }
   for (const char* suffix : {".idx", ".bin"}) {
     const fs::path path = formats::with_suffix(job.prefix, suffix);
-    if (fs::exists(path)) {
+    if (path_exists(path)) {
       throw_hint(ErrorKind::usage, "remove it, or write somewhere else", "{}: is there already", path.string());
     }
   }

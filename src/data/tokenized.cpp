@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace ingot::data {
 
@@ -66,12 +67,17 @@ std::vector<bool> wanted_answers(const Json& messages) {
   return wanted;
 }
 
-TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const text::Tokenizer& tokenizer,
-                                const text::ChatTemplate& chat_template) {
+text::ChatOptions chat_options(const text::Tokenizer& tokenizer) {
   text::ChatOptions options;
   options.bos_token = text_of(tokenizer, tokenizer.bos_id());
   options.eos_token = text_of(tokenizer, tokenizer.eos_id());
   options.render.now = template_date;
+  return options;
+}
+
+TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const text::Tokenizer& tokenizer,
+                                const text::ChatTemplate& chat_template) {
+  const text::ChatOptions options = chat_options(tokenizer);
   text::ChatSpans spans;
   try {
     spans = chat_template.render_spans(messages, tools, options);
@@ -87,17 +93,22 @@ TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const t
                "a \"weight\" of 0 cannot be kept",
                spans.assistant.size(), wanted.size());
   }
-  const text::EncodeOptions encoding = {.add_special_tokens = false, .parse_special = true};
-  const std::string_view whole = spans.text;
   TokenizedDocument result;
+  const auto append_stretch = [&](size_t begin, size_t end, bool counted) {
+    const text::ByteRanges content = text::clip(spans.content, begin, end);
+    append(result,
+           tokenizer.encode(std::string_view(spans.text).substr(begin, end - begin),
+                            {.add_special_tokens = false, .content = content}),
+           counted);
+  };
   size_t done = 0;
   for (size_t i = 0; i < spans.assistant.size(); ++i) {
     const auto [begin, end] = spans.assistant[i];
-    append(result, tokenizer.encode(whole.substr(done, begin - done), encoding), false);
-    append(result, tokenizer.encode(whole.substr(begin, end - begin), encoding), all_wanted || wanted[i]);
+    append_stretch(done, begin, false);
+    append_stretch(begin, end, all_wanted || wanted[i]);
     done = end;
   }
-  append(result, tokenizer.encode(whole.substr(done), encoding), false);
+  append_stretch(done, spans.text.size(), false);
   return result;
 }
 
@@ -125,6 +136,15 @@ std::vector<int32_t> encode_start(std::string_view text, const text::Tokenizer& 
   return ids;
 }
 
+std::vector<int32_t> encode_question(std::string_view text, const text::Tokenizer& tokenizer,
+                                     const text::ChatTemplate& chat_template) {
+  text::ChatOptions options = chat_options(tokenizer);
+  options.add_generation_prompt = true;
+  const Json messages = Json::array({Json::object({{"role", "user"}, {"content", text}})});
+  const text::ChatText chat = chat_template.render(messages, Json(), options);
+  return tokenizer.encode(chat.text, {.add_special_tokens = false, .content = chat.content});
+}
+
 TokenizedDocument tokenize(const Document& document, const text::Tokenizer& tokenizer,
                            const text::ChatTemplate* chat_template) {
   if (document.format == Format::chat) {
@@ -133,8 +153,9 @@ TokenizedDocument tokenize(const Document& document, const text::Tokenizer& toke
                  "use a model with a chat template, or data as {\"prompt\", \"completion\"} or {\"text\"}",
                  "the data is a chat, but the model has no chat template");
     }
-    return tokenize_chat(Json::parse(document.messages), document.tools.empty() ? Json() : Json::parse(document.tools),
-                         tokenizer, *chat_template);
+    return tokenize_chat(parse_loose_ordered_json(document.messages),
+                         document.tools.empty() ? Json() : parse_loose_ordered_json(document.tools), tokenizer,
+                         *chat_template);
   }
   if (document.format == Format::instruction) {
     return chat_template != nullptr ? tokenize_chat(as_chat(document), Json(), tokenizer, *chat_template)

@@ -9,7 +9,8 @@
 //   chat         the chat template's output; what assistants say, their tool calls included, and the token that ends
 //                their turn count, in every turn but those with "weight": 0; what tools answer does not
 //
-// What people wrote in texts, prompts and completions is never read as special tokens; what a chat template writes is.
+// What people wrote, in texts, prompts, completions and messages, is never read as special tokens; what a chat template
+// writes is.
 // BOS comes in front where the tokenizer puts it there; in a chat the template alone says where it stands. A template
 // that writes today's date gets one fixed date, so that the tokens do not depend on when a run starts.
 // Prompt and answer are tokenized apart, and so are the counted and the other stretches of a chat: as they are when the
@@ -36,6 +37,10 @@ constexpr int64_t template_date = 1721952000;
 // What people wrote, at the start of a document: BOS where the tokenizer wants it, no EOS, and no special tokens found
 // in the text.
 std::vector<int32_t> encode_start(std::string_view text, const text::Tokenizer& tokenizer);
+
+// A chat of one user message, up to where the assistant's answer begins. Errors: as ChatTemplate::render.
+std::vector<int32_t> encode_question(std::string_view text, const text::Tokenizer& tokenizer,
+                                     const text::ChatTemplate& chat_template);
 
 // Errors: usage for a chat without a chat template; unsupported when the tokenizer has no EOS and one is needed;
 // corrupt for tokens that are not in the vocabulary and when the template refuses the messages; else as

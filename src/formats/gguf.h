@@ -44,6 +44,7 @@ class GgufFile {
   const GgufTensor* find(std::string_view name) const;                 // null when there is none
   const GgufTensor& at(std::string_view name) const;                   // Errors: not_found naming file and tensor
   const std::string& source() const { return source_; }
+  const MappedFile& file() const { return file_; }  // empty for bytes in memory
 
  private:
   void parse(std::span<const std::byte> bytes);

@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "formats/gguf.h"
 #include "formats/printable.h"
 
@@ -45,7 +46,7 @@ GgufSet::GgufSet(const std::filesystem::path& path) : path_(path) {
     for (int64_t part = 1; part <= num_parts; ++part) {
       const std::filesystem::path part_path =
           path.parent_path() / fmt::format("{}-{:05}-of-{:05}.gguf", name->prefix, part, num_parts);
-      if (!std::filesystem::exists(part_path)) {
+      if (!path_exists(part_path)) {
         throw_hint(ErrorKind::not_found, "fetch the missing part of the model", "{}: part {} of {} is missing",
                    part_path.string(), part, num_parts);
       }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/fetch.h"
+#include "base/path.h"
 #include "base/uri.h"
 #include "formats/byte_reader.h"
 #include "formats/compression.h"
@@ -129,7 +130,7 @@ MdsShard MdsFolder::open(size_t shard) const {
   if (remote_) return open(shard, FileCache(FileCache::from_environment()).get(remote_file(shard)));
   const MdsShardInfo& info = shards_[shard];
   const std::filesystem::path raw = path_ / info.raw.basename;
-  const bool packed = info.zip && !std::filesystem::exists(raw);
+  const bool packed = info.zip && !path_exists(raw);
   return {input_file(packed ? path_ / info.zip->basename : raw), packed, info};
 }
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "formats/compression.h"
 #include "formats/digest.h"
 #include "formats/mds.h"
@@ -49,10 +49,8 @@ MdsWriter::MdsWriter(std::filesystem::path folder, std::vector<MdsColumn> column
   next_.size_limit = settings.size_limit;
   config_ = python_json(mds_config_json(next_));
 
-  std::error_code error;
-  std::filesystem::create_directories(path_, error);
-  if (error) throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", path_.string(), error.message());
-  if (!std::filesystem::is_empty(path_, error) || error) {
+  make_folders(path_);
+  if (!list_folder(path_).empty()) {
     throw_hint(ErrorKind::usage, "name a new folder, or remove what is in it", "{}: is not empty", path_.string());
   }
 }

@@ -48,6 +48,7 @@ class SafetensorsFile {
   const TensorEntry& at(std::string_view name) const;    // Errors: not_found naming file and tensor
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& source() const { return source_; }
+  const MappedFile& file() const { return file_; }  // empty for bytes in memory
 
  private:
   void parse(std::span<const std::byte> bytes);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "formats/printable.h"
 #include "formats/unique_json.h"
 
@@ -76,15 +77,15 @@ std::vector<std::vector<TensorDeclaration>> split_into_shards(std::span<const Te
 SafetensorsSet::SafetensorsSet(const std::filesystem::path& path, std::string_view stem) : path_(path) {
   const std::filesystem::path single = path / fmt::format("{}.safetensors", stem);
   const std::filesystem::path index = path / fmt::format("{}.safetensors.index.json", stem);
-  if (!std::filesystem::is_directory(path)) {
+  if (!is_folder(path)) {
     if (path.extension() == ".json") {
       open_index(path);
     } else {
       files_.emplace_back(path);
     }
-  } else if (std::filesystem::exists(single)) {
+  } else if (path_exists(single)) {
     files_.emplace_back(single);
-  } else if (std::filesystem::exists(index)) {
+  } else if (path_exists(index)) {
     open_index(index);
   } else {
     throw_hint(ErrorKind::not_found, "give a folder in the Hugging Face layout with its weights as safetensors",
@@ -106,7 +107,7 @@ void SafetensorsSet::open_index(const std::filesystem::path& index_path) {
     const auto [shard, is_new] = shards.emplace(file, files_.size());
     if (is_new) {
       const std::filesystem::path shard_path = index_path.parent_path() / file;
-      if (!std::filesystem::exists(shard_path)) {
+      if (!path_exists(shard_path)) {
         throw_hint(ErrorKind::not_found, "fetch the missing part of the model", "{}: shard {} is missing",
                    index_path.string(), shard_path.string());
       }

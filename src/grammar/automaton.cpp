@@ -27,11 +27,16 @@ TermId Automaton::step(TermId term, std::string_view text) {
   return term;
 }
 
-bool Automaton::begins_with_capture(TermId id) const {
-  const Term& term = terms[id];
+bool Automaton::begins_with_capture(TermId id) {
+  const Term term = terms[id];
   if (term.kind == TermKind::sequence) return begins_with_capture(term.left);
+  if (term.kind == TermKind::object) {
+    const ObjectState& state = terms.object_state(id);
+    return state.first && terms.object(state.shape).must_differ(0) && begins_with_capture(object_body(id));
+  }
   if (term.kind != TermKind::choice || term.regular) return term.kind == TermKind::capture;
-  const auto parts = terms.children(id);
+  const auto view = terms.children(id);
+  const std::vector<TermId> parts(view.begin(), view.end());
   return std::any_of(parts.begin(), parts.end(), [&](TermId part) { return begins_with_capture(part); });
 }
 
@@ -50,6 +55,7 @@ TermId Automaton::step(TermId id, uint8_t byte) {
     for (TermId& part : parts) part = step(part, byte);
     return terms.choice(parts);
   }
+  if (term.kind == TermKind::object) return step(object_body(id), byte);
   Capture state = terms.capture_of(id);
   const TermId next = terms[term.left].nullable == 1 ? step(behind(state), byte) : TermPool::nothing;
   state.text += static_cast<char>(byte);
@@ -94,7 +100,9 @@ Row Automaton::made_row(TermId id) {
     case TermKind::unit: return mapped(term.left, [&](TermId to) { return terms.unit(to); });
     case TermKind::rule: return row(terms.body(id));
     case TermKind::multiple: return multiple_row(id);
+    case TermKind::json_text: return json_text_row(id);
     case TermKind::capture: return capture_row(id);
+    case TermKind::object: return row(object_body(id));
   }
   return {};
 }
@@ -194,6 +202,7 @@ Row Automaton::capture_row(TermId id) {
 }
 
 TermId Automaton::behind(const Capture& complete) {
+  if (complete.object >= 0) return behind_name(complete);
   const Distinct elements = terms.distinct(complete.distinct);
   const int64_t count = static_cast<int64_t>(terms.seen(complete.seen).size()) + 1;
   TermId more = TermPool::nothing;
@@ -202,21 +211,16 @@ TermId Automaton::behind(const Capture& complete) {
                           next_distinct(complete.distinct, terms.add_seen(complete.seen, complete.text)));
   }
   if (count >= elements.min) more = terms.optional(more);
-  return terms.sequence(elements.alternatives[static_cast<size_t>(complete.alternative)].behind, more);
+  return more;
 }
 
 TermId Automaton::next_distinct(int32_t number, int32_t seen) {
-  const Distinct elements = terms.distinct(number);
+  const TermId all = terms.distinct(number).text;
   std::vector<TermId> texts;
   for (const std::string& text : terms.seen(seen)) texts.push_back(terms.literal(text));
-  const TermId taken = terms.choice(texts);
-  std::vector<TermId> parts;
-  for (size_t i = 0; i < elements.alternatives.size(); ++i) {
-    const TermId text = terms.without(elements.alternatives[i].text, taken);
-    if (elements.alternatives[i].behind == TermPool::nothing || !alive(text)) continue;
-    parts.push_back(terms.capture(text, {.distinct = number, .alternative = static_cast<int32_t>(i), .seen = seen}));
-  }
-  return terms.choice(parts);
+  const TermId text = terms.without(all, terms.choice(texts));
+  if (!alive(text)) return TermPool::nothing;
+  return terms.capture(text, {.distinct = number, .seen = seen});
 }
 
 bool Automaton::nullable(TermId id) {
@@ -279,7 +283,7 @@ bool Automaton::alive(TermId start) {
   if (start == TermPool::nothing) return false;
   if (!is_search_state(start)) {
     const Term term = terms[start];
-    if (term.kind == TermKind::unit) return alive(term.left);
+    if (term.kind == TermKind::unit || term.kind == TermKind::json_text) return alive(term.left);
     if (term.kind == TermKind::repeat) return term.min == 0 || alive(term.left);
     if (term.kind != TermKind::choice) return true;
     const auto view = terms.children(start);

@@ -8,10 +8,12 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "grammar/json_escape.h"
 #include "grammar/term.h"
 
 namespace ingot::grammar {
@@ -49,6 +51,9 @@ class Automaton {
   // The number of strings of a regular language, where it is below `limit`; nothing otherwise. Errors: as above.
   std::optional<int64_t> count(TermId term, int64_t limit);
 
+  // What an object's state stands for: the members that may come, each with the state behind it, or the end.
+  TermId object_body(TermId object);
+
   // Elements of terms.distinct(number) behind those seen.
   TermId next_distinct(int32_t number, int32_t seen);
   // What follows a capture whose text is complete.
@@ -60,7 +65,7 @@ class Automaton {
   TermId finish(TermId start, const std::vector<std::string>& names = {});
 
   // Whether the next bytes are, or may be, the text of a capture.
-  bool begins_with_capture(TermId term) const;
+  bool begins_with_capture(TermId term);
 
   int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
 
@@ -79,6 +84,22 @@ class Automaton {
   Row repeat_row(TermId term);
   Row multiple_row(TermId term);
   Row capture_row(TermId term);
+
+  // automaton_texts.cpp
+  Row json_text_row(TermId term);
+  TermId character(TermId text, uint32_t code_point);
+  bool takes_any(TermId text, uint32_t first, uint32_t last);
+  bool takes_any(TermId text, std::string_view low, std::string_view high);
+  bool takes_escape(TermId text, const JsonEscape& escape, bool canonical);
+
+  // automaton_objects.cpp
+  using Usable = std::function<bool(TermId behind)>;
+  bool completable(const ObjectState& state, const Usable& usable);
+  static ObjectState after(const ObjectShape& shape, ObjectState state, const ObjectShape::Member& member);
+  TermId behind_name(const Capture& complete);
+  TermId names_left(TermId names, int32_t seen);
+  TermId name_capture(TermId object, int32_t member);
+
   const Row& search_row(TermId term);
   bool is_search_state(TermId term) const;
   void keep_alive(Row& row);
@@ -93,6 +114,7 @@ class Automaton {
   std::deque<Row> searches_;        // rows of intersections and complements before the dead are taken out
   std::vector<int32_t> search_of_;  // by term
   std::vector<Life> life_;          // by term
+  std::vector<TermId> body_of_;     // by term: of objects; -1 for none
   int depth_ = 0;
 };
 

@@ -27,6 +27,8 @@ bool Automaton::productive(TermId id, const std::vector<bool>& rules) {
       return std::any_of(parts.begin(), parts.end(), [&](TermId part) { return productive(part, rules); });
     }
     case TermKind::repeat: return term.min == 0 || productive(term.left, rules);
+    case TermKind::object:
+      return completable(terms.object_state(id), [&](TermId behind) { return productive(behind, rules); });
     default: return true;
   }
 }
@@ -132,15 +134,7 @@ TermId Automaton::finish(TermId start, const std::vector<std::string>& names) {
       bodies[i] = body;
     }
     start = terms.without_rules(start, dead);
-    terms.change_distinct([&](TermId term) {
-      const TermId left = terms.without_rules(term, dead);
-      // What was counted of the names of such members, and the states made of them, would have to be done again.
-      if (left == TermPool::nothing && term != TermPool::nothing) {
-        throw_hint(ErrorKind::unsupported, "leave out the property that no value can meet, or give it the schema false",
-                   "minProperties beside properties whose values refer to themselves without an end");
-      }
-      return left;
-    });
+    terms.change_objects([&](TermId behind) { return terms.without_rules(behind, dead); });
   }
   return start;
 }

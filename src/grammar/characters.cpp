@@ -1,7 +1,7 @@
 #include "grammar/characters.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <string>
 
 #include "text/unicode.h"
 
@@ -51,32 +51,6 @@ TermId utf8_range(TermPool& terms, uint32_t first, uint32_t last) {
   return terms.choice(parts);
 }
 
-// What stands for `text` between the quotes of a JSON string.
-std::string escaped(std::string_view text) {
-  const std::string quoted = nlohmann::json(text).dump();
-  return quoted.substr(1, quoted.size() - 2);
-}
-
-// One of the characters that JSON escapes, few states for all of them together.
-TermId escapes(TermPool& terms, const CharacterSet& set) {
-  ByteSet single;
-  ByteSet last_digits[2];  // of \u000x and \u001x
-  for (const auto& range : set.ranges()) {
-    for (uint32_t c = range.first; c <= range.last; ++c) {
-      const std::string text = escaped(utf8(c));
-      if (text.size() == 2) {
-        single.add(static_cast<uint8_t>(text[1]));
-      } else {
-        last_digits[c >> 4].add(static_cast<uint8_t>(text[5]));
-      }
-    }
-  }
-  const TermId hex = terms.choice(terms.sequence(terms.byte('0'), terms.bytes(last_digits[0])),
-                                  terms.sequence(terms.byte('1'), terms.bytes(last_digits[1])));
-  const TermId behind = terms.choice(terms.bytes(single), terms.sequence(terms.literal("u00"), hex));
-  return terms.sequence(terms.byte('\\'), behind);
-}
-
 }  // namespace
 
 CharacterSet::CharacterSet(std::vector<Range> ranges) {
@@ -122,25 +96,10 @@ CharacterSet CharacterSet::complement() const {
   return CharacterSet(std::move(gaps));
 }
 
-TermId encoded(TermPool& terms, const CharacterSet& set, Encoding encoding) {
-  static const CharacterSet plain = CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement();
+TermId encoded(TermPool& terms, const CharacterSet& set) {
   std::vector<TermId> parts;
-  const CharacterSet itself = encoding == Encoding::json ? set & plain : set;
-  for (const auto& range : itself.ranges()) {
-    parts.push_back(utf8_range(terms, range.first, range.last));
-  }
-  if (encoding == Encoding::json) {
-    parts.push_back(escapes(terms, set & plain.complement()));
-  }
+  for (const auto& range : set.ranges()) parts.push_back(utf8_range(terms, range.first, range.last));
   return terms.choice(parts);
-}
-
-std::string encoded_text(std::string_view text, Encoding encoding) {
-  return encoding == Encoding::json ? escaped(text) : std::string(text);
-}
-
-TermId encoded(TermPool& terms, std::string_view text, Encoding encoding) {
-  return terms.literal(encoded_text(text, encoding));
 }
 
 }  // namespace ingot::grammar

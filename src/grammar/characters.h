@@ -1,8 +1,7 @@
-// Sets of Unicode characters, and how they are written in bytes.
+// Sets of Unicode characters, and their bytes.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,19 +34,7 @@ class CharacterSet {
   std::vector<Range> ranges_;
 };
 
-// How a character of a text stands in the bytes that a model writes.
-enum class Encoding : uint8_t {
-  utf8,
-  // Inside the quotes of a JSON string, written in one way only: as itself; " and \ and control characters escaped, by
-  // \b \f \n \r \t where there is such an escape, by \u00 and two lower-case digits otherwise.
-  json,
-};
-
-// One character of the set.
-TermId encoded(TermPool& terms, const CharacterSet& set, Encoding encoding);
-
-// A text of UTF-8 as it is encoded.
-std::string encoded_text(std::string_view text, Encoding encoding);
-TermId encoded(TermPool& terms, std::string_view text, Encoding encoding);
+// One character of the set, in UTF-8.
+TermId encoded(TermPool& terms, const CharacterSet& set);
 
 }  // namespace ingot::grammar

@@ -136,7 +136,7 @@ class Parser {
     switch (peek()) {
       case '"': return literal();
       case '[': return character_class();
-      case '.': ++at_; return encoded(terms(), CharacterSet::all(), Encoding::utf8);
+      case '.': ++at_; return encoded(terms(), CharacterSet::all());
       case '<':
       case '!': throw_error(ErrorKind::unsupported, "the grammar has a token <...>; only characters are supported");
       case '(': {
@@ -252,7 +252,7 @@ class Parser {
       ranges.push_back({first, last});
     }
     const CharacterSet set(std::move(ranges));
-    return encoded(terms(), negative ? set.complement() : set, Encoding::utf8);
+    return encoded(terms(), negative ? set.complement() : set);
   }
 
   // Rules without rules in them become units, which masks treat as a whole.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+
 #include "grammar/regex.h"
 
 namespace ingot::grammar {
@@ -37,14 +40,14 @@ std::string ipv6() {
 
 // RFC 1123, section 2.1, without two hyphens in a row, which only encoded names may have.
 TermId hostname(TermPool& terms) {
-  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text, Encoding::json); };
+  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text); };
   const TermId label = terms.both(regex("[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*"), regex("[A-Za-z0-9-]{1,63}"));
   const TermId name = terms.sequence(label, terms.repeat(terms.sequence(terms.byte('.'), label), 0, unlimited));
   return terms.both(name, regex("[A-Za-z0-9.-]{1,253}"));
 }
 
 TermId email(TermPool& terms) {
-  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text, Encoding::json); };
+  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text); };
   const TermId local =
       terms.both(regex("[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"), regex("[!-~]{1,64}"));
   return terms.sequence({local, terms.byte('@'), hostname(terms)});
@@ -70,15 +73,50 @@ struct Uri {
   }
 };
 
-}  // namespace
+// RFC 6570, section 2; characters above ASCII as themselves.
+constexpr const char* uri_template =
+    "(?:[!#$&()*+,\\-./0-9:;=?@A-Z\\[\\]_a-z~\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}]|%[0-9A-Fa-f]{2}|"
+    "\\{[+#./;?&]?V(?:,V)*\\})*";
+constexpr const char* variable =
+    "(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})(?:\\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*(?::[1-9]\\d{0,3}|\\*)?";
 
-std::string_view format_names() {
-  return "date, time, date-time, duration, email, idn-email, hostname, idn-hostname, ipv4, ipv6, uri, uri-reference, "
-         "iri, iri-reference, uuid, json-pointer, relative-json-pointer";
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
 }
 
+// Regular expressions that ECMA-262 and every other dialect take: without groups of other kinds than ( ) and (?: ),
+// nested no deeper than twice, and with ASCII alone.
+std::string regular_expression() {
+  const std::string escape = "\\\\[dDwWsSnrtfv^$.*+?()\\[\\]{}|/\\\\]";
+  const std::string character = "[ !\"#%&',/0-9:;<=>@A-Z_`a-z~\\-]";
+  const std::string range =
+      "(?:0-9|a-z|A-Z|a-f|A-F|\\\\[dwsnrt\\]\\[\\\\/.+*?()\\-]|[ !\"#%&',/0-9:;<=>@A-Z_`a-z~.+*?()|$])";
+  const std::string atom = "(?:" + escape + "|" + character + "|\\.|\\[\\^?" + range + "+\\])";
+  const std::string quantifier = "(?:[*+?]|\\{\\d{1,3},?\\}|\\{\\d,[1-9]\\d\\}|\\{0,\\d\\}|\\{1,[1-9]\\})?";
+  std::string sequence = "(?:" + atom + quantifier + ")*";
+  for (int depth = 0; depth < 2; ++depth) {
+    const std::string group = "\\((?:\\?:)?" + sequence + "(?:\\|" + sequence + ")*\\)";
+    sequence = "(?:(?:" + atom + "|" + group + ")" + quantifier + ")*";
+  }
+  const std::string anchored = "\\^?" + sequence + "\\$?";
+  return anchored + "(?:\\|" + anchored + ")*";
+}
+
+constexpr std::string_view names[] = {
+    "date",        "time",          "date-time", "duration",     "email", "idn-email",
+    "hostname",    "idn-hostname",  "ipv4",      "ipv6",         "uri",   "uri-reference",
+    "iri",         "iri-reference", "uuid",      "json-pointer", "regex", "relative-json-pointer",
+    "uri-template"};
+
+}  // namespace
+
+bool is_format(std::string_view name) { return std::find(std::begin(names), std::end(names), name) != std::end(names); }
+
 std::optional<Format> format_named(TermPool& terms, std::string_view name) {
-  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text, Encoding::json); };
+  const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text); };
   if (name == "date") return Format{regex(date), false};
   if (name == "time") return Format{regex(time), false};
   if (name == "date-time") return Format{regex(fmt::format("(?:{})T(?:{})", date, time)), false};
@@ -94,6 +132,8 @@ std::optional<Format> format_named(TermPool& terms, std::string_view name) {
   if (name == "iri-reference") return Format{regex(fmt::format("{}|{}", Uri().absolute(), Uri().relative())), false};
   if (name == "json-pointer") return Format{regex("(?:/(?:[^~/]|~[01])*)*")};
   if (name == "relative-json-pointer") return Format{regex("[0-9](?:#|(?:/(?:[^~/]|~[01])*)+)"), false};
+  if (name == "uri-template") return Format{regex(replaced(uri_template, "V", variable)), false};
+  if (name == "regex") return Format{regex(regular_expression()), false};
   return std::nullopt;
 }
 

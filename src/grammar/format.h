@@ -9,14 +9,14 @@
 namespace ingot::grammar {
 
 struct Format {
-  TermId language = 0;   // inside the quotes of a JSON string
+  TermId language = 0;   // of the texts themselves
   bool is_exact = true;  // false: some texts of the format are left out, so its opposite is not known
 };
 
-// The format of this name; nothing when it is not one of those supported (docs/grammar.md lists them).
-std::optional<Format> format_named(TermPool& terms, std::string_view name);
+// Whether the specifications know a format of this name.
+bool is_format(std::string_view name);
 
-// Their names, for errors.
-std::string_view format_names();
+// The format of this name; nothing when `is_format` says no.
+std::optional<Format> format_named(TermPool& terms, std::string_view name);
 
 }  // namespace ingot::grammar

@@ -1,11 +1,14 @@
-// Grammars: what a model's output may be, compiled from a JSON Schema or from EBNF.
+// Grammars: what a model's output may be, compiled from a JSON Schema, EBNF, a regular expression or a list of texts.
 //
 // What is supported of both, and what is refused: docs/grammar.md.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace ingot::grammar {
 
@@ -37,18 +40,23 @@ enum class Whitespace : uint8_t {
 
 struct JsonOptions {
   Whitespace whitespace = Whitespace::formatted;
-  // Keywords that draft 2020-12 does not know are annotations, as it says; otherwise they are refused.
-  bool ignore_unknown = false;
+  // Properties come in the order in which the schema has them, others behind them; otherwise in any order.
+  bool in_order = false;
+  // Keywords and formats that the draft does not know are refused; otherwise they are annotations, as it says.
+  bool strict = false;
   size_t max_text = 4 << 20;     // bytes of a schema
   int64_t max_cases = 4096;      // alternatives that one combination of schemas may come to
   int64_t max_schemas = 20'000;  // combinations of schemas in the whole
   double max_seconds = 30;       // looked at between combinations
 };
 
-// A schema of draft 2020-12, as text: its order of properties is the order in which they are written. Errors: usage for
-// what is no schema; unsupported for a keyword that is not known or not possible in its place, by name, with its JSON
-// pointer; resource beyond the limits. A schema without any instance is an error (usage), too.
-GrammarPtr compile_json_schema(std::string_view schema, const JsonOptions& options = {});
+// A schema as text, of the draft that its `$schema` names; without one of 2020-12. `unknown`, where it is given, gets
+// the JSON pointers of the keywords and formats that the draft does not know, of the schemas that are in use. Errors:
+// usage for what is no schema; unsupported for a keyword that is not possible in its place (where `strict` is set: or
+// not known), by name, with its JSON pointer; resource beyond the limits. A schema without any instance is an error
+// (usage), too.
+GrammarPtr compile_json_schema(std::string_view schema, const JsonOptions& options = {},
+                               std::vector<std::string>* unknown = nullptr);
 
 // Any JSON object.
 GrammarPtr any_json(const JsonOptions& options = {});
@@ -57,5 +65,12 @@ GrammarPtr any_json(const JsonOptions& options = {});
 // * + ? {m,n}, # comments. Errors: usage for a malformed text, naming its line; unsupported for a rule that begins with
 // itself, and for tokens <...>; resource.
 GrammarPtr compile_ebnf(std::string_view text);
+
+// The texts that a regular expression (grammar/regex.h has the dialect) matches from end to end. Errors: as
+// pattern_language's; usage for one that matches nothing.
+GrammarPtr compile_regex(std::string_view pattern);
+
+// One of these texts. Errors: usage without any; resource.
+GrammarPtr compile_choice(std::span<const std::string> texts);
 
 }  // namespace ingot::grammar

@@ -16,9 +16,10 @@ struct JsonTerms {
   TermId comma;      // likewise
   TermId free_text;  // a string, quotes included, with every escape that JSON has
 
-  // `language` is of what is inside the quotes.
+  // Strings whose text is in the language, a regular one of UTF-8, with every escape that JSON has; canonical ones: see
+  // TermPool::json_text.
   TermId quoted(TermId language);
-  TermId quoted(std::string_view text);
+  TermId canonical(TermId language);
 
  private:
   TermPool& terms_;

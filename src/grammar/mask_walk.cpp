@@ -106,6 +106,7 @@ void MaskWalk::collect_behind(TermId head, TermId rest, uint32_t node) {
       collect(terms.sequence(term.left, terms.sequence(more, rest)), node);
       return;
     }
+    case TermKind::object: collect(terms.sequence(automaton_.object_body(head), rest), node); return;
     case TermKind::capture: collect_capture(head, rest, node); return;
     default: throw_error(ErrorKind::internal, "a part of a grammar that is neither regular nor a rule");
   }

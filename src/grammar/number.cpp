@@ -1,5 +1,7 @@
 #include "grammar/number.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -13,18 +15,41 @@ namespace {
 constexpr int64_t max_digits = 400;
 constexpr int64_t max_modulus = 1000;  // of multipleOf: a state for each remainder
 constexpr int64_t exact_digits = 15;   // decimals of so many digits are different doubles
+constexpr int64_t many_digits = 36;
+constexpr int64_t mantissa_digits = 17;  // in front of an exponent
+constexpr int64_t max_exponent = 99;
 
-TermId regex(TermPool& terms, std::string_view pattern) {
-  return whole_pattern_language(terms, pattern, Encoding::utf8);
-}
+TermId regex(TermPool& terms, std::string_view pattern) { return whole_pattern_language(terms, pattern); }
 
 TermId digit_above(TermPool& terms, char digit) {
   if (digit == '9') return TermPool::nothing;
   return terms.bytes(ByteSet::range(static_cast<uint8_t>(digit + 1), '9'));
 }
 
-// Decimals without sign that are above |bound|, or equal to it where `equal` is set.
-TermId beyond(TermPool& terms, const Decimal& bound, bool equal) {
+// Numbers from `first` to `last`, of 0 to 99, with one digit or two.
+TermId two_digits(TermPool& terms, int64_t first, int64_t last) {
+  const auto digits = [&](int64_t from, int64_t to) {
+    return terms.bytes(ByteSet::range(static_cast<uint8_t>('0' + from), static_cast<uint8_t>('0' + to)));
+  };
+  std::vector<TermId> parts;
+  for (int64_t tens = first / 10; tens <= last / 10 && first <= last; ++tens) {
+    const TermId ones = digits(std::max(first - 10 * tens, int64_t{0}), std::min(last - 10 * tens, int64_t{9}));
+    const TermId front = tens == 0 ? terms.optional(terms.byte('0')) : digits(tens, tens);
+    parts.push_back(terms.sequence(front, ones));
+  }
+  return terms.choice(parts);
+}
+
+// Exponents from `first` to `last`, of -99 to 99, with the e in front.
+TermId exponents(TermPool& terms, int64_t first, int64_t last) {
+  const TermId positive = two_digits(terms, std::max<int64_t>(first, 0), std::min(last, max_exponent));
+  const TermId negative = two_digits(terms, std::max<int64_t>(-last, 0), std::min(-first, max_exponent));
+  return terms.sequence(regex(terms, "[eE]"), terms.choice(terms.sequence(terms.optional(terms.byte('+')), positive),
+                                                           terms.sequence(terms.byte('-'), negative)));
+}
+
+// Decimals without sign and exponent that are above |bound|, or equal to it where `equal` is set.
+TermId plain_beyond(TermPool& terms, const Decimal& bound, bool equal) {
   const TermId digit = terms.bytes(ByteSet::range('0', '9'));
   const TermId any_digits = terms.repeat(digit, 0, unlimited);
   const TermId any_fraction = terms.optional(terms.sequence(terms.byte('.'), any_digits));
@@ -51,10 +76,26 @@ TermId beyond(TermPool& terms, const Decimal& bound, bool equal) {
   return terms.choice(parts);
 }
 
+// The same with an exponent, behind one digit before the point.
+TermId scientific_beyond(TermPool& terms, const Decimal& bound, bool equal) {
+  const TermId any = regex(terms, "[0-9](?:\\.[0-9]+)?");
+  const std::string digits = bound.whole + bound.fraction;
+  const size_t first = digits.find_first_not_of('0');
+  if (first == std::string::npos) return terms.sequence(any, exponents(terms, -max_exponent, max_exponent));
+  const int64_t exponent = static_cast<int64_t>(bound.whole.size()) - 1 - static_cast<int64_t>(first);
+  const Decimal mantissa = Decimal::parse(digits.substr(first, 1) + "." + digits.substr(first + 1) + "0");
+  return terms.choice(terms.sequence(any, exponents(terms, exponent + 1, max_exponent)),
+                      terms.sequence(plain_beyond(terms, mantissa, equal), exponents(terms, exponent, exponent)));
+}
+
+TermId beyond(TermPool& terms, const Decimal& bound, bool equal) {
+  return terms.choice(plain_beyond(terms, bound, equal), scientific_beyond(terms, bound, equal));
+}
+
 // Decimals with sign above `bound`, or equal to it where `equal` is set.
 TermId greater(TermPool& terms, const Decimal& bound, bool equal) {
   if (!bound.negative) return beyond(terms, bound, equal);
-  const TermId unsigned_ones = regex(terms, "[0-9][0-9.]*");
+  const TermId unsigned_ones = regex(terms, "[0-9][0-9.eE+-]*");
   return terms.choice(unsigned_ones, terms.sequence(terms.byte('-'), terms.complement(beyond(terms, bound, !equal))));
 }
 
@@ -96,7 +137,7 @@ Decimal Decimal::parse(std::string_view json) {
 std::string Decimal::text() const { return (negative ? "-" : "") + whole + (fraction.empty() ? "" : "." + fraction); }
 
 TermId any_number(TermPool& terms) {
-  return regex(terms, "(?:(?:0|-?[1-9][0-9]{0,17})(?:\\.[0-9]{1,17})?|-0\\.[0-9]{1,17})(?:[eE][+-]?[0-9]{1,2})?");
+  return regex(terms, "-?(?:0|[1-9][0-9]{0,17})(?:\\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?");
 }
 
 TermId any_integer(TermPool& terms, int64_t digits) {
@@ -105,20 +146,33 @@ TermId any_integer(TermPool& terms, int64_t digits) {
   return terms.choice(terms.byte('0'), terms.sequence(terms.optional(terms.byte('-')), positive));
 }
 
-TermId decimals(TermPool& terms, bool integers_only, int64_t digits, bool canonical) {
-  if (integers_only) return any_integer(terms, digits);
-  const TermId length = terms.sequence(terms.optional(terms.byte('-')), terms.repeat(terms.bytes([] {
-    ByteSet set = ByteSet::range('0', '9');
-    set.add('.');
-    return set;
-  }()),
-                                                                                     1, exact_digits + 1));
-  const TermId all = canonical ? regex(terms, "(?:0|-?[1-9][0-9]*)(?:\\.[0-9]*[1-9])?|-0\\.[0-9]*[1-9]")
-                               : regex(terms, "(?:0|-?[1-9][0-9]*)(?:\\.[0-9]+)?|-0\\.0*[1-9][0-9]*");
-  return terms.both(all, length);
+TermId decimals(TermPool& terms, const NumberForm& form) {
+  if (form.integers_only) {
+    const TermId plain = any_integer(terms, form.digits);
+    if (form.is_canonical) return plain;
+    const TermId decimal = terms.sequence(plain, regex(terms, "(?:\\.0{1,17})?"));
+    if (!form.has_exponents) return decimal;
+    return terms.choice(decimal, terms.sequence(regex(terms, "-?[1-9]"), exponents(terms, 0, form.digits - 1)));
+  }
+  const int64_t digits = form.is_exact || form.is_canonical ? exact_digits : many_digits;
+  const TermId length =
+      terms.sequence(terms.optional(terms.byte('-')), terms.repeat(regex(terms, "[0-9.]"), 1, digits + 1));
+  const TermId all = form.is_canonical ? regex(terms, "(?:0|-?[1-9][0-9]*)(?:\\.[0-9]*[1-9])?|-0\\.[0-9]*[1-9]")
+                                       : regex(terms, "(?:0|-?[1-9][0-9]*)(?:\\.[0-9]+)?|-0\\.0*[1-9][0-9]*");
+  const TermId plain = terms.both(all, length);
+  if (form.is_canonical || !form.has_exponents) return plain;
+  const TermId mantissa =
+      regex(terms, fmt::format("-?[1-9](?:\\.[0-9]{{1,{}}})?", std::min(digits, mantissa_digits) - 1));
+  return terms.choice(plain, terms.sequence(mantissa, exponents(terms, -max_exponent, max_exponent)));
 }
 
-TermId integers(TermPool& terms) { return regex(terms, "-?[0-9]+(\\.0+)?"); }
+TermId texts_of(TermPool& terms, const Decimal& value) {
+  return terms.sequence(terms.literal(value.text()), regex(terms, value.is_integer() ? "(?:\\.0{1,17})?" : "0{0,17}"));
+}
+
+TermId integers(TermPool& terms) { return regex(terms, "-?[0-9]+(?:\\.0+)?|-?[0-9][eE]\\+?[0-9]+"); }
+
+TermId plain_integers(TermPool& terms) { return regex(terms, "-?[0-9]+"); }
 
 TermId at_least(TermPool& terms, const Decimal& bound) { return greater(terms, bound, true); }
 TermId above(TermPool& terms, const Decimal& bound) { return greater(terms, bound, false); }

@@ -18,7 +18,7 @@ struct Rest {
 
 class Compiler {
  public:
-  Compiler(TermPool& terms, Encoding encoding) : terms_(terms), encoding_(encoding) {}
+  Compiler(TermPool& terms) : terms_(terms) {}
 
   // All texts that the node matches, followed by `rest`.
   TermId compile(const RegexNode& node, const Rest& rest, bool at_start) {
@@ -57,7 +57,7 @@ class Compiler {
   // A node without assertions.
   TermId closed(const RegexNode& node) {
     std::vector<TermId> parts;
-    if (node.kind == Kind::set) return encoded(terms_, node.set, encoding_);
+    if (node.kind == Kind::set) return encoded(terms_, node.set);
     for (const RegexNode& part : node.parts) parts.push_back(closed(part));
     if (node.kind == Kind::choice) return terms_.choice(parts);
     if (node.kind == Kind::repeat) return terms_.repeat(parts[0], node.min, node.max);
@@ -67,23 +67,22 @@ class Compiler {
   }
 
   TermPool& terms_;
-  Encoding encoding_;
 };
 
 }  // namespace
 
-TermId pattern_language(TermPool& terms, std::string_view pattern, Encoding encoding) {
+TermId pattern_language(TermPool& terms, std::string_view pattern) {
   const RegexNode tree = parse_regex(pattern);
-  Compiler compiler(terms, encoding);
-  const TermId any = encoded(terms, CharacterSet::all(), encoding);
+  Compiler compiler(terms);
+  const TermId any = encoded(terms, CharacterSet::all());
   const TermId all = terms.repeat(any, 0, unlimited);
   const TermId first = compiler.compile(tree, {all, all}, true);
   const TermId later = terms.sequence(terms.repeat(any, 1, unlimited), compiler.compile(tree, {all, all}, false));
   return terms.choice(first, later);
 }
 
-TermId whole_pattern_language(TermPool& terms, std::string_view pattern, Encoding encoding) {
-  return Compiler(terms, encoding).compile(parse_regex(pattern), {TermPool::empty, TermPool::empty}, true);
+TermId whole_pattern_language(TermPool& terms, std::string_view pattern) {
+  return Compiler(terms).compile(parse_regex(pattern), {TermPool::empty, TermPool::empty}, true);
 }
 
 }  // namespace ingot::grammar

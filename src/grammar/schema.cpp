@@ -19,10 +19,38 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t max_depth = 200;
 
-// Values that may look like schemas but are none.
-bool holds_data(std::string_view key) {
-  return key == "const" || key == "enum" || key == "default" || key == "examples";
-}
+// Keywords whose values are schemas, and since and up to which draft they are keywords.
+enum class Holds : uint8_t { schema, schemas, named_schemas };
+struct Applicator {
+  const char* keyword;
+  Holds holds;
+  Draft first = Draft::draft4, last = Draft::draft2020;
+};
+constexpr Applicator applicators[] = {
+    {"properties", Holds::named_schemas},
+    {"patternProperties", Holds::named_schemas},
+    {"additionalProperties", Holds::schema},
+    {"definitions", Holds::named_schemas},
+    {"$defs", Holds::named_schemas, Draft::draft2019},
+    {"dependencies", Holds::named_schemas},
+    {"dependentSchemas", Holds::named_schemas, Draft::draft2019},
+    {"propertyNames", Holds::schema, Draft::draft6},
+    {"items", Holds::schema},
+    {"items", Holds::schemas, Draft::draft4, Draft::draft2019},
+    {"additionalItems", Holds::schema, Draft::draft4, Draft::draft2019},
+    {"prefixItems", Holds::schemas, Draft::draft2020},
+    {"contains", Holds::schema, Draft::draft6},
+    {"allOf", Holds::schemas},
+    {"anyOf", Holds::schemas},
+    {"oneOf", Holds::schemas},
+    {"not", Holds::schema},
+    {"if", Holds::schema, Draft::draft7},
+    {"then", Holds::schema, Draft::draft7},
+    {"else", Holds::schema, Draft::draft7},
+    {"unevaluatedItems", Holds::schema, Draft::draft2019},
+    {"unevaluatedProperties", Holds::schema, Draft::draft2019},
+    {"contentSchema", Holds::schema, Draft::draft2019},
+};
 
 // Keys are as many as the text has; so are values.
 Json document_of(std::string_view text) {
@@ -34,13 +62,54 @@ Json document_of(std::string_view text) {
   }
 }
 
+std::optional<std::string> text_at(const Json& value, const char* key) {
+  if (!value.is_object()) return std::nullopt;
+  const auto at = value.find(key);
+  if (at == value.end() || !at->is_string()) return std::nullopt;
+  return at->get<std::string>();
+}
+
+// The identifier of a schema; up to draft-07 one with $ref has none.
+std::optional<std::string> id_of(const Json& value, Draft draft) {
+  if (draft <= Draft::draft7 && value.is_object() && value.contains("$ref")) return std::nullopt;
+  return text_at(value, draft == Draft::draft4 ? "id" : "$id");
+}
+
+std::string without_fragment(std::string uri) {
+  uri.resize(std::min(uri.find('#'), uri.size()));
+  return uri;
+}
+
 }  // namespace
+
+std::optional<Draft> draft_named(std::string_view uri) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!uri.starts_with(scheme)) continue;
+    uri.remove_prefix(scheme.size());
+    break;
+  }
+  if (uri.ends_with('#')) uri.remove_suffix(1);
+  if (uri == "json-schema.org/draft-04/schema") return Draft::draft4;
+  if (uri == "json-schema.org/draft-06/schema") return Draft::draft6;
+  if (uri == "json-schema.org/draft-07/schema") return Draft::draft7;
+  if (uri == "json-schema.org/draft/2019-09/schema") return Draft::draft2019;
+  if (uri == "json-schema.org/draft/2020-12/schema") return Draft::draft2020;
+  return std::nullopt;
+}
 
 struct SchemaSet::Place {
   const Json* value;
   std::string pointer;
-  std::string base;
+  Site site;
   std::unique_ptr<const Schema> schema;
+};
+
+// What a reference names.
+struct SchemaSet::Found {
+  const Json* value;
+  std::string pointer;
+  Site site;
+  std::string dynamic;  // the name of the $dynamicAnchor, where the reference names one
 };
 
 struct SchemaSet::State {
@@ -49,8 +118,12 @@ struct SchemaSet::State {
   std::deque<Json> made;  // schemas that stand for constants and the like
   std::deque<Place> places;
   std::unordered_map<const Json*, SchemaId> known;
-  std::unordered_map<std::string, std::pair<const Json*, std::string>>
-      resources;  // URI: value and base; anchors as URI#name
+  std::unordered_map<const Json*, Site> sites;                              // of all schemas in places of schemas
+  std::unordered_map<std::string, std::pair<const Json*, Site>> resources;  // by URI; anchors as URI#name
+  std::unordered_map<std::string, int> dynamic;        // the resources that have a $dynamicAnchor, by its name
+  std::unordered_map<std::string, std::string> names;  // of the dynamic ones among the anchors, by URI#name
+  int num_recursive = 0;                               // resources with $recursiveAnchor
+  std::vector<std::string> unknown;
 };
 
 SchemaSet::SchemaSet(std::string_view text, const JsonOptions& options) : state_(std::make_unique<State>()) {
@@ -59,73 +132,90 @@ SchemaSet::SchemaSet(std::string_view text, const JsonOptions& options) : state_
     throw_error(ErrorKind::resource, "a schema of {} bytes; at most {}", text.size(), options.max_text);
   }
   state_->document = document_of(text);
-  std::string base;
-  if (state_->document.is_object() && state_->document.contains("$id") && state_->document["$id"].is_string()) {
-    base = state_->document["$id"].get<std::string>();
-  }
-  base.resize(std::min(base.find('#'), base.size()));
-  state_->resources.try_emplace("", &state_->document, base);
-  index(state_->document, "", 0);
-  add(state_->document, "#", base);
+  const Site root = site_of(state_->document, {});
+  state_->resources.try_emplace("", &state_->document, root);
+  index(state_->document, {});
+  add(state_->document, "#", root);
   add_made(Json(false), "#");
 }
 
 SchemaSet::~SchemaSet() = default;
 
-// Finds the resources ($id) and anchors of the document.
-void SchemaSet::index(const Json& value, const std::string& outer, int depth) {
-  if (value.is_array()) {
-    for (const Json& item : value) index(item, outer, depth + 1);
-  }
+const std::vector<std::string>& SchemaSet::unknown() const { return state_->unknown; }
+
+// The site inside a schema, by that of what it is part of.
+SchemaSet::Site SchemaSet::site_of(const Json& value, const Site& outer) {
+  Site site = outer;
+  if (const auto name = text_at(value, "$schema")) site.draft = draft_named(*name).value_or(outer.draft);
+  if (const auto id = id_of(value, site.draft)) site.base = without_fragment(resolved_uri(outer.base, *id));
+  return site;
+}
+
+// Finds the resources and anchors of the document.
+void SchemaSet::index(const Json& value, const Site& outer) {
   if (!value.is_object()) return;
-  std::string base = outer;
-  const auto text = [&](const char* key) -> std::optional<std::string> {
-    const auto at = value.find(key);
-    if (at == value.end() || !at->is_string()) return std::nullopt;
-    return at->get<std::string>();
-  };
-  if (const auto id = text("$id")) {
-    base = resolved_uri(outer, *id);
-    base.resize(std::min(base.find('#'), base.size()));
-    state_->resources.try_emplace(base, &value, base);
+  const Site site = site_of(value, outer);
+  state_->sites.try_emplace(&value, site);
+  if (const auto id = id_of(value, site.draft)) {
+    const std::string uri = resolved_uri(outer.base, *id);
+    if (site.base != outer.base || !id->starts_with('#')) state_->resources.try_emplace(site.base, &value, site);
+    // An anchor, up to draft-07.
+    if (uri.size() > site.base.size() + 1) state_->resources.try_emplace(uri, &value, site);
   }
-  for (const char* key : {"$anchor", "$dynamicAnchor"}) {
-    if (const auto name = text(key)) state_->resources.try_emplace(base + "#" + *name, &value, base);
+  if (site.draft >= Draft::draft2019) {
+    for (const char* key : {"$anchor", "$dynamicAnchor"}) {
+      const auto name = text_at(value, key);
+      if (!name) continue;
+      state_->resources.try_emplace(site.base + "#" + *name, &value, site);
+      if (key[1] == 'a') continue;
+      if (state_->names.try_emplace(site.base + "#" + *name, *name).second) ++state_->dynamic[*name];
+    }
+    const auto anchor = value.find("$recursiveAnchor");
+    if (anchor != value.end() && anchor->is_boolean() && anchor->get<bool>()) ++state_->num_recursive;
   }
-  for (const auto& [key, child] : value.items()) {
-    if (!holds_data(key)) index(child, base, depth + 1);
+  for (const Applicator& part : applicators) {
+    const auto at = value.find(part.keyword);
+    if (at == value.end() || site.draft < part.first || site.draft > part.last) continue;
+    if (part.holds == Holds::schema) {
+      index(*at, site);
+    } else if (part.holds == Holds::schemas ? at->is_array() : at->is_object()) {
+      for (const Json& child : *at) index(child, site);
+    }
   }
 }
 
-SchemaId SchemaSet::add(const Json& value, std::string pointer, std::string base) {
+SchemaId SchemaSet::add(const Json& value, std::string pointer, const Site& site) {
   const auto [at, is_new] = state_->known.try_emplace(&value, static_cast<SchemaId>(state_->places.size()));
-  if (is_new) state_->places.push_back({&value, std::move(pointer), std::move(base), nullptr});
+  if (is_new) state_->places.push_back({&value, std::move(pointer), site, nullptr});
   return at->second;
 }
 
 SchemaId SchemaSet::add_made(Json value, const std::string& pointer) {
   state_->made.push_back(std::move(value));
-  return add(state_->made.back(), pointer, "");
+  return add(state_->made.back(), pointer, {});
 }
 
-// What a reference names.
-SchemaId SchemaSet::find(const std::string& reference, const Schema& from, const std::string& base) {
-  const std::string uri = resolved_uri(base, reference);
+SchemaSet::Found SchemaSet::find(const std::string& reference, const std::string& keyword, const Schema& from,
+                                 const Site& site) {
+  const std::string uri = resolved_uri(site.base, reference);
   const size_t hash = std::min(uri.find('#'), uri.size());
   const std::string fragment = percent_decoded(std::string_view(uri).substr(std::min(hash + 1, uri.size())));
   const auto missing = [&]() {
     throw_hint(ErrorKind::unsupported, "put what it names into the schema, under $defs; nothing is fetched",
-               "{}/$ref: the schema has no {}", from.pointer, reference);
+               "{}/{}: the schema has no {}", from.pointer, keyword, reference);
   };
   if (!fragment.empty() && fragment[0] != '/') {
-    const auto anchor = state_->resources.find(uri.substr(0, hash) + "#" + fragment);
+    const std::string name = uri.substr(0, hash) + "#" + fragment;
+    const auto anchor = state_->resources.find(name);
     if (anchor == state_->resources.end()) missing();
-    return add(*anchor->second.first, uri, anchor->second.second);
+    const auto dynamic = state_->names.find(name);
+    return {anchor->second.first, uri, anchor->second.second,
+            dynamic == state_->names.end() ? std::string() : dynamic->second};
   }
   const auto resource = state_->resources.find(uri.substr(0, hash));
   if (resource == state_->resources.end()) missing();
   const Json* value = resource->second.first;
-  std::string inner = resource->second.second;
+  Site inner = resource->second.second;
   for (size_t at = 0; at < fragment.size();) {
     const size_t end = std::min(fragment.find('/', at + 1), fragment.size());
     const std::string token = pointer_token(std::string_view(fragment).substr(at + 1, end - at - 1));
@@ -137,28 +227,48 @@ SchemaId SchemaSet::find(const std::string& reference, const Schema& from, const
     } else {
       missing();
     }
-    if (value->is_object() && value->contains("$id") && (*value)["$id"].is_string()) {
-      inner = resolved_uri(inner, (*value)["$id"].get<std::string>());
+    // What lies where the draft knows no schema is part of the one around it, up to the end of the pointer.
+    const auto known = state_->sites.find(value);
+    if (known != state_->sites.end()) {
+      inner = known->second;
+    } else if (end == fragment.size()) {
+      inner = site_of(*value, inner);
     }
     at = end;
   }
-  return add(*value, uri.substr(0, hash) + "#" + fragment, inner);
+  return {value, uri.substr(0, hash) + "#" + fragment, inner, {}};
+}
+
+// References that depend on the schemas gone through before are possible where all ways lead to the same schema.
+SchemaId SchemaSet::reference(const std::string& keyword, const std::string& uri, const Schema& from,
+                              const Site& site) {
+  const Found found = find(uri, keyword, from, site);
+  const bool is_dynamic = keyword == "$dynamicRef" && !found.dynamic.empty() && state_->dynamic[found.dynamic] > 1;
+  bool is_recursive = false;
+  if (keyword == "$recursiveRef" && found.value->is_object() && state_->num_recursive > 1) {
+    const auto anchor = found.value->find("$recursiveAnchor");
+    is_recursive = anchor != found.value->end() && anchor->is_boolean() && anchor->get<bool>();
+  }
+  if (is_dynamic || is_recursive) {
+    throw_hint(ErrorKind::unsupported, "name the schema that is meant by $ref",
+               "{}/{} can name several schemas, which is not supported", from.pointer, keyword);
+  }
+  return add(*found.value, found.pointer, found.site);
 }
 
 const Schema& SchemaSet::operator[](SchemaId id) {
   Place& place = state_->places[static_cast<size_t>(id)];
   if (place.schema) return *place.schema;
-  std::string base = place.base;
-  if (place.value->is_object() && place.value->contains("$id") && (*place.value)["$id"].is_string()) {
-    base = resolved_uri(base, (*place.value)["$id"].get<std::string>());
-    base.resize(std::min(base.find('#'), base.size()));
-  }
+  const Site site = place.site;
   const std::string pointer = place.pointer;
   const SchemaReader::Sources sources = {
-      .child = [&, base](const Json& value, std::string where) { return add(value, std::move(where), base); },
+      .child = [&](const Json& value, std::string where) { return add(value, std::move(where), site_of(value, site)); },
       .made = [&](Json value, const std::string& where) { return add_made(std::move(value), where); },
-      .named = [&, base](const std::string& reference, const Schema& from) { return find(reference, from, base); },
-      .ignore_unknown = state_->options.ignore_unknown};
+      .named = [&](const std::string& keyword, const std::string& uri,
+                   const Schema& from) { return reference(keyword, uri, from, site); },
+      .unknown = [&](const std::string& where) { state_->unknown.push_back(where); },
+      .draft = site.draft,
+      .strict = state_->options.strict};
   auto schema = std::make_unique<const Schema>(SchemaReader(*place.value, pointer, sources).read());
   Place& same = state_->places[static_cast<size_t>(id)];
   same.schema = std::move(schema);

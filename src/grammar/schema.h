@@ -1,6 +1,7 @@
-// JSON Schemas of draft 2020-12 as they are written, with references resolved.
+// JSON Schemas as they are written, with references resolved, each by the rules of its draft.
 //
-// Specification: JSON Schema Core and Validation, 2020-12 (Wright, Andrews, Hutton, Dennis).
+// Specification: JSON Schema Core and Validation, draft-04 to draft-07, 2019-09 and 2020-12 (Galiegue, Zyp; Wright,
+// Andrews, Hutton, Dennis).
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,12 @@ namespace ingot::grammar {
 // A schema by its number in a SchemaSet.
 using SchemaId = int32_t;
 
+// In the order of their publication.
+enum class Draft : uint8_t { draft4, draft6, draft7, draft2019, draft2020 };
+
+// The draft that a `$schema` names: its metaschema's URI with http or https, with or without an empty fragment.
+std::optional<Draft> draft_named(std::string_view uri);
+
 enum class JsonType : uint8_t { null, boolean, number, string, array, object };
 inline constexpr JsonType json_types[] = {JsonType::null,   JsonType::boolean, JsonType::number,
                                           JsonType::string, JsonType::array,   JsonType::object};
@@ -35,10 +42,11 @@ struct Constant {
 
 // One schema, its keywords as they are given; unset ones say nothing.
 struct Schema {
-  std::string pointer;    // JSON pointer, for errors
-  bool never = false;     // the schema `false`
-  uint8_t types = 0x3F;   // bit t: JsonType t may come
-  bool integers = false;  // of numbers only those without fraction
+  std::string pointer;          // JSON pointer, for errors
+  bool never = false;           // the schema `false`
+  uint8_t types = 0x3F;         // bit t: JsonType t may come
+  bool integers = false;        // of numbers only those without fraction
+  bool plain_integers = false;  // and without a point or an exponent (draft-04)
   std::optional<std::vector<Constant>> constants;
 
   std::vector<Decimal> at_least, above, at_most, below, multiples;
@@ -79,13 +87,25 @@ class SchemaSet {
   // for one that is not known, with its pointer.
   const Schema& operator[](SchemaId id);
 
- private:
-  SchemaId add(const nlohmann::ordered_json& value, std::string pointer, std::string base);
-  SchemaId add_made(nlohmann::ordered_json value, const std::string& pointer);
-  void index(const nlohmann::ordered_json& value, const std::string& base, int depth);
-  SchemaId find(const std::string& reference, const Schema& from, const std::string& base);
+  // JSON pointers of the keywords and formats that were read so far and that the draft does not know.
+  const std::vector<std::string>& unknown() const;
 
+ private:
+  // Where a schema stands: its base URI, which names the resource that it is part of, and its draft.
+  struct Site {
+    std::string base;
+    Draft draft = Draft::draft2020;
+  };
   struct Place;
+  struct Found;
+
+  SchemaId add(const nlohmann::ordered_json& value, std::string pointer, const Site& site);
+  SchemaId add_made(nlohmann::ordered_json value, const std::string& pointer);
+  static Site site_of(const nlohmann::ordered_json& value, const Site& outer);
+  void index(const nlohmann::ordered_json& value, const Site& outer);
+  Found find(const std::string& reference, const std::string& keyword, const Schema& from, const Site& site);
+  SchemaId reference(const std::string& keyword, const std::string& uri, const Schema& from, const Site& site);
+
   struct State;
   std::unique_ptr<State> state_;
 };

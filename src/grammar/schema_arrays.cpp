@@ -129,7 +129,7 @@ TermId SchemaCompiler::distinct_elements(const Case& one) {
   const TermId texts = scalar_texts(one.rest, one.unique);
   const auto number = automaton_.count(texts, std::max<int64_t>(1, one.min_items));
   if (number && *number < std::max<int64_t>(1, one.min_items)) return TermPool::nothing;
-  elements.alternatives = {{texts, TermPool::empty}};
+  elements.text = texts;
   elements.separator = json_.comma;
   elements.min = std::max<int64_t>(1, one.min_items);
   elements.max = one.max_items;
@@ -149,7 +149,7 @@ TermId SchemaCompiler::scalar_texts(const Conjunction& all, const std::string& p
       if (type == JsonType::number) {
         parts.push_back(cases_.number_language(one, true));
       } else if (type == JsonType::string) {
-        parts.push_back(terms_.sequence({terms_.byte('"'), cases_.string_language(one), terms_.byte('"')}));
+        parts.push_back(json_.canonical(cases_.string_language(one)));
       } else {
         parts.push_back(scalar(one, type));
       }

@@ -1,6 +1,8 @@
 #include "grammar/schema_cases.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "grammar/characters.h"
@@ -39,7 +41,7 @@ CaseExpander::CaseExpander(Automaton& automaton, SchemaSet& schemas, const JsonO
     : automaton_(automaton),
       schemas_(schemas),
       options_(options),
-      any_text_(automaton.terms.repeat(encoded(automaton.terms, CharacterSet::all(), Encoding::json), 0, unlimited)) {}
+      any_text_(automaton.terms.repeat(encoded(automaton.terms, CharacterSet::all()), 0, unlimited)) {}
 
 std::vector<Case> CaseExpander::expand(const Conjunction& all, JsonType type) {
   const JsonType before = type_;
@@ -113,7 +115,7 @@ bool CaseExpander::apply_positive(const Schema& schema, Case& one, Pending& pend
 TermId CaseExpander::text_literals(const std::vector<Constant>& constants) {
   std::vector<TermId> texts;
   for (const Constant& constant : constants) {
-    if (constant.type == JsonType::string) texts.push_back(encoded(automaton_.terms, constant.text, Encoding::json));
+    if (constant.type == JsonType::string) texts.push_back(automaton_.terms.literal(constant.text));
   }
   return automaton_.terms.choice(texts);
 }
@@ -151,7 +153,9 @@ void CaseExpander::apply_numbers(const Schema& schema, Case& one) {
   add(schema.above, above);
   add(schema.at_most, at_most);
   add(schema.below, below);
+  if (!schema.above.empty() || !schema.below.empty() || !schema.multiples.empty()) one.is_exact = true;
   for (const Decimal& value : schema.multiples) {
+    one.has_exponents = false;
     try {
       one.numbers.push_back(multiples_of(terms, value));
     } catch (const Error& error) {
@@ -160,7 +164,7 @@ void CaseExpander::apply_numbers(const Schema& schema, Case& one) {
     if (value.is_integer()) one.integers_only = true;
   }
   if (schema.integers) {
-    one.numbers.push_back(integers(terms));
+    one.numbers.push_back(schema.plain_integers ? plain_integers(terms) : integers(terms));
     one.integers_only = true;
   }
 }
@@ -171,20 +175,14 @@ void CaseExpander::apply_strings(const Schema& schema, Case& one) {
     one.max_length = one.max_length == unlimited ? *schema.max_length : std::min(one.max_length, *schema.max_length);
   }
   if (schema.pattern) one.texts.push_back(pattern(*schema.pattern, schema.pointer + "/pattern"));
-  if (!schema.format) return;
-  const auto format = format_named(automaton_.terms, *schema.format);
-  if (!format) {
-    throw_hint(ErrorKind::unsupported, "these are: " + std::string(format_names()), "{}/format: '{}' is not supported",
-               schema.pointer, *schema.format);
-  }
-  one.texts.push_back(format->language);
+  if (schema.format) one.texts.push_back(format_named(automaton_.terms, *schema.format)->language);
 }
 
 TermId CaseExpander::pattern(const std::string& text, const std::string& pointer) {
   const auto known = patterns_.find(text);
   if (known != patterns_.end()) return known->second;
   try {
-    return patterns_[text] = pattern_language(automaton_.terms, text, Encoding::json);
+    return patterns_[text] = pattern_language(automaton_.terms, text);
   } catch (const Error& error) {
     throw Error(error.kind(), pointer + ": " + error.message(), error.hint());
   }
@@ -219,14 +217,17 @@ void CaseExpander::apply_object(const Schema& schema, Case& one) {
     patterns.emplace_back(pattern(text, schema.pointer + "/patternProperties"), value);
     languages.push_back(patterns.back().first);
   }
-  for (const auto& [name, value] : schema.properties) static_cast<void>(property(one, name));
+  std::unordered_map<std::string_view, SchemaId> named;
+  for (const auto& [name, value] : schema.properties) named.emplace(name, value);
+  std::unordered_set<std::string> before;
+  for (const Case::Property& known : one.properties) before.insert(known.name);
+  for (const auto& [name, value] : schema.properties) {
+    if (!before.contains(name)) one.properties.push_back({name, value_of(one, name), false});
+  }
   for (Case::Property& known : one.properties) {
-    bool is_named = false;
-    for (const auto& [name, value] : schema.properties) {
-      if (name != known.name) continue;
-      add_to(known.value, holds(value));
-      is_named = true;
-    }
+    const auto value_here = named.find(known.name);
+    bool is_named = value_here != named.end();
+    if (is_named) add_to(known.value, holds(value_here->second));
     for (const auto& [language, value] : patterns) {
       if (!contains(language, known.name)) continue;
       add_to(known.value, holds(value));
@@ -278,7 +279,7 @@ void CaseExpander::split(Case& one, TermId language, const Conjunction& inside, 
 }
 
 bool CaseExpander::contains(TermId language, const std::string& name) {
-  return automaton_.nullable(automaton_.step(language, encoded_text(name, Encoding::json)));
+  return automaton_.nullable(automaton_.step(language, name));
 }
 
 Conjunction CaseExpander::value_of(const Case& one, const std::string& name) {
@@ -346,6 +347,8 @@ bool CaseExpander::merge(const Case& from, Case& into) {
   into.numbers.insert(into.numbers.end(), from.numbers.begin(), from.numbers.end());
   into.integers_only = into.integers_only || from.integers_only;
   into.digits = std::max(into.digits, from.digits);
+  into.is_exact = into.is_exact || from.is_exact;
+  into.has_exponents = into.has_exponents && from.has_exponents;
   if (from.values && into.values) {
     std::erase_if(*into.values, [&](const Decimal& value) {
       return std::none_of(from.values->begin(), from.values->end(),
@@ -372,7 +375,7 @@ bool CaseExpander::merge(const Case& from, Case& into) {
   }
   into.min_properties = std::max(into.min_properties, from.min_properties);
   into.max_properties = smaller(into.max_properties, from.max_properties);
-  into.some.insert(into.some.end(), from.some.begin(), from.some.end());
+  into.needs.insert(into.needs.end(), from.needs.begin(), from.needs.end());
   return into.booleans != 0 && !(into.values && into.values->empty());
 }
 
@@ -381,7 +384,7 @@ TermId CaseExpander::string_language(const Case& one) {
   std::vector<TermId> parts = one.texts;
   if (one.max_length != unlimited && one.max_length < one.min_length) return TermPool::nothing;
   if (one.min_length > 0 || one.max_length != unlimited) {
-    parts.push_back(terms.repeat(encoded(terms, CharacterSet::all(), Encoding::json), one.min_length, one.max_length));
+    parts.push_back(terms.repeat(encoded(terms, CharacterSet::all()), one.min_length, one.max_length));
   }
   const bool is_bounded =
       std::any_of(parts.begin(), parts.end(), [&](TermId part) { return terms[part].kind != TermKind::complement; });
@@ -395,7 +398,8 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
   std::vector<TermId> parts = one.numbers;
   if (one.values) {
     std::vector<TermId> texts;
-    for (const Decimal& value : *one.values) texts.push_back(terms.literal(value.text()));
+    for (const Decimal& value : *one.values)
+      texts.push_back(canonical ? terms.literal(value.text()) : texts_of(terms, value));
     parts.push_back(terms.choice(texts));
   } else if (one.numbers.empty() && !canonical) {
     return any_number(terms);
@@ -405,11 +409,18 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
                   "a bound of {} digits for numbers that need not be integers; at most {} are possible", one.digits,
                   exact_digits);
     }
-    parts.push_back(decimals(terms, one.integers_only, one.digits, canonical));
+    const NumberForm form = {.integers_only = one.integers_only,
+                             .digits = one.digits,
+                             .is_exact = one.is_exact,
+                             .has_exponents = one.has_exponents,
+                             .is_canonical = canonical};
+    parts.push_back(decimals(terms, form));
+    // Integers without a bound need no search.
+    if (one.integers_only && one.numbers == std::vector<TermId>{integers(terms)}) return parts.back();
+    if (one.integers_only && one.numbers == std::vector<TermId>{plain_integers(terms)}) {
+      return any_integer(terms, one.digits);
+    }
   }
-  // Integers without a bound need no search.
-  const bool is_plain_integer = one.integers_only && one.numbers == std::vector<TermId>{integers(terms)} && !one.values;
-  if (is_plain_integer) return any_integer(terms, one.digits);
   const TermId language = terms.both(parts);
   return automaton_.alive(language) ? language : TermPool::nothing;
 }

@@ -33,6 +33,8 @@ struct Case {
   std::vector<TermId> numbers;
   bool integers_only = false;
   int64_t digits = 18;
+  bool is_exact = false;                       // conditions that hold in decimals might not in doubles
+  bool has_exponents = true;                   // numbers with an exponent may come
   std::optional<std::vector<Decimal>> values;  // only these
 
   // Strings: languages of what is inside the quotes.
@@ -64,7 +66,11 @@ struct Case {
   std::vector<Property> properties;
   std::vector<Names> others = {{TermPool::anything, {}}};
   int64_t min_properties = 0, max_properties = unlimited;
-  std::vector<TermId> some;  // a property whose name is in the language must be there
+  struct Need {  // a property must be there whose name is in the language and whose value meets the schemas
+    TermId language;
+    Conjunction value;
+  };
+  std::vector<Need> needs;
 };
 
 class CaseExpander {
@@ -78,6 +84,12 @@ class CaseExpander {
   // Whether no instance meets all of them; false where that takes more to find out.
   bool impossible(const Conjunction& all);
 
+  // The texts in which a pattern is found. Errors: with the pointer.
+  TermId pattern(const std::string& text, const std::string& pointer);
+
+  // Whether a language of UTF-8 has the name.
+  bool contains(TermId language, const std::string& name);
+
   // Names that meet the conditions on strings, inside the quotes.
   TermId name_language(SchemaId names, bool negated);
 
@@ -88,7 +100,7 @@ class CaseExpander {
   // What a name that is not among the case's properties must meet.
   Conjunction value_of(const Case& one, const std::string& name);
 
-  TermId any_text() const { return any_text_; }  // of characters in their one encoding
+  TermId any_text() const { return any_text_; }  // of UTF-8
 
  private:
   struct Alternative;  // conditions and further schemas
@@ -121,8 +133,6 @@ class CaseExpander {
   bool possible(const Case& one, JsonType type);
   Case::Property& property(Case& one, const std::string& name);
   void split(Case& one, TermId language, const Conjunction& inside, const Conjunction& outside);
-  bool contains(TermId language, const std::string& name);
-  TermId pattern(const std::string& text, const std::string& pointer);
   TermId text_literals(const std::vector<Constant>& constants);
 
   Automaton& automaton_;

@@ -73,25 +73,16 @@ TermId SchemaCompiler::bracketed(char open, TermId inside, char close) {
   return terms_.sequence({terms_.byte(open), json_.space, inside, terms_.byte(close)});
 }
 
-namespace {
-
-GrammarPtr compiled(std::string_view text, const JsonOptions& options) {
+GrammarPtr compile_json_schema(std::string_view schema, const JsonOptions& options, std::vector<std::string>* unknown) {
   Automaton automaton;
-  SchemaSet schemas(text, options);
+  SchemaSet schemas(schema, options);
   SchemaCompiler compiler(automaton, schemas, options);
   const TermId start = automaton.finish(compiler.compile({holds(schemas.root())}));
-  if (start == TermPool::nothing) {
-    throw_error(ErrorKind::usage, "no value meets the schema");
-  }
+  if (unknown) *unknown = schemas.unknown();
+  if (start == TermPool::nothing) throw_error(ErrorKind::usage, "no value meets the schema");
   return std::make_shared<const Grammar>(std::move(automaton), start);
 }
 
-}  // namespace
-
-GrammarPtr compile_json_schema(std::string_view schema, const JsonOptions& options) {
-  return compiled(schema, options);
-}
-
-GrammarPtr any_json(const JsonOptions& options) { return compiled(R"({"type": "object"})", options); }
+GrammarPtr any_json(const JsonOptions& options) { return compile_json_schema(R"({"type": "object"})", options); }
 
 }  // namespace ingot::grammar

@@ -19,8 +19,6 @@ class SchemaCompiler {
   TermId compile(const Conjunction& all);
 
  private:
-  struct Members;  // of an object under way (schema_objects.cpp)
-
   TermId value(const Conjunction& all);
   TermId body(const Conjunction& all);
   TermId scalar(const Case& one, JsonType type);
@@ -34,13 +32,8 @@ class SchemaCompiler {
 
   // schema_objects.cpp
   TermId object(const Case& one);
-  TermId object_with_some(Case one);
-  TermId members(const Case& one);
-  TermId counted_members(const Case& one);
-  TermId member(const Case::Property& property);
-  TermId other_names(const Case& one, const Case::Names& names);
-  TermId other_member(const Case& one, TermId within);
-  TermId distinct_others(const Case& one, int64_t min, int64_t max);
+  void add_property(const Case& one, size_t property, ObjectShape& shape);
+  void add_others(const Case& one, ObjectShape& shape);
   TermId bracketed(char open, TermId inside, char close);
 
   Automaton& automaton_;

@@ -62,7 +62,10 @@ bool CaseExpander::opposite_of_constants(const std::vector<Constant>& constants,
   if (!is_any) return false;
   if (type_ == JsonType::null || booleans == 3) return true;
   way.conditions.booleans = static_cast<uint8_t>(3 & ~booleans);
-  if (type_ == JsonType::number) way.conditions.numbers = {terms.complement(terms.choice(numbers))};
+  if (type_ == JsonType::number) {
+    way.conditions.numbers = {terms.complement(terms.choice(numbers))};
+    way.conditions.is_exact = true;
+  }
   if (type_ == JsonType::string) way.conditions.texts = {terms.complement(text_literals(constants))};
   out.push_back(std::move(way));
   return true;
@@ -73,6 +76,7 @@ void CaseExpander::opposite_of_numbers(const Schema& schema, Alternatives& out) 
   const auto add = [&](const std::vector<Decimal>& bounds, auto language) {
     for (const Decimal& bound : bounds) {
       Alternative way;
+      way.conditions.is_exact = true;
       way.conditions.numbers = {terms.complement(language(terms, bound))};
       way.conditions.digits = std::max(way.conditions.digits, static_cast<int64_t>(bound.whole.size()));
       out.push_back(std::move(way));
@@ -82,10 +86,14 @@ void CaseExpander::opposite_of_numbers(const Schema& schema, Alternatives& out) 
   add(schema.above, above);
   add(schema.at_most, at_most);
   add(schema.below, below);
+  const size_t bounds = out.size();
   add(schema.multiples, multiples_of);
+  for (size_t i = bounds; i < out.size(); ++i) out[i].conditions.has_exponents = false;
   if (!schema.integers) return;
   Alternative way;
-  way.conditions.numbers = {terms.complement(integers(terms))};
+  way.conditions.is_exact = true;
+  way.conditions.has_exponents = false;
+  way.conditions.numbers = {terms.complement(schema.plain_integers ? plain_integers(terms) : integers(terms))};
   out.push_back(std::move(way));
 }
 
@@ -106,7 +114,7 @@ void CaseExpander::opposite_of_strings(const Schema& schema, Alternatives& out) 
   }
   if (!schema.format) return;
   const auto format = format_named(terms, *schema.format);
-  if (!format || !format->is_exact) refuse(schema, "format");
+  if (!format->is_exact) refuse(schema, "format");
   out.emplace_back();
   out.back().conditions.texts = {terms.complement(format->language)};
 }
@@ -182,28 +190,26 @@ void CaseExpander::opposite_of_object(const Schema& schema, Alternatives& out) {
   opposite_of_names(schema, out);
 }
 
-// A property that is there although none of its name may be.
+// A property that is there although it may not, or whose value fails the schema of its name.
 void CaseExpander::opposite_of_names(const Schema& schema, Alternatives& out) {
   TermPool& terms = automaton_.terms;
+  const auto need = [&](TermId language, SchemaId value) {
+    if (is_trivial(schemas_[value])) return;
+    out.emplace_back();
+    out.back().conditions.needs = {{language, {}}};
+    if (!schemas_[value].never) out.back().conditions.needs[0].value = {fails(value)};
+  };
   std::vector<TermId> known;
-  for (const auto& [name, value] : schema.properties) known.push_back(encoded(terms, name, Encoding::json));
+  for (const auto& [name, value] : schema.properties) known.push_back(terms.literal(name));
   for (const auto& [text, value] : schema.patterns) {
     const TermId language = pattern(text, schema.pointer + "/patternProperties");
     known.push_back(language);
-    if (is_trivial(schemas_[value])) continue;
-    if (!schemas_[value].never) refuse(schema, "patternProperties");
-    out.emplace_back();
-    out.back().conditions.some = {language};
+    need(language, value);
   }
-  if (schema.additional && !is_trivial(schemas_[*schema.additional])) {
-    if (!schemas_[*schema.additional].never) refuse(schema, "additionalProperties");
-    out.emplace_back();
-    out.back().conditions.some = {terms.complement(terms.choice(known))};
-  }
+  if (schema.additional) need(terms.complement(terms.choice(known)), *schema.additional);
   if (!schema.names || is_trivial(schemas_[*schema.names])) return;
-  const TermId language = name_language(*schema.names, true);
   out.emplace_back();
-  out.back().conditions.some = {language};
+  out.back().conditions.needs = {{name_language(*schema.names, true), {}}};
 }
 
 void CaseExpander::opposite_of_combinations(const Schema& schema, Alternatives& out) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "grammar/format.h"
 #include "grammar/schema_uri.h"
 
 namespace ingot::grammar {
@@ -75,38 +76,54 @@ Schema SchemaReader::read() {
   if (!value_.is_object()) {
     throw_error(ErrorKind::usage, "{}: a schema is an object, true or false", schema_.pointer);
   }
+  // Up to draft-07 nothing else is looked at beside $ref.
+  const auto only = until(Draft::draft7) ? value_.find("$ref") : value_.end();
+  if (only != value_.end()) {
+    reference("$ref", *only);
+    return std::move(schema_);
+  }
   for (const auto& [key, value] : value_.items()) keyword(key, value);
-  unevaluated();
+  if (excludes_minimum_) std::swap(schema_.at_least, schema_.above);
+  if (excludes_maximum_) std::swap(schema_.at_most, schema_.below);
+  if (until(Draft::draft2019)) {
+    if (const auto items = value_.find("items"); items != value_.end() && items->is_array()) tuple(*items);
+  }
+  if (since(Draft::draft2019)) unevaluated();
   return std::move(schema_);
 }
 
 void SchemaReader::keyword(const std::string& key, const Json& value) {
   const bool is_known = number_keyword(key, value) || string_keyword(key, value) || array_keyword(key, value) ||
-                        object_keyword(key, value) || combination(key, value) || annotation(key, value);
+                        object_keyword(key, value) || combination(key, value) || reference(key, value) ||
+                        annotation(key, value);
   if (is_known) return;
   if (key == "type") {
     types(value);
-  } else if (key == "const") {
+  } else if (key == "const" && since(Draft::draft6)) {
     constants(Json::array({value}));
   } else if (key == "enum") {
     if (!value.is_array()) malformed(key, "an array");
     constants(value);
   } else if (key == "$schema") {
     schema_dialect(value);
-  } else if (is_one_of(key, {"$dynamicRef", "$recursiveRef", "$recursiveAnchor", "additionalItems", "dependencies"})) {
-    throw_hint(ErrorKind::unsupported, "docs/grammar.md lists the keywords that are", "{} is not supported", at(key));
-  } else if (!sources_.ignore_unknown) {
-    throw_hint(ErrorKind::unsupported, "leave it out: draft 2020-12 does not know it either, and would ignore it",
-               "{} is not supported", at(key));
+  } else {
+    unknown(at(key));
   }
+}
+
+void SchemaReader::unknown(const std::string& where) {
+  if (sources_.strict) {
+    throw_hint(ErrorKind::unsupported, "leave it out: its draft of JSON Schema does not know it and would ignore it",
+               "{} is not known", where);
+  }
+  sources_.unknown(where);
 }
 
 void SchemaReader::schema_dialect(const Json& value) const {
   const std::string name = string("$schema", value);
-  for (const char* known : {"/draft-06/schema", "/draft-07/schema", "/draft/2019-09/schema", "/draft/2020-12/schema"}) {
-    if (name.find(known) != std::string::npos) return;
-  }
-  throw_error(ErrorKind::unsupported, "{} is '{}'; schemas of draft 2020-12 are supported", at("$schema"), name);
+  if (draft_named(name)) return;
+  throw_error(ErrorKind::unsupported, "{} is '{}'; draft-04, 06, 07, 2019-09 and 2020-12 are supported", at("$schema"),
+              name);
 }
 
 void SchemaReader::types(const Json& value) {
@@ -126,6 +143,7 @@ void SchemaReader::types(const Json& value) {
     }
   }
   if (all_numbers) schema_.integers = false;
+  schema_.plain_integers = schema_.integers && sources_.draft == Draft::draft4;
 }
 
 void SchemaReader::constants(const Json& values) {
@@ -186,10 +204,14 @@ bool SchemaReader::number_keyword(const std::string& key, const Json& value) {
     schema_.at_least.push_back(number(key, value));
   } else if (key == "maximum") {
     schema_.at_most.push_back(number(key, value));
-  } else if (key == "exclusiveMinimum") {
-    schema_.above.push_back(number(key, value));
-  } else if (key == "exclusiveMaximum") {
-    schema_.below.push_back(number(key, value));
+  } else if (key == "exclusiveMinimum" || key == "exclusiveMaximum") {
+    const bool is_minimum = key == "exclusiveMinimum";
+    if (since(Draft::draft6)) {
+      (is_minimum ? schema_.above : schema_.below).push_back(number(key, value));
+    } else {
+      if (!value.is_boolean()) malformed(key, "true or false");
+      (is_minimum ? excludes_minimum_ : excludes_maximum_) = value.get<bool>();
+    }
   } else if (key == "multipleOf") {
     schema_.multiples.push_back(number(key, value));
   } else {
@@ -207,6 +229,10 @@ bool SchemaReader::string_keyword(const std::string& key, const Json& value) {
     schema_.pattern = string(key, value);
   } else if (key == "format") {
     schema_.format = string(key, value);
+    if (!is_format(*schema_.format)) {
+      unknown(at(key));
+      schema_.format.reset();
+    }
   } else {
     return false;
   }
@@ -214,19 +240,21 @@ bool SchemaReader::string_keyword(const std::string& key, const Json& value) {
 }
 
 bool SchemaReader::array_keyword(const std::string& key, const Json& value) {
-  if (key == "prefixItems") {
+  if (key == "prefixItems" && since(Draft::draft2020)) {
     schema_.prefix = children(key, value);
   } else if (key == "items") {
-    schema_.items = child(key, value);
-  } else if (key == "contains") {
+    if (!value.is_array() || since(Draft::draft2020)) schema_.items = child(key, value);
+  } else if (key == "additionalItems" && until(Draft::draft2019)) {
+    return true;  // of arrays of items: see tuple()
+  } else if (key == "contains" && since(Draft::draft6)) {
     schema_.contains = child(key, value);
   } else if (key == "minItems") {
     schema_.min_items = count(key, value);
   } else if (key == "maxItems") {
     schema_.max_items = count(key, value);
-  } else if (key == "minContains") {
+  } else if (key == "minContains" && since(Draft::draft2019)) {
     schema_.min_contains = count(key, value);
-  } else if (key == "maxContains") {
+  } else if (key == "maxContains" && since(Draft::draft2019)) {
     schema_.max_contains = count(key, value);
   } else if (key == "uniqueItems") {
     if (!value.is_boolean()) malformed(key, "true or false");
@@ -244,7 +272,7 @@ bool SchemaReader::object_keyword(const std::string& key, const Json& value) {
     schema_.patterns = named_children(key, value);
   } else if (key == "additionalProperties") {
     schema_.additional = child(key, value);
-  } else if (key == "propertyNames") {
+  } else if (key == "propertyNames" && since(Draft::draft6)) {
     schema_.names = child(key, value);
   } else if (key == "required") {
     schema_.required = strings(key, value);
@@ -252,19 +280,36 @@ bool SchemaReader::object_keyword(const std::string& key, const Json& value) {
     schema_.min_properties = count(key, value);
   } else if (key == "maxProperties") {
     schema_.max_properties = count(key, value);
-  } else if (key == "dependentSchemas") {
+  } else if (key == "dependentSchemas" && since(Draft::draft2019)) {
     for (auto& dependent : named_children(key, value)) schema_.dependents.push_back(std::move(dependent));
-  } else if (key == "dependentRequired") {
-    if (!value.is_object()) malformed(key, "an object of arrays of strings");
-    for (const auto& [name, names] : value.items()) {
-      static_cast<void>(strings(key, names));
-      const SchemaId required = sources_.made(Json::object({{"required", names}}), at(key));
-      schema_.dependents.emplace_back(name, required);
-    }
+  } else if (key == "dependencies" || (key == "dependentRequired" && since(Draft::draft2019))) {
+    dependents(key, value);
   } else {
     return false;
   }
   return true;
+}
+
+// Of each property the names that it requires, or (dependencies) a schema. The drafts behind 07 leave it to the
+// implementation whether it takes `dependencies` (2020-12, Core, appendix on compatibility).
+void SchemaReader::dependents(const std::string& key, const Json& value) {
+  if (!value.is_object()) malformed(key, "an object");
+  for (const auto& [name, names] : value.items()) {
+    if (key == "dependencies" && !names.is_array()) {
+      schema_.dependents.emplace_back(name, sources_.child(names, at(key) + "/" + as_pointer_token(name)));
+      continue;
+    }
+    static_cast<void>(strings(key, names));
+    schema_.dependents.emplace_back(name, sources_.made(Json::object({{"required", names}}), at(key)));
+  }
+}
+
+// Items with a schema each, and one for those behind them; as they were up to 2019-09.
+void SchemaReader::tuple(const Json& items) {
+  if (!items.empty()) schema_.prefix = children("items", items);
+  if (const auto rest = value_.find("additionalItems"); rest != value_.end()) {
+    schema_.items = child("additionalItems", *rest);
+  }
 }
 
 bool SchemaReader::combination(const std::string& key, const Json& value) {
@@ -277,30 +322,36 @@ bool SchemaReader::combination(const std::string& key, const Json& value) {
     schema_.one_of.push_back(children(key, value));
   } else if (key == "not") {
     schema_.negated = child(key, value);
-  } else if (key == "if") {
+  } else if (key == "if" && since(Draft::draft7)) {
     schema_.condition = child(key, value);
-  } else if (key == "then") {
+  } else if (key == "then" && since(Draft::draft7)) {
     schema_.consequence = child(key, value);
-  } else if (key == "else") {
+  } else if (key == "else" && since(Draft::draft7)) {
     schema_.alternative = child(key, value);
-  } else if (key == "$ref") {
-    schema_.all_of.push_back(sources_.named(string(key, value), schema_));
   } else {
     return false;
   }
   return true;
 }
 
-// Keywords that say nothing about instances. The content keywords are annotations in this draft (Validation, section
-// 8).
+bool SchemaReader::reference(const std::string& key, const Json& value) {
+  const bool is_reference = key == "$ref" || (key == "$recursiveRef" && sources_.draft == Draft::draft2019) ||
+                            (key == "$dynamicRef" && since(Draft::draft2020));
+  if (is_reference) schema_.all_of.push_back(sources_.named(key, string(key, value), schema_));
+  return is_reference;
+}
+
+// Keywords that say nothing about instances, of any draft. The content keywords are annotations (2020-12, Validation,
+// section 8).
 bool SchemaReader::annotation(const std::string& key, const Json& value) const {
-  if (key == "$id" || key == "$anchor" || key == "$dynamicAnchor") {
+  if (key == "$anchor" || key == "$dynamicAnchor" || key == (since(Draft::draft6) ? "$id" : "id")) {
     static_cast<void>(string(key, value));
     return true;
   }
-  return is_one_of(key, {"$defs", "definitions", "$comment", "$vocabulary", "title", "description", "default",
-                         "deprecated", "readOnly", "writeOnly", "examples", "contentEncoding", "contentMediaType",
-                         "contentSchema", "unevaluatedItems", "unevaluatedProperties"});
+  if (since(Draft::draft2019) && is_one_of(key, {"$defs", "unevaluatedItems", "unevaluatedProperties"})) return true;
+  return is_one_of(
+      key, {"definitions", "$comment", "$vocabulary", "$recursiveAnchor", "title", "description", "default",
+            "deprecated", "readOnly", "writeOnly", "examples", "contentEncoding", "contentMediaType", "contentSchema"});
 }
 
 // What unevaluated* say where no other schema in the same place can evaluate anything.

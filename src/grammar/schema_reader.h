@@ -15,15 +15,20 @@ class SchemaReader {
   struct Sources {
     std::function<SchemaId(const nlohmann::ordered_json&, std::string pointer)> child;  // part of this one
     std::function<SchemaId(nlohmann::ordered_json, const std::string& pointer)> made;   // made for a keyword
-    std::function<SchemaId(const std::string& reference, const Schema& from)> named;    // by $ref
-    bool ignore_unknown = false;
+    // By a reference: $ref, $dynamicRef or $recursiveRef.
+    std::function<SchemaId(const std::string& keyword, const std::string& uri, const Schema& from)> named;
+    std::function<void(const std::string& pointer)>
+        unknown;  // reports a keyword or format that the draft does not know
+    Draft draft = Draft::draft2020;
+    bool strict = false;
   };
 
   // Both outlive it.
   SchemaReader(const nlohmann::ordered_json& value, const std::string& pointer, const Sources& sources)
       : value_(value), pointer_(pointer), sources_(sources) {}
 
-  // Errors: usage for a malformed keyword, unsupported for one that is not known or not possible, with its pointer.
+  // Errors: usage for a malformed keyword, unsupported for one that is not possible (where `strict` is set: or not
+  // known), with its pointer.
   Schema read();
 
  private:
@@ -35,7 +40,13 @@ class SchemaReader {
   bool array_keyword(const std::string& key, const Json& value);
   bool object_keyword(const std::string& key, const Json& value);
   bool combination(const std::string& key, const Json& value);
+  bool reference(const std::string& key, const Json& value);
   bool annotation(const std::string& key, const Json& value) const;
+  void unknown(const std::string& where);
+  void tuple(const Json& items);
+  void dependents(const std::string& key, const Json& value);
+  bool since(Draft draft) const { return sources_.draft >= draft; }
+  bool until(Draft draft) const { return sources_.draft <= draft; }
   void types(const Json& value);
   void constants(const Json& values);
   Constant constant(const Json& value);
@@ -56,6 +67,7 @@ class SchemaReader {
   const std::string& pointer_;
   const Sources& sources_;
   Schema schema_;
+  bool excludes_minimum_ = false, excludes_maximum_ = false;  // draft-04
 };
 
 }  // namespace ingot::grammar

@@ -55,10 +55,16 @@ void TermPool::hash(Term& term, std::span<const TermId> children) const {
     for (const uint64_t word : sets_[static_cast<size_t>(term.min)].words) hash.add(word);
   } else if (term.kind == TermKind::capture) {
     const Capture& state = captures_[static_cast<size_t>(term.min)];
-    hash.add(static_cast<uint64_t>(state.distinct) << 32 | static_cast<uint32_t>(state.alternative));
-    hash.add(static_cast<uint64_t>(state.seen));
+    hash.add(static_cast<uint64_t>(state.distinct) << 32 | static_cast<uint32_t>(state.member));
+    hash.add(static_cast<uint64_t>(state.seen) << 32 | static_cast<uint32_t>(state.object));
     hash.add(state.text.size());
     for (const char c : state.text) hash.add(static_cast<uint8_t>(c));
+  } else if (term.kind == TermKind::object) {
+    const ObjectState& state = object_states_[static_cast<size_t>(term.min)];
+    hash.add(static_cast<uint64_t>(state.shape) << 32 | static_cast<uint32_t>(state.seen));
+    hash.add(static_cast<uint64_t>(state.names) << 32 | static_cast<uint32_t>(state.next));
+    hash.add(static_cast<uint64_t>(state.met) << 32 | static_cast<uint32_t>(state.count));
+    hash.add(state.first ? 1 : 0);
   } else {
     hash.add(static_cast<uint64_t>(term.min));
   }
@@ -279,6 +285,17 @@ TermId TermPool::multiple(int64_t modulus, int64_t remainder, int places, bool i
                  .max = remainder});
 }
 
+TermId TermPool::json_text(TermId left, bool canonical, int64_t escape) {
+  if (left == nothing || (left == empty && escape == 0)) return left;
+  const Term& term = (*this)[left];
+  if (!term.regular) throw_error(ErrorKind::internal, "a JSON string with rules");
+  return intern({.kind = TermKind::json_text,
+                 .nullable = escape == 0 ? term.nullable : int8_t{0},
+                 .left = left,
+                 .min = escape,
+                 .max = canonical ? 1 : 0});
+}
+
 TermId TermPool::declare() {
   bodies_.push_back(nothing);
   return intern(
@@ -327,6 +344,46 @@ TermId TermPool::capture(TermId left, Capture state) {
   return id;
 }
 
+int32_t TermPool::add_object(ObjectShape shape) {
+  objects_.push_back(std::move(shape));
+  return static_cast<int32_t>(objects_.size()) - 1;
+}
+
+TermId TermPool::members(const ObjectState& state) {
+  object_states_.push_back(state);
+  const int64_t before = size();
+  const TermId id =
+      intern({.kind = TermKind::object, .regular = false, .min = static_cast<int64_t>(object_states_.size()) - 1});
+  if (size() == before) object_states_.pop_back();
+  return id;
+}
+
+int32_t TermPool::with_property(int32_t set, int32_t property) {
+  std::vector<uint64_t> words = sets_of_properties_[static_cast<size_t>(set)];
+  const auto word = static_cast<size_t>(property) / 64;
+  if (words.size() <= word) words.resize(word + 1);
+  words[word] |= uint64_t{1} << (property % 64);
+  const auto [at, is_new] =
+      number_of_set_.try_emplace(std::move(words), static_cast<int32_t>(sets_of_properties_.size()));
+  if (is_new) {
+    sets_of_properties_.push_back(at->first);
+    used_by_texts_ += 1 + static_cast<int64_t>(at->first.size() * 2 * sizeof(uint64_t) / text_of_a_term);
+  }
+  return at->second;
+}
+
+bool TermPool::has_property(int32_t set, int32_t property) const {
+  const std::vector<uint64_t>& words = sets_of_properties_[static_cast<size_t>(set)];
+  const auto word = static_cast<size_t>(property) / 64;
+  return word < words.size() && (words[word] >> (property % 64) & 1) != 0;
+}
+
+void TermPool::change_objects(const std::function<TermId(TermId)>& change) {
+  for (ObjectShape& shape : objects_) {
+    for (ObjectShape::Member& member : shape.members) member.behind = change(member.behind);
+  }
+}
+
 // The term with its parts changed.
 TermId TermPool::rebuilt(TermId id, const std::function<TermId(TermId)>& change) {
   const Deeper deeper(depth_, max_depth);
@@ -346,6 +403,7 @@ TermId TermPool::rebuilt(TermId id, const std::function<TermId(TermId)>& change)
     }
     case TermKind::repeat: return repeat(change(term.left), term.min, term.max);
     case TermKind::unit: return unit(change(term.left));
+    case TermKind::json_text: return json_text(change(term.left), term.max != 0, term.min);
     default: return id;
   }
 }

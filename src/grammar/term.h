@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <span>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "grammar/byte_set.h"
+#include "grammar/object_shape.h"
 #include "grammar/state_limits.h"
 
 namespace ingot::grammar {
@@ -33,7 +35,9 @@ enum class TermKind : uint8_t {
   unit,        // left, regular, walked as a whole by masks: a lexeme such as a JSON string
   rule,        // the body of rule `min`
   multiple,    // decimals without sign that are multiples of a number: see TermPool::multiple
+  json_text,   // left, regular, of UTF-8, as it stands between the quotes of a JSON string: see TermPool::json_text
   capture,     // a regular left whose text decides what follows: see Capture
+  object,      // the rest of a JSON object: see ObjectState
 };
 
 inline constexpr int64_t unlimited = -1;
@@ -51,25 +55,21 @@ struct Term {
   uint64_t hash[2]{};  // of the structure, the same in every pool of this process for regular terms
 };
 
-// What a repeated thing is made of whose texts must differ: elements of an array, names of an object's members.
-// Every alternative's texts are written in one way only, so equal texts are equal values.
+// Elements of an array that must differ. A value has one text only, so equal texts are equal values.
 struct Distinct {
-  struct Alternative {
-    TermId text = 0;    // regular
-    TermId behind = 0;  // what follows the text within the element
-  };
-  std::vector<Alternative> alternatives;  // with texts in common to no two of them
+  TermId text = 0;  // regular
   TermId separator = 0;
   int64_t min = 0;  // elements
   int64_t max = unlimited;
 };
 
-// An element of a Distinct under way.
+// An element of a Distinct under way, or a name of an object.
 struct Capture {
   int32_t distinct = 0;
-  int32_t alternative = 0;
-  int32_t seen = 0;  // the list of the texts of the elements before it
-  std::string text;  // what was read of this one
+  TermId object = -1;  // the state in front of a name; -1: an element of a Distinct
+  int32_t member = 0;  // of the object's shape
+  int32_t seen = 0;    // the list of the texts of the elements before it
+  std::string text;    // what was read of this one
 };
 
 class TermPool {
@@ -112,6 +112,12 @@ class TermPool {
   TermId multiple(int64_t modulus, int places) { return multiple(modulus, 0, places, false); }
   TermId multiple(int64_t modulus, int64_t remainder, int places, bool in_fraction);
 
+  // What may stand between the quotes of a JSON string for a text of `left`: characters as themselves or escaped. With
+  // `canonical` in one way only: " and \ and control characters escaped, by \b \f \n \r \t where there is such an
+  // escape, by \u00 and two lower-case digits otherwise. `escape` is what was read of an escape
+  // (grammar/json_escape.h).
+  TermId json_text(TermId left, bool canonical, int64_t escape = 0);
+
   // A rule without a body yet; `define` gives it one.
   TermId declare();
   void define(TermId rule, TermId body);
@@ -128,13 +134,16 @@ class TermPool {
   TermId capture(TermId left, Capture state);
   Capture capture_of(TermId id) const { return captures_[static_cast<size_t>((*this)[id].min)]; }
 
-  // Changes what follows the texts of every Distinct.
-  void change_distinct(const std::function<TermId(TermId)>& change) {
-    for (size_t i = 0; i < distincts_.size(); ++i) {
-      for (Distinct::Alternative& alternative : distincts_[i].alternatives)
-        alternative.behind = change(alternative.behind);
-    }
-  }
+  // Objects: their shapes, and the states of them as terms. Sets of properties have numbers; 0 is the empty one.
+  int32_t add_object(ObjectShape shape);
+  const ObjectShape& object(int32_t number) const { return objects_[static_cast<size_t>(number)]; }
+  TermId members(const ObjectState& state);
+  const ObjectState& object_state(TermId id) const { return object_states_[static_cast<size_t>((*this)[id].min)]; }
+  int32_t with_property(int32_t set, int32_t property);
+  bool has_property(int32_t set, int32_t property) const;
+
+  // Changes what follows the names of every object.
+  void change_objects(const std::function<TermId(TermId)>& change);
 
   // The term with rules of `dead` (by number) replaced by nothing.
   TermId without_rules(TermId term, const std::vector<bool>& dead);
@@ -158,6 +167,10 @@ class TermPool {
   std::vector<TermId> bodies_;
   std::vector<Distinct> distincts_;
   std::vector<Capture> captures_;
+  std::deque<ObjectShape> objects_;
+  std::vector<ObjectState> object_states_;
+  std::vector<std::vector<uint64_t>> sets_of_properties_ = {{}};
+  std::map<std::vector<uint64_t>, int32_t> number_of_set_ = {{{}, 0}};
   using Seen = std::pair<int32_t, std::string>;  // the list before, and the text behind it
   std::vector<Seen> seen_ = {{-1, {}}};
   std::map<Seen, int32_t> number_of_seen_;

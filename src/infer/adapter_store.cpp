@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "base/path.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
 #include "tensor/arena.h"
@@ -43,6 +44,27 @@ bool has_files(const fs::path& folder) {
                      [&](const char* file) { return fs::is_regular_file(folder / file, error); });
 }
 
+// Throws for a folder with a part of an adapter, and for one that may not be looked into.
+void check_no_adapter(const fs::path& place) {
+  list_folder(place);
+  for (const fs::path& folder : {place, place / "adapter"}) {
+    for (const char* file : files) {
+      if (!path_exists(folder / file)) continue;
+      throw_error(ErrorKind::not_found, "{}: an adapter has {} and {}, each a regular file", folder.string(), files[0],
+                  files[1]);
+    }
+  }
+}
+
+// Host memory that it takes.
+size_t bytes_of(const checkpoint::AdapterFile& file, DType activation) {
+  size_t bytes = 0;
+  for (const checkpoint::AdapterModule& module : file.modules) {
+    bytes += Arena::footprint(activation, module.a.shape) + Arena::footprint(activation, module.b.shape);
+  }
+  return bytes;
+}
+
 // Sizes and times of the files; empty when one is gone.
 std::string version_of(const fs::path& folder) {
   std::string version;
@@ -66,39 +88,46 @@ void convert(const Tensor& to, const Tensor& from, float factor) {
   std::vector<float> values(static_cast<size_t>(from.elements()));
   checkpoint::decode_row(checkpoint::storage_of(from.dtype), from.data, from.elements(), values.data());
   for (float& value : values) value *= factor;
-  checkpoint::encode_row(checkpoint::storage_of(to.dtype), values.data(), from.elements(), to.data);
+  const Storage storage = checkpoint::storage_of(to.dtype);
+  checkpoint::encode_row(storage, values.data(), from.elements(), to.data);
+  if (checkpoint::find_non_finite(storage, static_cast<const std::byte*>(to.data), from.elements()) >= 0) {
+    throw_error(ErrorKind::corrupt, "weights times their scale of {} leave {}", factor, name(to.dtype));
+  }
 }
 
 }  // namespace
 
 AdapterStore::AdapterStore(spec::ModelSpec model, AdapterStoreSettings settings)
     : model_(std::move(model)), settings_(std::move(settings)) {
-  std::error_code error;
-  const fs::path root = fs::canonical(settings_.root, error);
-  if (error || !fs::is_directory(root, error)) {
-    throw_error(ErrorKind::not_found, "the adapters' root {} is no folder", settings_.root.string());
+  if (!is_folder(settings_.root)) {
+    throw_hint(ErrorKind::not_found, "give the folder that the adapters' folders are in",
+               "the adapters' root {} is no folder", settings_.root.string());
   }
-  settings_.root = root;
+  settings_.root = resolved_path(settings_.root);
+  list_folder(settings_.root);  // or it says why it cannot
   scan();
 }
 
 fs::path AdapterStore::folder_of(const std::string& name) const {
   for (const fs::path& place : {settings_.root / name, settings_.root / name / "adapter"}) {
-    if (!has_files(place)) continue;
-    std::error_code error;
-    const fs::path folder = fs::canonical(place, error);  // links may lead elsewhere below the root, and not out of it
-    const fs::path& root = settings_.root;
-    if (!error && std::mismatch(root.begin(), root.end(), folder.begin(), folder.end()).first == root.end())
-      return folder;
+    if (has_files(place)) return place;
   }
   return {};
 }
 
+// What lies below the root; nothing when that is gone or may not be read any more.
+std::vector<fs::path> AdapterStore::places() const {
+  try {
+    return list_folder(settings_.root);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 void AdapterStore::scan() {
   std::map<std::string, int64_t> found;  // when they were modified
-  std::error_code error;                 // of what goes while it is looked at
-  for (fs::directory_iterator each(settings_.root, error), end; !error && each != end; each.increment(error)) {
-    const std::string name = each->path().filename().string();
+  for (const fs::path& place : places()) {
+    const std::string name = place.filename().string();
     if (!is_adapter_name(name)) continue;
     const fs::path folder = folder_of(name);
     if (!folder.empty()) found.emplace(name, modified_at(folder));
@@ -112,14 +141,66 @@ void AdapterStore::scan() {
     drop(*held, entry->second);
     entry = held->by_name.erase(entry);
   }
-  for (const auto& [name, modified] : found) held->by_name[name].modified = modified;
+  for (const auto& [name, modified] : found) {
+    Entry& entry = held->by_name[name];
+    entry.modified = modified;
+    if (!entry.broken.empty() && entry.broken != version_of(folder_of(name))) entry.broken.clear();
+  }
+}
+
+void AdapterStore::check_fits(const std::string& name, const checkpoint::AdapterFile& file) const {
+  if (file.replaces_weights()) {
+    throw_hint(ErrorKind::unsupported, "merge it into the model with `ingot model merge`",
+               "the adapter {} replaces weights (DoRA, modules_to_save or biases), so it cannot be one of many", name);
+  }
+  for (const checkpoint::AdapterModule& module : file.modules) {
+    if (module.param.rank <= settings_.most_rank) continue;
+    throw_hint(ErrorKind::unsupported, "serve with a larger --adapter-rank",
+               "the adapter {} has rank {}; this server has memory for {}", name, module.param.rank,
+               settings_.most_rank);
+  }
+  if (const size_t bytes = bytes_of(file, settings_.activation); bytes > settings_.budget) {
+    throw_error(ErrorKind::resource, "the adapter {} takes {} bytes of host memory; adapters may have {}", name, bytes,
+                settings_.budget);
+  }
+}
+
+std::vector<BrokenAdapter> AdapterStore::check() {
+  std::vector<BrokenAdapter> broken;
+  for (const fs::path& place : places()) {
+    const std::string name = place.filename().string();
+    if (name.starts_with('.')) continue;
+    std::string version;
+    try {
+      if (!is_folder(place)) continue;
+      const fs::path folder = folder_of(name);
+      if (!folder.empty()) version = version_of(folder);
+      if (version.empty()) {
+        check_no_adapter(place);
+        continue;
+      }
+      check_name(name);
+      check_fits(name, checkpoint::inspect_adapter(folder, model_));
+    } catch (const Error& error) {
+      broken.push_back({name, text_of(error)});
+      set_broken(name, version);
+    }
+  }
+  return broken;
+}
+
+// It is not listed before its files are others than those of `version`.
+void AdapterStore::set_broken(const std::string& name, const std::string& version) {
+  auto held = entries_.lock();
+  const auto found = held->by_name.find(name);
+  if (found != held->by_name.end()) found->second.broken = version;
 }
 
 std::vector<ListedAdapter> AdapterStore::list() const {
   std::vector<ListedAdapter> listed;
   const auto held = entries_.lock();
   for (const auto& [name, entry] : held->by_name) {
-    if (entry.removed) continue;
+    if (entry.removed || !entry.broken.empty()) continue;
     listed.push_back({name, entry.modified, entry.adapter ? entry.adapter->rank : 0, entry.adapter != nullptr});
   }
   return listed;
@@ -154,24 +235,8 @@ std::shared_ptr<const HostAdapter> AdapterStore::read(const std::string& name, c
   // In the file numbers may have four bytes that have two here, and there is a header of names and shapes.
   const checkpoint::AdapterFile file =
       checkpoint::read_adapter(folder, model_, 2 * uint64_t{settings_.budget} + most_header);
-  if (file.replaces_weights()) {
-    throw_hint(ErrorKind::unsupported, "merge it into the model with `ingot model merge`",
-               "the adapter {} replaces weights (DoRA, modules_to_save or biases), so it cannot be one of many", name);
-  }
-  size_t bytes = 0;
-  for (const checkpoint::AdapterModule& module : file.modules) {
-    if (module.param.rank > settings_.most_rank) {
-      throw_hint(ErrorKind::unsupported, "serve with a larger most rank",
-                 "the adapter {} has rank {}; this server has memory for {}", name, module.param.rank,
-                 settings_.most_rank);
-    }
-    bytes +=
-        Arena::footprint(settings_.activation, module.a.shape) + Arena::footprint(settings_.activation, module.b.shape);
-  }
-  if (bytes > settings_.budget) {
-    throw_error(ErrorKind::resource, "the adapter {} takes {} bytes of host memory; adapters may have {}", name, bytes,
-                settings_.budget);
-  }
+  check_fits(name, file);
+  const size_t bytes = bytes_of(file, settings_.activation);
   const auto memory = std::make_shared<const HostMemory>(bytes, HostMemory::Pages::small, "an adapter");
   std::byte* next = memory->data();
   const auto copied = [&](const Tensor& from, float factor) {
@@ -247,6 +312,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     if (adapter && !entry.removed) {
       // What needs memory comes first: without it the entry has no adapter, and no place.
       entry.version = version;
+      entry.broken.clear();
       entry.place = held->resident.insert(held->resident.end(), &entry);
       entry.adapter = adapter;
       held->bytes += adapter->bytes;
@@ -255,6 +321,10 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
   };
   try {
     adapter = read_version(name, folder, version);
+  } catch (const Error& error) {
+    settle();
+    if (error.kind() != ErrorKind::unavailable) set_broken(name, version);
+    throw;
   } catch (...) {
     settle();
     throw;
@@ -296,18 +366,25 @@ void AdapterStore::remove(const std::string& name) {
 
 void AdapterStore::add(const std::string& name) {
   check_name(name);
-  {
+  const auto set_removed = [&](bool removed) {
     auto held = entries_.lock();
     const auto found = held->by_name.find(name);
-    if (found != held->by_name.end()) found->second.removed = false;
+    return found != held->by_name.end() && std::exchange(found->second.removed, removed);
+  };
+  const bool was_removed = set_removed(false);
+  try {
+    get(name);
+  } catch (...) {
+    set_removed(was_removed);
+    throw;
   }
-  get(name);
 }
 
 AdapterStoreCounts AdapterStore::counts() const {
   AdapterStoreCounts counts;
   auto held = entries_.lock();
-  counts.registered = static_cast<int64_t>(held->by_name.size());
+  counts.registered = std::count_if(held->by_name.begin(), held->by_name.end(),
+                                    [](const auto& each) { return each.second.broken.empty(); });
   counts.resident = std::ssize(held->resident);
   counts.bytes = held->bytes;
   counts.loads = held->loads;

@@ -15,6 +15,10 @@
 #include "infer/host_adapter.h"
 #include "spec/model.h"
 
+namespace ingot::checkpoint {
+struct AdapterFile;
+}
+
 namespace ingot::infer {
 
 struct AdapterStoreSettings {
@@ -31,32 +35,43 @@ struct ListedAdapter {
   bool resident = false;  // in host memory
 };
 
+// One that requests would be refused, and why.
+struct BrokenAdapter {
+  std::string name;
+  std::string reason;
+};
+
 struct AdapterStoreCounts {
-  int64_t registered = 0;
-  int64_t resident = 0;  // in host memory
-  size_t bytes = 0;      // of these
-  int64_t loads = 0;     // since the start
+  int64_t registered = 0;  // without broken ones
+  int64_t resident = 0;    // in host memory
+  size_t bytes = 0;        // of these
+  int64_t loads = 0;       // since the start
 };
 
 class AdapterStore {
  public:
-  // Errors: not_found when the root is no folder.
+  // Errors: not_found when the root is no folder, or may not be listed.
   AdapterStore(spec::ModelSpec model, AdapterStoreSettings settings);
 
   // Looks at the root anew: folders that came are registered, those that went are forgotten. Requests keep what they
   // have.
   void scan();
-  // What is registered and was not removed, by name.
+  // Looks at configurations and headers of all that is there, and says which of them cannot be used; values are looked
+  // at when an adapter is read. Folders with half an adapter, and such as may not be looked into, are among them.
+  std::vector<BrokenAdapter> check();
+  // What is registered, was not removed, and is not known to be broken, by name. What is broken may be asked for all
+  // the same, to hear why, and is listed again when its files have changed.
   std::vector<ListedAdapter> list() const;
   // Whether `get` would look into a folder of that name. Errors: usage as get's.
   bool has(const std::string& name) const;
 
   // The adapter, from memory or its files; with files that changed since, as they are now. A folder that came after the
   // last scan is found, too. Several threads that ask for one at once wait for one of them to read it.
-  // Errors: usage for what is_adapter_name refuses; not_found for one that is not there, leads out of the root, or was
-  // removed; unavailable for one whose files change while they are read, and while requests use more than twice the
-  // budget; resource for one larger than the budget; unsupported for one of a larger rank than `most_rank`, and for one
-  // that replaces weights (DoRA, modules_to_save), which must be merged; those of checkpoint::read_adapter.
+  // A folder may be a link to one elsewhere: the root is whoever's runs the server, and names are no paths.
+  // Errors: usage for what is_adapter_name refuses; not_found for one that is not there or was removed; unavailable for
+  // one whose files change while they are read, and while requests use more than twice the budget; resource for one
+  // larger than the budget; unsupported for one of a larger rank than `most_rank`, and for one that replaces weights
+  // (DoRA, modules_to_save), which must be merged; those of checkpoint::read_adapter.
   std::shared_ptr<const HostAdapter> get(const std::string& name);
 
   // A pinned adapter stays in memory once it is there. Errors: get's for the name.
@@ -76,6 +91,7 @@ class AdapterStore {
     bool loading = false;
     bool pinned = false;
     bool removed = false;
+    std::string broken;                 // the version of the files that could not be used; empty: none known
     std::list<Entry*>::iterator place;  // in `resident` while there is an adapter
   };
   struct Entries {
@@ -86,6 +102,9 @@ class AdapterStore {
   };
 
   std::filesystem::path folder_of(const std::string& name) const;
+  std::vector<std::filesystem::path> places() const;
+  void check_fits(const std::string& name, const checkpoint::AdapterFile& file) const;
+  void set_broken(const std::string& name, const std::string& version);
   std::shared_ptr<const HostAdapter> read(const std::string& name, const std::filesystem::path& folder) const;
   // The same for files that are still those of `version` when they have been read. Errors: read's; unavailable when
   // they are not, whatever was wrong with what was read.

@@ -176,7 +176,10 @@ std::vector<Chosen> Chooser::run(ops::Context& context, const Tensor& logits, st
     chosen.error = wanted[r].error;
     chosen.kind = wanted[r].kind;
     if (!chosen.error.empty()) continue;
-    if (ids[at] == -1) chosen.error = not_a_number();
+    if (ids[at] == -1) {
+      chosen.error = not_a_number();
+      chosen.kind = ErrorKind::corrupt;
+    }
     if (ids[at] == -2) chosen.error = "no token may come next";
     if (ids[at] < 0) continue;
     chosen.choice = {ids[at], logprobs[at], {}};

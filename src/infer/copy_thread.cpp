@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/signals.h"
+#include "base/threads.h"
 
 namespace ingot::infer {
 
@@ -13,10 +13,7 @@ struct CopyThread::Copy {
   bool ended = false;
 };
 
-CopyThread::CopyThread() {
-  const BlockedSignals blocked;
-  thread_ = std::thread([this] { run(); });
-}
+CopyThread::CopyThread() : thread_(start_thread("copying adapters", [this] { run(); })) {}
 
 CopyThread::~CopyThread() {
   queue_.lock()->stop = true;

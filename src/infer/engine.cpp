@@ -23,6 +23,7 @@ struct Sequence {
   int64_t produced = 0;
   int64_t slot = -1;           // its adapter's
   bool told = false;           // an output was given
+  bool cancelled = false;      // it ends with the next step
   std::vector<int32_t> draft;  // guesses of this step
   std::vector<double> states;  // of a request for its states: those of the pieces so far, added up
   int64_t scored = 1;          // tokens of the prompt of which everything was told that is to be told
@@ -79,7 +80,7 @@ struct Engine::State {
   Scheduler scheduler;
   Forward forward;
   std::map<int64_t, Sequence> sequences;  // by id: in order of arrival
-  std::vector<int64_t> cancelled;
+  bool any_cancelled = false;
   std::vector<int64_t> holders;  // who has an adapter's slot
   std::vector<int64_t> loading;  // of them, those whose adapters are on their way there
   std::multimap<Time, int64_t> deadlines;
@@ -102,7 +103,7 @@ struct Engine::State {
 
   void add(int64_t id, Request request);
   std::vector<Output> ended_early();
-  bool take_slot(int priority);
+  bool take_slot(const SequenceState& next);
   void release_slot(Sequence& sequence);
   void place_adapters();
   void draft();
@@ -160,6 +161,7 @@ void Engine::State::add(int64_t id, Request request) {
   sequence.request = std::move(request);
   if (has_penalties(sequence.request.sampling)) sequence.counts = TokenCounts(sequence.ids, length);
   sequence.state.id = id;
+  sequence.state.tenant = sequence.request.owner;
   sequence.state.priority = sequence.request.priority;
   sequence.state.tokens = length;
   sequence.state.owner.salt = sequence.request.cache_salt;
@@ -170,7 +172,11 @@ void Engine::State::add(int64_t id, Request request) {
   scheduler.add(&sequence.state);
 }
 
-void Engine::cancel(int64_t request) { state_->cancelled.push_back(request); }
+void Engine::cancel(int64_t request) noexcept {
+  const auto found = state_->sequences.find(request);
+  if (found == state_->sequences.end()) return;
+  found->second.cancelled = state_->any_cancelled = true;
+}
 
 bool Engine::idle() const { return state_->sequences.empty(); }
 
@@ -190,8 +196,12 @@ EngineCounts Engine::counts() const {
 // The last outputs of requests that are not to go on.
 std::vector<Output> Engine::State::ended_early() {
   std::map<int64_t, Finish> ended;
-  for (const int64_t id : cancelled) ended.emplace(id, Finish::cancelled);
-  cancelled.clear();
+  if (any_cancelled) {
+    for (const auto& [id, sequence] : sequences) {
+      if (sequence.cancelled) ended.emplace(id, Finish::cancelled);
+    }
+    any_cancelled = false;
+  }
   const Time now = std::chrono::steady_clock::now();
   for (auto due = deadlines.begin(); due != deadlines.end() && due->first < now;) {
     if (sequences.contains(due->second)) {
@@ -220,18 +230,25 @@ void Engine::State::release_slot(Sequence& sequence) {
   std::erase(loading, sequence.state.id);
 }
 
-// Frees the slot that only sequences below `priority` have: of several the one whose users' turn comes last. They wait
-// for a slot again. False when there is none.
-bool Engine::State::take_slot(int priority) {
-  std::map<int64_t, const SequenceState*> first;  // of each slot's users
+// Frees the slot that only sequences of the same tenant and below its priority have: of several the one whose users'
+// turn comes last. They wait for a slot again. False when there is none.
+bool Engine::State::take_slot(const SequenceState& next) {
+  struct Users {
+    const SequenceState* first = nullptr;
+    bool others = false;  // another tenant's are among them
+  };
+  std::map<int64_t, Users> users;  // of each slot
   for (const int64_t id : holders) {
     const Sequence& sequence = sequences.at(id);
-    const SequenceState*& user = first[sequence.slot];
-    if (!user || goes_before(&sequence.state, user)) user = &sequence.state;
+    Users& of = users[sequence.slot];
+    of.others = of.others || sequence.state.tenant != next.tenant;
+    if (!of.first || goes_before(&sequence.state, of.first)) of.first = &sequence.state;
   }
-  const auto last = std::max_element(first.begin(), first.end(),
-                                     [](const auto& a, const auto& b) { return goes_before(a.second, b.second); });
-  if (last == first.end() || last->second->priority >= priority) return false;
+  std::erase_if(users, [](const auto& each) { return each.second.others; });
+  const auto last = std::max_element(users.begin(), users.end(), [](const auto& a, const auto& b) {
+    return goes_before(a.second.first, b.second.first);
+  });
+  if (last == users.end() || last->second.first->priority >= next.priority) return false;
   const int64_t slot = last->first;
   for (const int64_t id : std::vector(holders)) {
     Sequence& sequence = sequences.at(id);
@@ -247,12 +264,11 @@ bool Engine::State::take_slot(int priority) {
 void Engine::State::place_adapters() {
   AdapterSlots* adapters = forward.adapters();
   if (!adapters) return;
-  for (size_t i = 0; i < scheduler.next_waiting(settings.sequences).size(); ++i) {  // who loses a slot comes behind i
-    Sequence& sequence = sequences.at(scheduler.next_waiting(settings.sequences)[i]->id);
+  for (const SequenceState* next : scheduler.next_waiting(settings.sequences)) {
+    Sequence& sequence = sequences.at(next->id);
     if (!sequence.request.adapter || sequence.slot >= 0) continue;
     sequence.slot = adapters->acquire(sequence.request.adapter);
-    if (sequence.slot < 0 && take_slot(sequence.state.priority))
-      sequence.slot = adapters->acquire(sequence.request.adapter);
+    if (sequence.slot < 0 && take_slot(*next)) sequence.slot = adapters->acquire(sequence.request.adapter);
     if (sequence.slot < 0) break;
     holders.push_back(sequence.state.id);
     loading.push_back(sequence.state.id);
@@ -397,6 +413,7 @@ bool Engine::State::tell_prompt(const Piece& piece, std::span<Chosen> known, std
       output.prompt.clear();
       output.finish = Finish::failed;
       output.error = one.error;
+      output.kind = one.kind;
       return false;
     }
     output.prompt.push_back(std::move(one.choice));
@@ -462,7 +479,8 @@ std::optional<Output> Engine::State::add_states(const Piece& piece, const std::v
   if (!finite) {
     output.embedding.clear();
     output.finish = Finish::failed;
-    output.error = "a state is not a number";
+    output.error = "a state is not finite: the weights may be damaged, or too large for this type of activations";
+    output.kind = ErrorKind::corrupt;
   }
   return output;
 }

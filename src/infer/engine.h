@@ -63,13 +63,14 @@ struct Request {
   std::vector<int32_t> stop_ids;               // the output ends before any of these
   std::shared_ptr<const HostAdapter> adapter;  // null: the base model
   std::shared_ptr<TokenMask> mask;             // null: every token may come; no other request has the same
-  int priority = 0;  // higher first; a lower one gives its place, its pages and its adapter's slot up
+  int priority = 0;  // of one owner's requests the higher first; a lower one gives its place, its pages and its
+                     // adapter's slot up
   std::optional<std::chrono::steady_clock::time_point> deadline;  // it ends at the first step after this
   bool embed = false;                                             // no token is made: the prompt's states are wanted
   // What the model says of the prompt's tokens is wanted (Output::prompt, with Sampling::top_logprobs of the
   // likeliest); not with `embed`. All of the prompt is computed then, whatever the prefix cache has.
   bool score_prompt = false;
-  uint64_t owner = 0;       // whose it is, for Service's shares; 0: nobody's
+  uint64_t owner = 0;       // whose it is, for Service's shares and the engine's turns; 0: nobody's
   uint64_t cache_salt = 0;  // the prefix cache is shared by requests of the same salt and adapter only
 };
 
@@ -90,7 +91,9 @@ struct Output {
   std::optional<Choice> ended_by;        // the stop id that was chosen at the end
   std::string error;                     // of Finish::failed
   ErrorKind kind = ErrorKind::internal;  // of `error`: usage and the like are the request's fault; unavailable: another
-                                         // engine, or this one later, may do it
+                                         // engine, or this one later, may do it; corrupt: what the model or the
+                                         // adapter computes is not finite
+  std::string file;  // of Finish::failed, by Service: the model's file that is not what it was; else empty
   // Of a request that asked for it, before its first token: those tokens of the prompt that come next, from the second
   // on, and what the model says of them behind what is before them. A prompt that is filled in pieces comes in pieces.
   std::vector<Choice> prompt;
@@ -126,7 +129,7 @@ class Engine {
   // sampling that `check` refuses.
   int64_t submit(Request request);
   // Ends it: its last output comes with the next step.
-  void cancel(int64_t request);
+  void cancel(int64_t request) noexcept;
 
   // Runs one batch: what it gave, which may be nothing while prompts are filled. Requests that were cancelled or whose
   // deadline has passed end before anything is computed. Does nothing when idle.

@@ -43,18 +43,38 @@ EngineSettings resolved(EngineSettings settings, const spec::ModelSpec& model) {
 
 }  // namespace
 
-EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model) {
-  const int64_t most = model.context;
-  settings = resolved(settings, model);
-  if (settings.context < 1 || settings.context > most) {
-    throw_error(ErrorKind::usage, "a context of {} tokens; the model was made for {}", settings.context, most);
+void check_counts(const EngineSettings& settings, const spec::ModelSpec& model) {
+  if (settings.context < 1 || settings.context > model.context) {
+    throw_error(ErrorKind::usage, "a context of {} tokens; the model was made for {}", settings.context, model.context);
   }
   if (settings.batch_tokens < 1 || settings.sequences < 1 || settings.page_tokens < 1 || settings.scored_at_once < 1) {
     throw_error(ErrorKind::usage, "an engine needs at least one sequence, one token a batch and one token a page");
   }
+  constexpr int64_t max_count = int64_t{1} << 24;
+  for (const int64_t count : {settings.batch_tokens, settings.sequences, settings.page_tokens, settings.scored_at_once,
+                              settings.guesses, settings.adapter_slots, settings.adapter_rank}) {
+    if (count > max_count) {
+      throw_error(ErrorKind::usage,
+                  "an engine of {} sequences, tokens a batch or a page, guesses, adapters or ranks; at most {}", count,
+                  max_count);
+    }
+  }
+  constexpr int64_t max_pages = int64_t{1} << 31;  // the numbers of pages are of 32 bits
+  if (settings.pages < 0 || settings.pages >= max_pages)
+    throw_error(ErrorKind::usage, "{} pages of the KV cache; at most {}", settings.pages, max_pages - 1);
+}
+
+EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model) {
+  settings = resolved(settings, model);
+  check_counts(settings, model);
   if (num_pages(settings) < pages_per_sequence(settings)) {
     throw_error(ErrorKind::usage, "{} pages of {} tokens cannot hold one sequence of {}", settings.pages,
                 settings.page_tokens, settings.context);
+  }
+  if (num_pages(settings) > INT32_MAX / settings.page_tokens) {  // places in the cache are 32-bit numbers
+    throw_hint(ErrorKind::usage, "lower the number of pages, of sequences, or the context",
+               "a cache of {} pages of {} tokens; it has places for {} tokens at most", num_pages(settings),
+               settings.page_tokens, INT32_MAX);
   }
   return settings;
 }

@@ -40,6 +40,9 @@ struct ForwardResult {
 
 // The settings with the model's context where none was given. ErrorKind::usage for ones that contradict.
 EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model);
+// ErrorKind::usage for a context that is not 1 to the model's, for counts below 1 or beyond what sizes can be computed
+// of.
+void check_counts(const EngineSettings& settings, const spec::ModelSpec& model);
 int64_t num_pages(const EngineSettings& settings);
 
 class Forward {

@@ -137,10 +137,10 @@ void check(const Sampling& sampling) {
 void check_number(double logit) {
   if (!std::isnan(logit) && !(logit > std::numeric_limits<double>::max())) return;
   throw_hint(
-      ErrorKind::internal,
+      ErrorKind::corrupt,
       "in fp16 activations from 65520 on become infinite: if this is fp16, use bf16 or fp32; else the weights may "
-      "be damaged",
-      "a logit is not a number");
+      "be damaged, or an adapter's scale too large",
+      "a logit is not finite");
 }
 
 bool has_penalties(const Sampling& sampling) {

@@ -46,7 +46,7 @@ struct Choice {
   std::vector<Likely> top;  // Sampling::top_logprobs, most likely first; of equal ones the lowest id
 };
 
-// ErrorKind::internal, with what may be the cause, when a logit, or what was computed of logits, is NaN or +infinity.
+// ErrorKind::corrupt, with what may be the cause, when a logit, or what was computed of logits, is NaN or +infinity.
 void check_number(double logit);
 
 // What came before the token, and what may come.

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
+#include "base/deficit_round_robin.h"
 #include "infer/page_pool.h"
 
 namespace ingot::infer {
@@ -14,7 +16,8 @@ namespace ingot::infer {
 // What the scheduler knows of a sequence.
 struct SequenceState {
   int64_t id = 0;        // in order of arrival
-  int priority = 0;      // higher first
+  uint64_t tenant = 0;   // whose it is (Request::owner): tenants have equal shares
+  int priority = 0;      // of those of one tenant the higher first
   int64_t tokens = 0;    // known so far: prompt and output
   int64_t cached = 0;    // of them, in the KV cache
   PageTable table;       // its pages
@@ -26,7 +29,7 @@ struct SequenceState {
   int64_t found = 0;  // of the tokens, when it began to run
 };
 
-// Whose turn comes first: the highest priority's, then who came first.
+// Of one tenant's: the highest priority's turn comes first, then who came first.
 bool goes_before(const SequenceState* a, const SequenceState* b);
 
 // Tokens [begin, end) of a sequence go into the batch; when end is all it has, its next token can be chosen. Beyond
@@ -50,30 +53,37 @@ class Scheduler {
   void preempt(SequenceState* sequence);
 
   // The next batch; empty when nothing waits or runs. Running sequences first, by priority and arrival: one token each
-  // when decoding, a piece when still filling; then waiting ones while tokens, places and pages last. When pages run
-  // out the running sequence of the lowest priority that came last gives its pages back and waits again, to be filled
-  // anew (recompute); so it does for a waiting one of a higher priority that finds no place or no pages.
+  // when decoding, a piece when still filling; then waiting ones while tokens, places and pages last, in turns between
+  // tenants by the tokens that were computed for each (deficit round robin), and of one tenant by priority and arrival.
+  // When pages run out the running sequence of the lowest priority that came last gives its pages back and waits again,
+  // to be filled anew (recompute); so one does for a waiting one of the same tenant with a higher priority that finds
+  // no place or no pages.
   // Who runs the batch sets what is `cached` then.
   std::vector<Piece> next();
 
   std::span<SequenceState* const> running_list() const { return running_; }
-  // The first `count` of those that wait, or fewer.
-  std::span<SequenceState* const> next_waiting(int64_t count) const {
-    return std::span(waiting_).first(static_cast<size_t>(std::min(count, waiting())));
-  }
-  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  // The first `count` of those that wait, or fewer, as their turns come when nobody is blocked.
+  std::vector<SequenceState*> next_waiting(int64_t count) const;
+  int64_t waiting() const;
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   int64_t preemptions() const { return preemptions_; }
 
  private:
+  using Waiting = std::vector<SequenceState*>;  // of one tenant, by priority, then arrival
+
   bool make_room(SequenceState* sequence, int64_t tokens);
+  SequenceState* outranked_by(const SequenceState& next) const;
   void yield_to_priority();
+  SequenceState* next_ready(uint64_t tenant) const;
+  void wait(SequenceState* sequence);
+  bool stop_waiting(SequenceState* sequence);
 
   PagePool& pool_;
   int64_t batch_tokens_;
   int64_t most_running_;
-  std::vector<SequenceState*> waiting_;  // both by priority, then arrival
-  std::vector<SequenceState*> running_;
+  std::map<uint64_t, Waiting> waiting_;  // by tenant; none is empty
+  std::vector<SequenceState*> running_;  // by priority, then arrival
+  DeficitRoundRobin turns_;              // between tenants, in tokens
   int64_t preemptions_ = 0;
 };
 

@@ -1,28 +1,37 @@
 #include "infer/service.h"
 
-#include <deque>
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <map>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mutex.h"
-#include "base/signals.h"
+#include "base/threads.h"
 
 namespace ingot::infer {
 
 namespace {
+
+// How a request of a ticket stands with the engine, where it has no name there.
+constexpr int64_t not_admitted = 0;
+constexpr int64_t ended = -1;
 
 // What a ticket's requests have in common. The lock is held while the listener runs, so that who takes the listener
 // away knows that it does not run.
 struct Caller {
   uint64_t owner = 0;
   Guarded<Listener> listener;
+  std::vector<int64_t> names;  // the engine's, by request, or the above; the engine's thread alone
 };
 
 struct Ticket {
   std::shared_ptr<Caller> caller;
-  size_t left = 0;  // requests that have not ended
+  size_t left = 0;              // requests that have not ended
+  bool any_cancelled = false;   // of them, some are to end
+  std::vector<char> cancelled;  // by request
 };
 
 struct Arrival {
@@ -32,21 +41,18 @@ struct Arrival {
   std::shared_ptr<Caller> caller;
 };
 
-struct Withdrawal {
-  int64_t ticket = 0;
-  std::optional<int64_t> index;  // all of the ticket without one
-};
-
 // What other threads leave for the engine's.
 struct Inbox {
-  std::deque<Arrival> arrivals;
-  std::vector<Withdrawal> withdrawals;
+  std::vector<Arrival> arrivals;
   std::map<int64_t, Ticket> tickets;  // those of which something is left
+  bool any_cancelled = false;         // of a ticket
   int64_t next_ticket = 1;
+  int64_t share = 0;
   int64_t waiting = 0;                     // requests without an output yet
   std::map<uint64_t, int64_t> waiting_of;  // of them, by owner, where there is one
   bool draining = false;
   bool stop = false;
+  bool failed = false;
   std::string failure;
   ServiceCounts counts;
 
@@ -68,13 +74,35 @@ struct Running {
 };
 
 // Whether the request may go on.
-bool tell(const std::shared_ptr<Caller>& caller, int64_t index, Output output) {
+bool tell(const std::shared_ptr<Caller>& caller, int64_t index, Output output) noexcept {
   output.request = index;
   auto listener = caller->listener.lock();
-  return !*listener || (*listener)(std::move(output));
+  try {
+    return !*listener || (*listener)(std::move(output));
+  } catch (const std::exception&) {
+    *listener = nullptr;
+    return false;
+  }
 }
 
-Output failed(std::string why, ErrorKind kind) {
+// A copy, or what fits without memory.
+std::string copy_of(const std::string& text) noexcept {
+  try {
+    return text;
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
+}
+
+std::string words_of(const std::exception& error) noexcept {
+  try {
+    return text_of(error);
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
+}
+
+Output failed(std::string why, ErrorKind kind) noexcept {
   Output output;
   output.finish = Finish::failed;
   output.error = std::move(why);
@@ -93,27 +121,29 @@ ErrorKind kind_of(const std::exception& error) {
 struct Service::State {
   std::unique_ptr<Engine> engine;
   int64_t queue;
-  int64_t share;
+  std::shared_ptr<const FileWatch> files;
   Guarded<Inbox> inbox;
   std::map<int64_t, Running> running;
-  std::map<int64_t, std::map<int64_t, int64_t>> names;  // ticket -> index -> the engine's name
   std::thread thread;
 
-  void run();
-  void admit(Arrival arrival);
-  void withdraw(const Withdrawal& which);
-  void give(Output output);
-  void fail_all(const std::string& why, ErrorKind kind);
-  void end(int64_t ticket, int64_t index, bool heard);
+  void run() noexcept;
+  void serve();
+  void admit(Arrival& arrival) noexcept;
+  static void withdraw(Inbox& all, Engine& engine) noexcept;
+  void give(Output output) noexcept;
+  void fail_all(const std::string& why, ErrorKind kind) noexcept;
+  void fail_by_file(const FileFault& fault);
+  void end(int64_t ticket, bool heard) noexcept;
 };
 
-Service::Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share) : state_(std::make_unique<State>()) {
+Service::Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share, std::shared_ptr<const FileWatch> files)
+    : state_(std::make_unique<State>()) {
   if (queue < 1) throw_error(ErrorKind::usage, "a queue of {} requests; at least 1", queue);
   state_->engine = std::move(engine);
   state_->queue = queue;
-  state_->share = share;
-  const BlockedSignals blocked;
-  state_->thread = std::thread([this] { state_->run(); });
+  state_->files = std::move(files);
+  state_->inbox.lock()->share = share;
+  state_->thread = start_thread("the engine", [state = state_.get()] { state->run(); });
 }
 
 Service::~Service() {
@@ -127,14 +157,16 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
   if (count == 0) throw_error(ErrorKind::usage, "no request was given");
   const auto caller = std::make_shared<Caller>();
   caller->owner = requests.front().owner;
-  const bool shares = caller->owner != 0 && state_->share > 0;
-  const int64_t most = shares ? std::min(state_->queue, state_->share) : state_->queue;
-  if (count > most) throw_error(ErrorKind::usage, "{} outputs at once; {} at most may wait", count, most);
+  caller->names.assign(requests.size(), not_admitted);
   *caller->listener.lock() = std::move(listener);
+  Ticket entry{caller, requests.size(), false, std::vector<char>(requests.size(), 0)};
   int64_t ticket = 0;
   {
     auto inbox = state_->inbox.lock();
-    if (!inbox->failure.empty()) throw_error(ErrorKind::unavailable, "the engine has failed: {}", inbox->failure);
+    const bool shares = caller->owner != 0 && inbox->share > 0;
+    const int64_t most = shares ? std::min(state_->queue, inbox->share) : state_->queue;
+    if (count > most) throw_error(ErrorKind::usage, "{} outputs at once; {} at most may wait", count, most);
+    if (inbox->failed) throw_error(ErrorKind::unavailable, "the engine has failed: {}", inbox->failure);
     if (inbox->draining || inbox->stop) throw_error(ErrorKind::unavailable, "the server is about to end");
     if (inbox->waiting + count > state_->queue) {
       throw_hint(ErrorKind::resource, "try again later", "{} requests wait already; the queue holds {}", inbox->waiting,
@@ -142,44 +174,61 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
     }
     const auto own = inbox->waiting_of.find(caller->owner);
     const int64_t before = own == inbox->waiting_of.end() ? 0 : own->second;
-    if (shares && before + count > state_->share) {
+    if (shares && before + count > inbox->share) {
       throw_hint(ErrorKind::resource, "try again when some have begun", "{} requests of one owner wait already; {} may",
-                 before, state_->share);
+                 before, inbox->share);
     }
-    ticket = inbox->next_ticket++;
+    // What can fail comes before anything is counted.
+    std::vector<Arrival>& arrivals = inbox->arrivals;
+    const size_t needed = arrivals.size() + requests.size();
+    if (needed > arrivals.capacity()) arrivals.reserve(std::max(needed, 2 * arrivals.capacity()));
+    if (caller->owner != 0) inbox->waiting_of.try_emplace(caller->owner, 0);
+    ticket = inbox->next_ticket;
+    inbox->tickets.emplace(ticket, std::move(entry));
+    ++inbox->next_ticket;
     inbox->add_waiting(caller->owner, count);
-    inbox->tickets[ticket] = {caller, requests.size()};
     for (int64_t i = 0; i < count; ++i) {
-      inbox->arrivals.push_back({ticket, i, std::move(requests[static_cast<size_t>(i)]), caller});
+      arrivals.push_back({ticket, i, std::move(requests[static_cast<size_t>(i)]), caller});
     }
   }
   state_->inbox.notify_all();
   return ticket;
 }
 
-void Service::cancel(int64_t ticket) {
+void Service::cancel(int64_t ticket) noexcept {
   std::shared_ptr<Caller> caller;
   {
     auto inbox = state_->inbox.lock();
     const auto found = inbox->tickets.find(ticket);
     if (found == inbox->tickets.end()) return;
     caller = found->second.caller;
-    inbox->withdrawals.push_back({ticket, std::nullopt});
+    std::fill(found->second.cancelled.begin(), found->second.cancelled.end(), 1);
+    found->second.any_cancelled = inbox->any_cancelled = true;
   }
   state_->inbox.notify_all();
   *caller->listener.lock() = nullptr;
 }
 
-void Service::cancel(int64_t ticket, int64_t request) {
-  state_->inbox.lock()->withdrawals.push_back({ticket, request});
+void Service::cancel(int64_t ticket, int64_t request) noexcept {
+  {
+    auto inbox = state_->inbox.lock();
+    const auto found = inbox->tickets.find(ticket);
+    if (found == inbox->tickets.end()) return;
+    found->second.cancelled[static_cast<size_t>(request)] = 1;
+    found->second.any_cancelled = inbox->any_cancelled = true;
+  }
   state_->inbox.notify_all();
 }
+
+void Service::set_share(int64_t share) { state_->inbox.lock()->share = share; }
 
 void Service::drain() { state_->inbox.lock()->draining = true; }
 
 bool Service::idle() const { return state_->inbox.lock()->tickets.empty(); }
 
 std::string Service::failure() const { return state_->inbox.lock()->failure; }
+
+std::optional<FileFault> Service::file_fault() const { return state_->files ? state_->files->fault() : std::nullopt; }
 
 ServiceCounts Service::counts() const {
   auto inbox = state_->inbox.lock();
@@ -188,29 +237,38 @@ ServiceCounts Service::counts() const {
   return counts;
 }
 
-void Service::State::run() {
+void Service::State::run() noexcept {
+  try {
+    serve();
+    fail_all("the server ends", ErrorKind::unavailable);
+  } catch (const std::exception& error) {
+    // What the engine does not tell of one request alone has left it in a state that nobody knows.
+    fail_all(words_of(error), ErrorKind::internal);
+  }
+}
+
+// Until the service ends. What fails for one request ends that one alone; only what the engine's step throws is left to
+// the caller.
+void Service::State::serve() {
   for (;;) {
-    std::deque<Arrival> arrivals;
-    std::vector<Withdrawal> withdrawals;
+    std::vector<Arrival> arrivals;
     {
       auto held = inbox.lock();
       if (engine->idle()) {
-        held.wait([](const Inbox& i) { return i.stop || !i.arrivals.empty() || !i.withdrawals.empty(); });
+        held.wait([](const Inbox& i) { return i.stop || !i.arrivals.empty() || i.any_cancelled; });
       }
-      if (held->stop) break;
+      if (held->stop) return;
       arrivals.swap(held->arrivals);
-      withdrawals.swap(held->withdrawals);
     }
-    for (Arrival& arrival : arrivals) admit(std::move(arrival));
-    for (const Withdrawal& which : withdrawals) withdraw(which);
+    for (Arrival& arrival : arrivals) admit(arrival);
+    {
+      auto held = inbox.lock();
+      if (held->any_cancelled) withdraw(*held, *engine);
+    }
     const double started = steady_seconds();
-    std::vector<Output> outputs;
-    try {
-      outputs = engine->step();
-    } catch (const std::exception& error) {
-      // What the engine does not tell of one request alone has left it in a state that nobody knows.
-      fail_all(text_of(error), ErrorKind::internal);
-      break;
+    std::vector<Output> outputs = engine->step();
+    if (files && !running.empty()) {
+      if (const std::optional<FileFault> fault = files->fault()) fail_by_file(*fault);
     }
     int64_t tokens = 0;
     for (Output& output : outputs) {
@@ -223,33 +281,47 @@ void Service::State::run() {
     ++held->counts.steps;
     held->counts.step_s += steady_seconds() - started;
   }
-  fail_all("the server ends", ErrorKind::unavailable);
 }
 
-void Service::State::admit(Arrival arrival) {
+void Service::State::admit(Arrival& arrival) noexcept {
+  const auto index = static_cast<size_t>(arrival.index);
   const int64_t prompt = static_cast<int64_t>(arrival.request.prompt.size());
-  int64_t name = 0;
   try {
-    name = engine->submit(std::move(arrival.request));
+    // What can fail comes before the engine has it.
+    std::map<int64_t, Running> entry;
+    entry.emplace(not_admitted, Running{arrival.ticket, arrival.index, false, arrival.caller});
+    auto node = entry.extract(entry.begin());
+    node.key() = engine->submit(std::move(arrival.request));
+    arrival.caller->names[index] = node.key();
+    running.insert(std::move(node));
+    inbox.lock()->counts.prompt_tokens += prompt;
   } catch (const std::exception& error) {
-    tell(arrival.caller, arrival.index, failed(text_of(error), kind_of(error)));
-    end(arrival.ticket, arrival.index, false);
-    return;
-  }
-  running[name] = {arrival.ticket, arrival.index, false, arrival.caller};
-  names[arrival.ticket][arrival.index] = name;
-  inbox.lock()->counts.prompt_tokens += prompt;
-}
-
-void Service::State::withdraw(const Withdrawal& which) {
-  const auto found = names.find(which.ticket);
-  if (found == names.end()) return;
-  for (const auto& [index, name] : found->second) {
-    if (!which.index || *which.index == index) engine->cancel(name);
+    tell(arrival.caller, arrival.index, failed(words_of(error), kind_of(error)));
+    arrival.caller->names[index] = ended;
+    end(arrival.ticket, false);
   }
 }
 
-void Service::State::give(Output output) {
+// Those that were cancelled and are with the engine; others come later.
+void Service::State::withdraw(Inbox& all, Engine& engine) noexcept {
+  all.any_cancelled = false;
+  for (auto& [ticket, of] : all.tickets) {
+    if (!of.any_cancelled) continue;
+    of.any_cancelled = false;
+    for (size_t i = 0; i < of.cancelled.size(); ++i) {
+      if (of.cancelled[i] == 0) continue;
+      const int64_t name = of.caller->names[i];
+      if (name == not_admitted) {
+        of.any_cancelled = all.any_cancelled = true;
+        continue;
+      }
+      of.cancelled[i] = 0;
+      if (name != ended) engine.cancel(name);
+    }
+  }
+}
+
+void Service::State::give(Output output) noexcept {
   const int64_t name = output.request;
   const auto found = running.find(name);
   if (found == running.end()) return;
@@ -258,7 +330,8 @@ void Service::State::give(Output output) {
   if (!of.heard && !last) inbox.lock()->add_waiting(of.caller->owner, -1);
   const bool wanted = tell(of.caller, of.index, std::move(output));
   if (last) {
-    end(of.ticket, of.index, of.heard);
+    of.caller->names[static_cast<size_t>(of.index)] = ended;
+    end(of.ticket, of.heard);
     running.erase(found);
     return;
   }
@@ -267,32 +340,44 @@ void Service::State::give(Output output) {
 }
 
 // Nothing more of it is to come.
-void Service::State::end(int64_t ticket, int64_t index, bool heard) {
-  const auto found = names.find(ticket);
-  if (found != names.end()) {
-    found->second.erase(index);
-    if (found->second.empty()) names.erase(found);
-  }
+void Service::State::end(int64_t ticket, bool heard) noexcept {
   auto held = inbox.lock();
   Ticket& of = held->tickets.at(ticket);
   if (!heard) held->add_waiting(of.caller->owner, -1);
   if (--of.left == 0) held->tickets.erase(ticket);
 }
 
-// `kind`: of those that have tokens.
-void Service::State::fail_all(const std::string& why, ErrorKind kind) {
-  std::deque<Arrival> arrivals;
-  {
-    auto held = inbox.lock();
-    if (held->failure.empty()) held->failure = why;
-    arrivals.swap(held->arrivals);
-  }
-  for (const Arrival& arrival : arrivals) tell(arrival.caller, arrival.index, failed(why, ErrorKind::unavailable));
+// What the engine gives of them later nobody hears.
+void Service::State::fail_by_file(const FileFault& fault) {
+  const std::string file = fault.file.string();
+  const std::string why = fmt::format("the model's file {}: {}", file, fault.what);
   for (const auto& [name, of] : running) {
-    tell(of.caller, of.index, failed(why, of.heard ? kind : ErrorKind::unavailable));
+    Output output = failed(copy_of(why), ErrorKind::corrupt);
+    output.file = copy_of(file);
+    tell(of.caller, of.index, std::move(output));
+    of.caller->names[static_cast<size_t>(of.index)] = ended;
+    end(of.ticket, of.heard);
+    engine->cancel(name);
   }
   running.clear();
-  names.clear();
+}
+
+// `kind`: of those that have tokens.
+void Service::State::fail_all(const std::string& why, ErrorKind kind) noexcept {
+  std::vector<Arrival> arrivals;
+  {
+    auto held = inbox.lock();
+    if (!held->failed) held->failure = copy_of(why);
+    held->failed = true;
+    arrivals.swap(held->arrivals);
+  }
+  for (const Arrival& arrival : arrivals) {
+    tell(arrival.caller, arrival.index, failed(copy_of(why), ErrorKind::unavailable));
+  }
+  for (const auto& [name, of] : running) {
+    tell(of.caller, of.index, failed(copy_of(why), of.heard ? kind : ErrorKind::unavailable));
+  }
+  running.clear();
   // Only now: who cancels a ticket that is not there any more may take the listener for done.
   auto held = inbox.lock();
   held->tickets.clear();

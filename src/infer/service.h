@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "base/file_watch.h"
 #include "infer/engine.h"
 
 namespace ingot::infer {
 
 // What a request gave: the engine's Output, `request` being its place among those that were submitted together. Called
-// on the engine's thread, which waits meanwhile: it must be quick and may not throw or call the service. False: the
-// request is to end.
+// on the engine's thread, which waits meanwhile: it must be quick and may not call the service. False: the request is
+// to end. It should not throw; where it does, nothing more of the ticket comes, and its requests end.
 using Listener = std::function<bool(Output)>;
 
 struct ServiceCounts {
@@ -28,8 +29,11 @@ struct ServiceCounts {
 class Service {
  public:
   // Owns the engine and starts its thread. `queue`: most requests that wait for their first token; `share`: of them, of
-  // one owner (Request::owner), or 0 for all.
-  Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share = 0);
+  // one owner (Request::owner), or 0 for all; `files`: those that the model's weights are mapped from, or null. When
+  // one of them has a fault, every request ends as failed, with Output::file, before a token that may come of it is
+  // given; the service goes on, and so does what comes later end. Errors: resource when there is no thread.
+  Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share = 0,
+          std::shared_ptr<const FileWatch> files = nullptr);
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
   ~Service();  // what still runs is cancelled; listeners are told
@@ -43,15 +47,19 @@ class Service {
 
   // Ends what is left of a ticket at the next step. After it returns the listener is not called any more. May not be
   // called by a listener.
-  void cancel(int64_t ticket);
+  void cancel(int64_t ticket) noexcept;
   // Ends one request of a ticket; its last output comes as always.
-  void cancel(int64_t ticket, int64_t request);
+  void cancel(int64_t ticket, int64_t request) noexcept;
 
+  // From now on an owner has another share; what waits stays.
+  void set_share(int64_t share);
   // From now on nothing is taken.
   void drain();
   bool idle() const;  // nothing waits or runs
   // Why nothing can be taken any more; empty while all is well.
   std::string failure() const;
+  // Of the model's files; nothing while all is well. Looks at them.
+  std::optional<FileFault> file_fault() const;
   ServiceCounts counts() const;
 
  private:

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "server/api_error.h"
 #include "server/attempt.h"
+#include "server/cors.h"
 #include "server/ids.h"
 #include "server/reply_json.h"
 #include "server/route_table.h"
@@ -23,7 +24,7 @@ bool is_this_machine(std::string_view host) {
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1) == "[::1]";
   host = host.substr(0, host.rfind(':'));
   const bool is_number = host.find_first_not_of("0123456789.") == std::string_view::npos;
-  return host == "localhost" || (is_number && host.starts_with("127."));
+  return equal_ignoring_case(host, "localhost") || (is_number && host.starts_with("127."));
 }
 
 ApiError plain(int status, std::string message, const char* code) {
@@ -61,6 +62,13 @@ ApiError refusal_of(int status) {
   }
 }
 
+ApiError about_to_end() { return api_error(Error(ErrorKind::unavailable, "The server is about to end."), ""); }
+
+// As much of a key's, or of all, waits to be looked at as may.
+ApiError too_much_waits() {
+  return api_error(Error(ErrorKind::resource, "Too many requests wait to be tokenized; ask again later"), "");
+}
+
 // All requests' bodies together have as many bytes as they may.
 ApiError crowded() {
   return api_error(Error(ErrorKind::unavailable, "The server holds as many bytes of requests as it may"), "");
@@ -89,9 +97,17 @@ class ApiExchange : public Exchange {
     return facts_->large ? api_.settings.body_bytes : small_body;
   }
 
-  void refuse(int status) override { reply_ = reply_of(status == 503 ? crowded() : refusal_of(status)); }
+  void refuse(int status) override {
+    switch (status) {
+      case 429: reply_ = reply_of(too_much_waits()); break;
+      case 503: reply_ = reply_of(api_.finishing ? about_to_end() : crowded()); break;
+      default: reply_ = reply_of(refusal_of(status));
+    }
+  }
 
   bool quick() const override { return facts_->quick; }
+
+  uint64_t owner() const override { return owner_of(record_); }
 
   void receive(std::string body, std::function<void()> wake) override {
     answer([&] { begin(body, std::move(wake)); });
@@ -102,9 +118,10 @@ class ApiExchange : public Exchange {
     if (work_) {
       answer([&] { part = work_->poll(record_); });
       if (record_.completion_tokens > 0 && !record_.first_token_s) record_.first_token_s = steady_seconds() - started_;
+      if (api_.finishing && !reply_ && !part.end && !part.broken) reply_ = reply_of(about_to_end());
     }
-    if (reply_ && given_) {  // it failed in the middle of a stream
-      part.bytes = event(reply_->body);
+    if (reply_ && (given_ || part.head)) {  // it failed in the middle of a stream
+      part.bytes += work_ ? work_->failure(reply_->body) : event(reply_->body);
       part.end = true;
     } else if (reply_) {
       part.head = std::move(reply_->head);
@@ -116,7 +133,7 @@ class ApiExchange : public Exchange {
       status_ = part.head->status;
       part.head->headers.emplace_back("X-Request-Id", id_);
       part.head->headers.emplace_back("X-Content-Type-Options", "nosniff");
-      for (auto& header : limits_) part.head->headers.push_back(header);
+      for (auto& header : headers_) part.head->headers.push_back(header);
     }
     return part;
   }
@@ -145,6 +162,7 @@ class ApiExchange : public Exchange {
     try {
       work();
     } catch (const ApiError& error) {
+      if (error.status == 500) record_.failure = error.message;
       reply_ = reply_of(error);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::internal) record_.failure = text_of(error);
@@ -164,19 +182,19 @@ class ApiExchange : public Exchange {
       throw plain(403, "A server without keys answers to this machine's own names and addresses only.",
                   "forbidden_host");
     }
+    if (check_origin()) return;
     if (!facts_->open) check_key();
     if (facts_->route == Route::unknown) {
       throw plain(404, fmt::format("Unknown request URL: {} {}.", head_.method.substr(0, 16), shown_path()),
                   "unknown_url");
     }
     if (!is_method_of(head_.method, *facts_)) {
-      limits_.emplace_back("Allow", facts_->methods);
+      headers_.emplace_back("Allow", methods_of(*facts_));
       throw plain(405, fmt::format("{} does not take {}.", shown_path(), head_.method.substr(0, 16)),
                   "method_not_allowed");
     }
-    const bool is_admin =
-        facts_->route == Route::adapter ||
-        ((facts_->route == Route::adapters || facts_->route == Route::model) && head_.method != "GET");
+    const bool is_admin = facts_->route == Route::adapter ||
+                          ((facts_->route == Route::adapters || facts_->route == Route::model) && !reads());
     if (is_admin && key_ >= 0 && !api_.keys.at(key_).admin) {
       throw not_permitted("This key may not change what is served.");
     }
@@ -188,11 +206,26 @@ class ApiExchange : public Exchange {
     }
   }
 
+  // HEAD is answered as GET, without the body.
+  bool reads() const { return head_.method == "GET" || head_.method == "HEAD"; }
+
+  // Pages of the origins that were named may read answers; a preflight request is answered at once, and has no key (the
+  // Fetch standard, 3.2). Whether it was one. Credentials that browsers keep (cookies) are never allowed.
+  bool check_origin() {
+    const CorsHeaders cors = cors_headers(api_.settings.origins, head_, methods_of(*facts_));
+    headers_.insert(headers_.end(), cors.headers.begin(), cors.headers.end());
+    if (!cors.preflight || facts_->route == Route::unknown) return false;
+    reply_.emplace();
+    reply_->head.status = 204;
+    return true;
+  }
+
   void check_key() {
     if (!api_.keys.required()) return;
-    constexpr std::string_view scheme = "Bearer ";
+    constexpr std::string_view scheme = "bearer ";
     const std::string_view authorization = head_.header("authorization");
-    key_ = authorization.starts_with(scheme) ? api_.keys.find(trim(authorization.substr(scheme.size()))) : -1;
+    const bool bears = equal_ignoring_case(authorization.substr(0, scheme.size()), scheme);
+    key_ = bears ? api_.keys.find(trim(authorization.substr(scheme.size()))) : -1;
     const Admission admission = api_.keys.enter(key_, steady_seconds());
     if (admission.verdict == Admission::Verdict::unknown_key) {
       ApiError error = plain(401, "No valid API key was given: Authorization: Bearer KEY.", "invalid_api_key");
@@ -200,9 +233,9 @@ class ApiExchange : public Exchange {
       throw error;
     }
     if (admission.limit) {
-      limits_ = {{"x-ratelimit-limit-requests", std::to_string(*admission.limit)},
-                 {"x-ratelimit-remaining-requests", std::to_string(admission.remaining)},
-                 {"x-ratelimit-reset-requests", fmt::format("{:.3f}s", admission.reset_s)}};
+      headers_.emplace_back("x-ratelimit-limit-requests", std::to_string(*admission.limit));
+      headers_.emplace_back("x-ratelimit-remaining-requests", std::to_string(admission.remaining));
+      headers_.emplace_back("x-ratelimit-reset-requests", fmt::format("{:.3f}s", admission.reset_s));
     }
     admitted_ = admission.verdict == Admission::Verdict::ok;
     record_.key = key_;
@@ -218,6 +251,7 @@ class ApiExchange : public Exchange {
   }
 
   void begin(const std::string& body, Wake wake) {
+    if (api_.finishing && !facts_->open) throw about_to_end();
     switch (facts_->route) {
       case Route::page: return reply("text/html; charset=utf-8", page_html);
       case Route::health: return reply_json({{"status", api_.draining ? "draining" : "ok"}});
@@ -226,16 +260,15 @@ class ApiExchange : public Exchange {
       case Route::models: return reply("application/json", list_models(api_));
       case Route::model: {
         const std::string id = rest_of_path();
-        return reply("application/json",
-                     head_.method == "GET" ? one_model(api_, id) : remove_adapter(api_, id, "model"));
+        return reply("application/json", reads() ? one_model(api_, id) : remove_adapter(api_, id, "model"));
       }
       case Route::adapters:
-        return reply("application/json",
-                     head_.method == "GET" ? list_adapters(api_) : add_adapter(api_, body, record_));
+        return reply("application/json", reads() ? list_adapters(api_) : add_adapter(api_, body, record_));
       case Route::adapter: return reply("application/json", remove_adapter(api_, rest_of_path(), "adapter"));
       case Route::tokenize: return reply("application/json", tokenize(api_, body, record_));
       case Route::detokenize: return reply("application/json", detokenize(api_, body, record_));
       case Route::chat: return start(start_chat, body, std::move(wake));
+      case Route::responses: return start(start_responses, body, std::move(wake));
       case Route::completions: return start(start_completion, body, std::move(wake));
       case Route::embeddings: return start(start_embeddings, body, std::move(wake));
       case Route::unknown: return;
@@ -244,16 +277,20 @@ class ApiExchange : public Exchange {
 
   template <class Start>
   void start(Start how, const std::string& body, Wake wake) {
-    if (api_.draining) throw api_error(Error(ErrorKind::unavailable, "The server is about to end."), "");
+    if (api_.draining) throw about_to_end();
     work_ = how(api_, body, record_, std::move(wake));
   }
 
   void ready() {
     const std::string failure = api_.service.failure();
     if (!failure.empty()) record_.failure = failure;
-    if (api_.draining || !failure.empty()) {
-      throw api_error(
-          Error(ErrorKind::unavailable, api_.draining ? "The server is about to end." : "The engine has failed."), "");
+    if (api_.draining) throw about_to_end();
+    if (!failure.empty()) throw api_error(Error(ErrorKind::unavailable, "The engine has failed."), "");
+    if (const std::optional<FileFault> fault = api_.service.file_fault()) {
+      record_.failure = fmt::format("{}: {}", fault->file.string(), fault->what);
+      ApiError error = file_fault(fault->file.string());
+      error.status = 503;
+      throw error;
     }
     reply_json({{"status", "ready"}});
   }
@@ -329,7 +366,7 @@ class ApiExchange : public Exchange {
   const RouteFacts* facts_ = &unknown_route;
   int key_ = -1;
   bool admitted_ = false;
-  std::vector<std::pair<std::string, std::string>> limits_;  // headers of every answer
+  std::vector<std::pair<std::string, std::string>> headers_;  // of every answer
   std::optional<WholeReply> reply_;
   std::unique_ptr<Work> work_;
   RequestRecord record_;
@@ -357,7 +394,7 @@ std::shared_ptr<Exchange> Api::open(RequestHead head) {
 
 std::pair<ReplyHead, std::string> Api::refusal(int status, const std::string& peer) {
   const std::string id = make_id("req_");
-  WholeReply reply = reply_of(refusal_of(status));
+  WholeReply reply = reply_of(status == 503 && state_->context.draining ? about_to_end() : refusal_of(status));
   reply.head.headers.emplace_back("X-Request-Id", id);
   state_->context.metrics.request("none", status, 0);
   write_log(state_->context.settings, {{"time", utc_timestamp()}, {"id", id}, {"peer", peer}, {"status", status}});
@@ -368,5 +405,12 @@ void Api::drain() {
   state_->context.draining = true;
   state_->context.service.drain();
 }
+
+void Api::finish() {
+  drain();
+  state_->context.finishing = true;
+}
+
+void Api::set_keys(std::vector<ApiKey> keys) { state_->context.keys.replace(std::move(keys)); }
 
 }  // namespace ingot::server

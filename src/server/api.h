@@ -19,6 +19,7 @@ struct ApiSettings {
   size_t body_bytes = 8 << 20;                       // most of a request
   int64_t slow_outputs = 4096;                       // that wait for a reader; then its request is given up
   std::vector<ApiKey> keys;                          // none: anybody may ask, from this machine
+  std::vector<std::string> origins;                  // of pages that may read answers (server/cors.h)
   std::function<void(std::string_view)> access_log;  // gets a JSON line a request; may be called from several threads
   std::function<HttpCounts()> http_counts;           // for the metrics; may be empty
 };
@@ -35,6 +36,12 @@ class Api : public Handler {
 
   // From now on /ready says no, and nothing new is generated.
   void drain();
+  // Likewise, and what has no end yet gets one: an answer that has not begun is a 503, a stream ends with an event that
+  // says so. Who asks must look again (HttpServer::finish).
+  void finish();
+
+  // Keys::replace.
+  void set_keys(std::vector<ApiKey> keys);
 
  private:
   struct State;

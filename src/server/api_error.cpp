@@ -27,6 +27,22 @@ ApiError not_permitted(std::string message) {
   return error;
 }
 
+ApiError file_fault(const std::string& path) {
+  ApiError error(500, fmt::format("The model's file '{}' was cut short, changed or lost while it was served; put it "
+                                  "back and start the server again.",
+                                  path.substr(path.rfind('/') + 1)));
+  error.type = "server_error";
+  error.code = "model_file_fault";
+  return error;
+}
+
+ApiError not_finite(std::string message) {
+  ApiError error(500, std::move(message));
+  error.type = "server_error";
+  error.code = "not_finite";
+  return error;
+}
+
 ApiError api_error(const Error& error, const std::string& param) {
   ApiError out(400, error.hint().empty() ? error.message() : error.message() + "; " + error.hint());
   if (!param.empty()) out.param = param;

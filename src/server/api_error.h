@@ -29,6 +29,11 @@ ApiError model_not_found(const std::string& model);
 
 // 403: the request's key does not allow that.
 ApiError not_permitted(std::string message);
+// 500, and says why: what the model or an adapter computes is not finite, so a client can tell it from other failures.
+ApiError not_finite(std::string message);
+
+// 500: a file of the model is not what it was when it was opened. Says the file's name without its folders.
+ApiError file_fault(const std::string& path);
 
 // An Error on the way of a request. `param` is the field that it is about, "" when that is not known. Causes inside the
 // server are told without their words: these are for the log.

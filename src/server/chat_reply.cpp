@@ -11,12 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json bytes_of(const std::string& bytes) {
-  Json list = Json::array();
-  for (const char c : bytes) list.push_back(static_cast<unsigned char>(c));
-  return list;
-}
-
 class ChatReply : public Reply {
  public:
   ChatReply(const ChatRequest& request, ToolForm form, ReplyFacts facts)
@@ -81,7 +75,7 @@ class ChatReply : public Reply {
       }
       message["annotations"] = Json::array();
       list.push_back(fmt::format(R"({{"index":{},"message":{},"logprobs":{},"finish_reason":"{}"}})", i,
-                                 line_of(message), logprobs_text(choice.facts), choice.reason));
+                                 line_of(message), whole_logprobs(choice.facts), choice.reason));
     }
     Json whole = frame_of(facts_, "chat.completion");
     whole["service_tier"] = nullptr;
@@ -112,7 +106,7 @@ class ChatReply : public Reply {
     Json logprobs;
     if (logprobs_) {
       logprobs = {{"content", Json::array()}, {"refusal", nullptr}};
-      for (const TokenFact& fact : facts) logprobs["content"].push_back(logprob_of(fact));
+      for (const TokenFact& fact : facts) logprobs["content"].push_back(logprob_json(*facts_.tokenizer, fact));
     }
     return chunk(index, {{"content", text}}, std::move(logprobs), nullptr);
   }
@@ -134,29 +128,9 @@ class ChatReply : public Reply {
     return events + chunk(index, Json::object(), nullptr, choice.reason);
   }
 
-  // All of a choice as JSON text: as a value it would take many times that.
-  std::string logprobs_text(const std::vector<TokenFact>& facts) const {
+  std::string whole_logprobs(const std::vector<TokenFact>& facts) const {
     if (!logprobs_) return "null";
-    std::string text = "{\"content\":[";
-    for (const TokenFact& fact : facts) {
-      if (&fact != &facts.front()) text += ',';
-      text += line_of(logprob_of(fact));
-    }
-    return text + "],\"refusal\":null}";
-  }
-
-  Json logprob_of(const TokenFact& fact) const {
-    const auto describe = [&](int32_t id, float logprob) {
-      return Json{{"token", token_string(*facts_.tokenizer, id)},
-                  {"logprob", logprob},
-                  {"bytes", bytes_of(facts_.tokenizer->token_bytes(id))}};
-    };
-    Json token = describe(fact.choice.id, fact.choice.logprob);
-    token["top_logprobs"] = Json::array();
-    for (const infer::Likely& likely : fact.choice.top) {
-      token["top_logprobs"].push_back(describe(likely.id, likely.logprob));
-    }
-    return token;
+    return fmt::format(R"({{"content":{},"refusal":null}})", logprobs_text(*facts_.tokenizer, facts));
   }
 
   ReplyFacts facts_;

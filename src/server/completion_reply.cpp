@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "server/reply_json.h"
 
 namespace ingot::server {
@@ -70,7 +71,7 @@ class CompletionReply : public Reply {
       for (size_t i = 0; i < n_; ++i) {
         const Choice& choice = choices_[order[i]];
         list.push_back(fmt::format(R"({{"text":{},"index":{},"logprobs":{},"finish_reason":"{}"}})",
-                                   line_of(echo(order[i]).text + choice.text), list.size(), logprobs_text(choice.facts),
+                                   line_of(echo(order[i]).text + choice.text), list.size(), logprobs_of(choice.facts),
                                    choice.reason));
       }
     }
@@ -120,12 +121,12 @@ class CompletionReply : public Reply {
   }
 
   Json logprobs_json(const std::vector<TokenFact>& facts) const {
-    return facts.empty() ? Json() : Json::parse(logprobs_text(facts));
+    return facts.empty() ? Json() : parse_loose_ordered_json(logprobs_of(facts));
   }
 
   // As JSON text: as values all of a choice would take many times that. Offsets count from the beginning of the text,
   // but where a prompt is echoed without being told of.
-  std::string logprobs_text(const std::vector<TokenFact>& facts) const {
+  std::string logprobs_of(const std::vector<TokenFact>& facts) const {
     if (!logprobs_) return "null";
     std::vector<std::string> tokens, logprobs, tops, offsets;
     for (const TokenFact& fact : facts) {

@@ -1,9 +1,10 @@
-// /v1/chat/completions and /v1/completions.
+// /v1/chat/completions, /v1/responses and /v1/completions.
 #include <fmt/format.h>
 
 #include <ctime>
 #include <random>
 
+#include "base/function_ref.h"
 #include "server/adapters.h"
 #include "server/ids.h"
 #include "server/prompts.h"
@@ -51,6 +52,8 @@ class CompletionWork : public Work {
     return part;
   }
 
+  std::string failure(const std::string& error) override { return reply_->failure(error); }
+
  private:
   static ReplyHead stream_head() {
     ReplyHead head;
@@ -71,34 +74,35 @@ class CompletionWork : public Work {
 bool demands_call(const ChatRequest& request) { return request.tool_choice == ToolChoice::required; }
 
 // What the output must be: a call that is demanded is a schema too.
-ResponseFormat demanded_of(const ApiContext& api, const ChatRequest& request) {
-  const bool json = request.format.kind != ResponseFormat::Kind::text;
-  const bool calls = demands_call(request);
-  if (calls && json) {
-    throw bad_field("response_format", "invalid_value",
-                    "'response_format' cannot be had together with a 'tool_choice' that demands a call.");
+ConstraintField demanded_of(const ChatRequest& request) {
+  if (!demands_call(request)) return request.format;
+  if (request.format.constraint.kind != Constraint::Kind::none) {
+    throw bad_field(
+        request.format.param, "invalid_value",
+        fmt::format("'{}' cannot be had together with a 'tool_choice' that demands a call.", request.format.param));
   }
-  if ((calls || json) && !api.masks) {
-    const char* param = calls ? "tool_choice" : "response_format";
-    throw bad_field(param, "unsupported_parameter",
-                    fmt::format("'{}' needs masks, which this server has none of.", param));
+  if (request.ignore_eos) {
+    throw bad_field("ignore_eos", "invalid_value",
+                    "'ignore_eos' cannot be had together with a 'tool_choice' that demands a call.");
   }
-  if (!calls) return request.format;
   std::vector<std::pair<std::string, std::string>> tools;
   for (const Tool& tool : request.tool_list) tools.emplace_back(tool.name, tool.parameters);
-  return {ResponseFormat::Kind::json_schema, call_schema(tools)};
+  return {{Constraint::Kind::json_schema, call_schema(tools), {}}, "tools"};
 }
 
-// One for each output. `param` is the field that it comes from.
-std::shared_ptr<infer::TokenMask> mask_of(ApiContext& api, const ResponseFormat& format, const char* param) {
-  if (format.kind == ResponseFormat::Kind::text) return nullptr;
+// One for each output.
+std::shared_ptr<infer::TokenMask> mask_of(ApiContext& api, const ConstraintField& field) {
+  if (field.constraint.kind == Constraint::Kind::none) return nullptr;
+  if (!api.masks) {
+    throw bad_field(field.param, "unsupported_parameter",
+                    fmt::format("'{}' needs masks, which this server has none of.", field.param));
+  }
   try {
-    return format.kind == ResponseFormat::Kind::json_object ? api.masks->any_json_object()
-                                                            : api.masks->json_schema(format.schema);
+    return api.masks->mask(field.constraint);
   } catch (const Error& error) {
     // A schema that is too large stays so: to try again does not help.
     const bool too_large = error.kind() == ErrorKind::resource;
-    throw api_error(too_large ? Error(ErrorKind::usage, error.message(), error.hint()) : error, param);
+    throw api_error(too_large ? Error(ErrorKind::usage, error.message(), error.hint()) : error, field.param);
   }
 }
 
@@ -121,8 +125,9 @@ ReplyFacts facts_of(const ApiContext& api, const TextRequest& request, const cha
   return facts;
 }
 
-void check_bias(const ServedModel& model, const TextRequest& request) {
+void check_token_ids(const ServedModel& model, const TextRequest& request) {
   for (const infer::LogitBias& bias : request.sampling.logit_bias) check_id(model, bias.id, "logit_bias");
+  for (const int32_t id : request.stop_ids) check_id(model, id, "stop_token_ids");
 }
 
 // Who may not change what is served may not come before others either.
@@ -135,7 +140,7 @@ void check_priority(const ApiContext& api, const TextRequest& request, const Req
 
 // The answer is held until it is sent: what is told of all tokens has a limit.
 void check_logprobs(const ServedModel& model, const TextRequest& request, int64_t outputs, const char* param) {
-  if (!request.logprobs || request.stream) return;
+  if (!request.logprobs) return;
   const int64_t tokens = std::min(request.max_tokens.value_or(model.context), model.context);
   const int64_t told = outputs * tokens * (1 + request.sampling.top_logprobs);
   if (told <= most_told) return;
@@ -167,9 +172,10 @@ int64_t seed_of(const TextRequest& request) {
 infer::Request engine_request(const ServedModel& model, const TextRequest& request, const RequestRecord& record,
                               int64_t seed, int64_t index) {
   infer::Request out;
-  out.owner = out.cache_salt = static_cast<uint64_t>(int64_t{record.key} + 1);
+  out.owner = out.cache_salt = owner_of(record);
   out.max_tokens = request.max_tokens.value_or(model.context);
-  out.stop_ids = model.eos;
+  if (!request.ignore_eos) out.stop_ids = model.eos;
+  out.stop_ids.insert(out.stop_ids.end(), request.stop_ids.begin(), request.stop_ids.end());
   out.priority = static_cast<int>(request.priority);
   out.deadline = request.deadline;
   out.sampling = request.sampling;
@@ -187,28 +193,28 @@ OutputSettings settings_of(const ApiContext& api, const TextRequest& request, in
   return settings;
 }
 
-}  // namespace
-
-std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
-  const ChatRequest request = parse_chat(body);
+// Messages become outputs; `make_reply` makes the answer of them, which holds them all to its end where it is `held`.
+std::unique_ptr<Work> start_conversation(ApiContext& api, const ChatRequest& request, RequestRecord& record, Wake wake,
+                                         bool held, FunctionRef<std::unique_ptr<Reply>(ToolForm)> make_reply) {
   record.model = request.model;
   check_priority(api, request, record);
   check_model(api, request.model);
-  check_logprobs(api.model, request, request.n, "top_logprobs");
+  if (held) check_logprobs(api.model, request, request.n, "top_logprobs");
   const bool with_tools = request.tool_choice != ToolChoice::none;
-  const std::string text = render_chat(api.model, request.messages, with_tools ? request.tools : "");
-  const Ids prompt = encode(api.model, text, false, "messages");
+  const text::ChatText text = render_chat(api.model, request.messages, with_tools ? request.tools : "",
+                                          request.template_variables, request.prompt_param);
+  const Ids prompt = encode(api.model, text, request.prompt_param);
   record.prompt_tokens = static_cast<int64_t>(prompt.size());
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
-  check_bias(api.model, request);
-  const ResponseFormat demanded = demanded_of(api, request);
+  check_token_ids(api.model, request);
+  const ConstraintField demanded = demanded_of(request);
   const int64_t seed = seed_of(request);
   std::vector<infer::Request> requests;
   for (int64_t i = 0; i < request.n; ++i) {
     requests.push_back(engine_request(api.model, request, record, seed, i));
     requests.back().prompt = prompt;
     requests.back().adapter = adapter;
-    requests.back().mask = mask_of(api, demanded, demands_call(request) ? "tools" : "response_format");
+    requests.back().mask = mask_of(api, demanded);
   }
   const ToolForm form = form_of(api.model, request);
   OutputSettings settings = settings_of(api, request, request.n);
@@ -216,18 +222,35 @@ std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, Request
   if (!request.parallel_tool_calls && form == ToolForm::tagged) settings.stops.emplace_back(tool_close_tag);
   auto outputs =
       std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests), settings, std::move(wake));
-  return std::make_unique<CompletionWork>(std::move(outputs),
-                                          chat_reply(request, form, facts_of(api, request, "chatcmpl-")),
-                                          request.stream, record.prompt_tokens);
+  return std::make_unique<CompletionWork>(std::move(outputs), make_reply(form), request.stream, record.prompt_tokens);
+}
+
+}  // namespace
+
+std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
+  const ChatRequest request = parse_chat(body);
+  return start_conversation(api, request, record, std::move(wake), !request.stream, [&](ToolForm form) {
+    return chat_reply(request, form, facts_of(api, request, "chatcmpl-"));
+  });
+}
+
+std::unique_ptr<Work> start_responses(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
+  const ResponsesRequest request = parse_responses(body);
+  // The end of a stream repeats all of it.
+  return start_conversation(api, request, record, std::move(wake), true, [&](ToolForm form) {
+    return responses_reply(request, form, facts_of(api, request, "resp_"));
+  });
 }
 
 std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
   const CompletionRequest request = parse_completion(body);
   record.model = request.model;
   check_priority(api, request, record);
-  check_logprobs(api.model, request, static_cast<int64_t>(request.prompts.size()) * request.best_of, "logprobs");
+  if (!request.stream) {
+    check_logprobs(api.model, request, static_cast<int64_t>(request.prompts.size()) * request.best_of, "logprobs");
+  }
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
-  check_bias(api.model, request);
+  check_token_ids(api.model, request);
   const int64_t seed = seed_of(request);
   std::vector<infer::Request> requests;
   std::vector<EchoedPrompt> echoed;
@@ -242,6 +265,7 @@ std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, R
       requests.back().prompt = ids;
       requests.back().adapter = adapter;
       requests.back().score_prompt = scored;
+      requests.back().mask = mask_of(api, request.format);
     }
   }
   OutputSettings settings = settings_of(api, request, request.best_of);

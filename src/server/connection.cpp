@@ -10,11 +10,11 @@
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
 #include <limits>
+#include <thread>
 
 #include "server/attempt.h"
 
@@ -33,6 +33,8 @@ using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Strand
 
 constexpr size_t read_bytes = 16 << 10;
 constexpr size_t most_ahead = 64 << 10;  // read of what follows while an answer is on its way
+// An answer is looked for by itself so often: whoever has a piece of it may have had no memory to say so.
+constexpr auto look_again = std::chrono::seconds(5);
 
 Clock::duration of_seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -45,17 +47,6 @@ std::string lower(std::string_view text) {
 }
 
 using Parser = http::request_parser<http::string_body>;
-
-// Whether others must read a head as it is read here. Where a body ends may be said in one way only (RFC 9112, 6.1 and
-// 6.3), and so may the host (3.2): a proxy in front that chooses another would take one request for two.
-bool is_plain(const Parser& parser) {
-  const auto& fields = parser.get();
-  if (fields.count(http::field::host) > 1) return false;
-  const size_t codings = fields.count(http::field::transfer_encoding);
-  if (codings == 0) return true;
-  return codings == 1 && parser.chunked() && fields.version() >= 11 &&
-         lower(std::string(fields[http::field::transfer_encoding])) == "chunked";
-}
 
 // Streams differ in how they begin and in what their socket is.
 Socket& socket_of(Socket& stream) { return stream; }
@@ -72,6 +63,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       : all_(all),
         limits_(all.settings.limits),
         address_(std::move(address)),
+        client_(client_of(address_)),
         strand_(socket.get_executor()),
         stream_(std::move(socket), tls...),
         deadline_timer_(strand_),
@@ -80,7 +72,16 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
   void drain() override {
     asio::post(strand_, [self = this->shared_from_this()] {
-      if (self->idle_) self->close();
+      // A client that has not asked yet may be about to, and a request may have come and not been read.
+      Code failed;
+      const bool unread = !self->input_.empty() || socket_of(self->stream_).available(failed) > 0;
+      if (self->idle_ && self->served_ > 0 && !unread) self->close();
+    });
+  }
+  void finish() override {
+    asio::post(strand_, [self = this->shared_from_this()] {
+      if (self->heading_) self->arm(self->limits_.last_head_s);
+      self->notify();
     });
   }
   void stop() override {
@@ -101,10 +102,16 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     } catch (const std::exception&) {
       self->input_.clear();  // what a client can cause ends its connection and nothing else
     }
-    while (!self->received_) co_await self->changed();
+    while (!self->received_) {
+      try {
+        co_await self->changed();
+      } catch (const std::exception&) {  // the worker ends all the same
+        std::this_thread::yield();
+      }
+    }
     attempt([&] { self->end_exchange(false); });  // it has ended all the same, and the place must be free again
     self->close();
-    self->all_.peers.leave(self, self->address_, entered);
+    self->all_.peers.leave(self, self->client_, entered);
   }
 
  private:
@@ -123,14 +130,14 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
   // One request and its answer; whether another may follow.
   asio::awaitable<bool> serve() {
-    idle_ = true;
+    idle_ = heading_ = true;
     if (all_.draining && served_ > 0) co_return false;
-    arm(served_ == 0 ? limits_.header_s : limits_.idle_s);
+    arm_for_head(served_ == 0 ? limits_.header_s : limits_.idle_s);
     while (input_.empty()) {
       if (!co_await more()) co_return false;
     }
     idle_ = false;
-    arm(limits_.header_s);
+    arm_for_head(limits_.header_s);
     Parser parser;
     parser.header_limit(static_cast<uint32_t>(limits_.header_bytes));
     parser.body_limit(std::numeric_limits<uint64_t>::max());  // the route decides, when the head is known
@@ -141,14 +148,16 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       }
       if (parser.is_header_done()) break;
       if (input_.size() > limits_.header_bytes) co_return co_await send_refusal(431);
-      if (!co_await more()) co_return expired_ ? co_await send_refusal(408) : false;
+      if (!co_await more()) co_return expired_ ? co_await send_refusal(all_.finishing ? 503 : 408) : false;
     }
+    heading_ = false;
     const auto& fields = parser.get().base();
     if (static_cast<size_t>(std::distance(fields.begin(), fields.end())) > limits_.headers) {
       co_return co_await send_refusal(431);
     }
-    if (!is_plain(parser)) co_return co_await send_refusal(400);
-    begin_exchange(parser);
+    RequestHead head = head_of(parser);
+    if (!is_plain(head, parser.get().version(), parser.chunked())) co_return co_await send_refusal(400);
+    begin_exchange(std::move(head));
     const bool has_body = parser.chunked() || parser.content_length().value_or(0) > 0;
     version_ = parser.get().version();
     bool keep = parser.keep_alive() && version_ >= 11;
@@ -178,7 +187,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     return failed;
   }
 
-  void begin_exchange(Parser& parser) {
+  RequestHead head_of(const Parser& parser) const {
     RequestHead head;
     head.method = std::string(parser.get().method_string());
     head.target = std::string(parser.get().target());
@@ -186,6 +195,10 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     for (const auto& field : parser.get().base()) {
       head.headers.emplace_back(lower(std::string(field.name_string())), std::string(field.value()));
     }
+    return head;
+  }
+
+  void begin_exchange(RequestHead head) {
     exchange_ = all_.handler.open(std::move(head));
     ++all_.exchanges;
     sent_ = 0;
@@ -236,8 +249,13 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
           co_return false;
         }
       }
-      if (!co_await more()) {
-        if (expired_) exchange_->refuse(408);
+      const bool came = !all_.finishing && co_await more(true);
+      if (!came) {
+        if (all_.finishing) {
+          exchange_->refuse(503);
+        } else if (expired_) {
+          exchange_->refuse(408);
+        }
         co_return false;
       }
     }
@@ -250,17 +268,32 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       body_.release();
       co_return true;
     }
+    const auto cost = static_cast<int64_t>(parser.get().body().size());
     received_ = false;
-    asio::post(all_.workers, [self = this->shared_from_this(), exchange = exchange_,
-                              body = std::move(parser.get().body()), wake = std::move(wake)]() mutable {
-      exchange->receive(std::move(body), std::move(wake));
-      asio::post(self->strand_, [self] {
-        self->received_ = true;
-        self->body_.release();
-        self->notify();
-      });
-    });
+    bool taken = false;
+    try {
+      taken = all_.workers.add(
+          exchange_->owner(), cost,
+          [self = this->shared_from_this(), exchange = exchange_, body = std::move(parser.get().body()),
+           wake = std::move(wake)]() mutable { self->look_at(*exchange, std::move(body), std::move(wake)); });
+    } catch (...) {
+      received_ = true;
+      throw;
+    }
+    if (!taken) {
+      received_ = true;
+      body_.release();
+      exchange_->refuse(429);
+    }
     co_return true;
+  }
+
+  // On a worker's thread.
+  void look_at(Exchange& exchange, std::string body, std::function<void()> wake) {
+    if (!attempt([&] { exchange.receive(std::move(body), std::move(wake)); })) broken_ = true;
+    received_ = true;
+    // Where there is no memory for this, the connection looks by itself.
+    attempt([&] { asio::post(strand_, [self = this->shared_from_this()] { self->notify(); }); });
   }
 
   // Sends the answer as it comes. Whether all of it went out.
@@ -270,8 +303,15 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     for (;;) {
       // What comes now is the next request, or the news that the client has gone.
       if (input_.size() < most_ahead) start_read();
-      if (received_ && (closed_ || gone_)) co_return false;
-      Part part = received_ ? exchange_->poll() : Part();
+      const bool received = received_;
+      if (received) body_.release();
+      if (received && (closed_ || gone_ || broken_)) co_return false;
+      if (!received && all_.finishing) {  // a worker may look at it for long
+        co_await send_refusal(503);
+        while (!received_) co_await changed();
+        co_return false;
+      }
+      Part part = received ? exchange_->poll() : Part();
       if (part.broken) co_return false;
       std::string out;
       if (part.head) {
@@ -317,11 +357,12 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     } while (co_await more());
   }
 
-  // Reads once. False when the client has gone or time is up.
-  asio::awaitable<bool> more() {
+  // Reads once. False when the client has gone or time is up; where nothing is read in a server that finishes, then,
+  // too.
+  asio::awaitable<bool> more(bool until_finish = false) {
     const size_t before = input_.size();
     start_read();
-    while (reading_ && !expired_ && !closed_) co_await changed();
+    while (reading_ && !expired_ && !closed_ && !(until_finish && all_.finishing)) co_await changed();
     co_return !expired_ && !closed_ && input_.size() > before;
   }
 
@@ -343,7 +384,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
   asio::awaitable<void> changed() {
     if (!notified_) {
-      changed_.expires_at(Clock::time_point::max());
+      changed_.expires_after(look_again);
       Code cancelled;
       co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
     }
@@ -362,6 +403,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     if (waiting_ && deadline_timer_.expiry() <= deadline_) return;
     wait_for_deadline();
   }
+  void arm_for_head(double seconds) { arm(all_.finishing ? std::min(seconds, limits_.last_head_s) : seconds); }
   void disarm() { deadline_ = Clock::time_point::max(); }
   void wait_for_deadline() {
     waiting_ = true;
@@ -393,10 +435,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   Connections& all_;
   const HttpLimits& limits_;
   std::string address_;
+  std::string client_;  // by which it is counted
   Strand strand_;
   Stream stream_;
   Timer deadline_timer_;
-  Timer changed_;  // never expires: cancelled when something has changed
+  Timer changed_;  // cancelled when something has changed
   Clock::time_point deadline_ = Clock::time_point::max();
   std::shared_ptr<Exchange> exchange_;
   BodyBudget::Share body_;  // of the exchange's
@@ -408,7 +451,9 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   bool head_only_ = false;
   bool keep_ = true;
   bool idle_ = true;
-  bool received_ = true;  // the exchange may be asked
+  bool heading_ = true;                // a head is waited for or being read
+  std::atomic<bool> received_ = true;  // the exchange may be asked
+  std::atomic<bool> broken_ = false;   // and has no answer
   bool reading_ = false;
   bool gone_ = false;  // the client sends no more
   bool closed_ = false;
@@ -422,23 +467,25 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
 void begin_connection(Connections& all, Descriptor socket, bool ipv6, const std::string& address) {
   const Strand strand = asio::make_strand(all.io);
+  const std::string client = client_of(address);
   Socket taken(strand, ipv6 ? Tcp::v6() : Tcp::v4(), socket.fd);
   socket.fd = -1;
   attempt([&] { taken.set_option(Tcp::no_delay(true)); });  // fails where the client has left
   const auto begin = [&](const auto& connection) {
-    const Entry entered = all.peers.enter(connection, address);
+    const Entry entered = all.peers.enter(connection, client);
     if (entered == Entry::dropped) return;
     try {
       asio::co_spawn(strand, connection->run(connection, entered), asio::detached);
     } catch (const std::exception&) {
-      all.peers.leave(connection, address, entered);
+      all.peers.leave(connection, client, entered);
       throw;
     }
   };
   if (all.settings.certificate.empty()) {
     begin(std::make_shared<Connection<Socket>>(all, address, std::move(taken)));
   } else {
-    begin(std::make_shared<Connection<asio::ssl::stream<Socket>>>(all, address, std::move(taken), all.tls));
+    const std::shared_ptr<asio::ssl::context> tls = *all.tls.lock();
+    begin(std::make_shared<Connection<asio::ssl::stream<Socket>>>(all, address, std::move(taken), *tls));
   }
 }
 

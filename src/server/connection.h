@@ -3,15 +3,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "server/body_budget.h"
 #include "server/peers.h"
+#include "server/work_queue.h"
 
 namespace boost::asio {
 class io_context;
-class thread_pool;
 namespace ssl {
 class context;
 }
@@ -24,12 +26,13 @@ struct Connections {
   const HttpSettings& settings;
   Handler& handler;
   boost::asio::io_context& io;
-  boost::asio::ssl::context& tls;     // used where there is a certificate
-  boost::asio::thread_pool& workers;  // for Exchange::receive
+  Guarded<std::shared_ptr<boost::asio::ssl::context>>& tls;  // of new connections, where there is a certificate
+  WorkQueue& workers;                                        // for Exchange::receive
   Peers peers{settings.limits};
   BodyBudget bodies{settings.limits.bodies_bytes, settings.limits.uncounted_bytes};
-  std::atomic<int64_t> exchanges{0};  // requests whose answer has not ended
-  std::atomic<bool> draining{false};  // every answer is its connection's last
+  std::atomic<int64_t> exchanges{0};   // requests whose answer has not ended
+  std::atomic<bool> draining{false};   // every answer is its connection's last
+  std::atomic<bool> finishing{false};  // no body is read any more, and no head is waited for long
 };
 
 // Takes an accepted TCP socket over and serves it on the threads that run `io`, or tells the client that there are too

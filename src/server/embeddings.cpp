@@ -101,7 +101,7 @@ std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, R
     one.max_tokens = 1;
     one.embed = true;
     one.adapter = adapter;
-    one.owner = static_cast<uint64_t>(int64_t{record.key} + 1);
+    one.owner = owner_of(record);
     record.prompt_tokens += static_cast<int64_t>(one.prompt.size());
     requests.push_back(std::move(one));
   }

@@ -22,6 +22,11 @@ struct RequestHead {
   std::string_view header(std::string_view lower_name) const;  // "" when it is not there; the first of several
 };
 
+// Whether others must read a head as it is read here; `version`: 10 or 11; `chunked`: its body is read so. Where a body
+// ends may be said in one way only (RFC 9112, 6.1 and 6.3), and so may the host, which HTTP/1.1 requires (3.2): a proxy
+// in front that chooses another would take one request for two.
+bool is_plain(const RequestHead& head, unsigned version, bool chunked);
+
 // What stands in front of an answer's body.
 struct ReplyHead {
   int status = 200;
@@ -54,11 +59,13 @@ class Exchange {
   // Most bytes of a body; none when the head alone decides the answer: then `receive` is not called, and a body that
   // comes anyway is not read.
   virtual std::optional<size_t> body_limit() const = 0;
-  // The body could not be had: 400 (not HTTP), 408 (too slow), 413 (too large) or 503 (all bodies together are too
-  // large). The answer says so.
+  // The body could not be had, or not be looked at: 400 (not HTTP), 408 (too slow), 413 (too large), 429 (too much of
+  // `owner` waits already) or 503 (all bodies together are too large, or the server ends). The answer says so.
   virtual void refuse(int status) = 0;
   // `receive` reads no files and waits for nothing: it is called at once, on the connection's thread.
   virtual bool quick() const { return false; }
+  // Whose it is: owners share the workers' time in turns. 0: nobody's.
+  virtual uint64_t owner() const { return 0; }
   // The whole body; on a worker's thread, where it may take its time, unless it is quick. `wake` may be called from any
   // thread, and must be when poll could give something new; not after `closed` has returned.
   virtual void receive(std::string body, std::function<void()> wake) = 0;
@@ -89,13 +96,15 @@ struct HttpLimits {
                                             // what has come beyond `uncounted_bytes`
   size_t uncounted_bytes = small_body;      // so small a body always passes, whatever others hold
   int64_t connections = 16384;              // at a time
-  int64_t connections_per_address = 16384;
-  int64_t refusals = 256;  // beyond these, and told so at a time; others are closed without a word
-  double header_s = 10;    // from a request's first byte to the end of its head; a TLS handshake too
-  double body_s = 60;      // for all of a body
-  double idle_s = 75;      // between requests
-  double write_s = 30;     // for the client to take a piece
-  double linger_s = 2;     // for the client to take an answer after which the connection is closed
+  int64_t connections_per_address = 4096;   // an IPv6 client's address is its network of 64 bits
+  int64_t waiting_bodies = 1024;            // bodies that wait for a worker; of one owner half of them
+  int64_t refusals = 256;                   // beyond these, and told so at a time; others are closed without a word
+  double header_s = 10;                     // from a request's first byte to the end of its head; a TLS handshake too
+  double body_s = 60;                       // for all of a body
+  double idle_s = 75;                       // between requests
+  double write_s = 30;                      // for the client to take a piece
+  double linger_s = 2;                      // for the client to take an answer after which the connection is closed
+  double last_head_s = 1;                   // for a head that is not there when the server finishes
 };
 
 struct HttpSettings {
@@ -114,6 +123,13 @@ struct HttpCounts {
   int64_t exchanges = 0;  // requests whose answer has not ended
   size_t body_bytes = 0;  // of what HttpLimits::bodies_bytes bounds
 };
+
+// ASCII letters of either case are equal, as in names of hosts, headers and authentication schemes.
+bool equal_ignoring_case(std::string_view a, std::string_view b);
+
+// By what connections are counted: the address; of IPv6 the network of 64 bits, which is one client's; an IPv4 address
+// that is written as IPv6 is the IPv4 one. ErrorKind::usage when it is not an address.
+std::string client_of(const std::string& address);
 
 // Whether an address is of this machine only: 127.0.0.0/8 or ::1. ErrorKind::usage when it is not an address.
 bool is_loopback(const std::string& address);

@@ -1,5 +1,6 @@
 #include "server/http_server.h"
 
+#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -10,12 +11,12 @@
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <thread>
 
 #include "base/error.h"
-#include "base/signals.h"
+#include "base/path.h"
+#include "base/threads.h"
 #include "server/attempt.h"
 #include "server/connection.h"
 
@@ -32,22 +33,26 @@ using Code = boost::system::error_code;
 struct HttpServer::State {
   HttpSettings settings;
   asio::io_context io;
-  asio::ssl::context tls{asio::ssl::context::tls_server};
+  Guarded<std::shared_ptr<asio::ssl::context>> tls;
   asio::strand<asio::io_context::executor_type> strand{asio::make_strand(io)};  // the listener's
   asio::basic_socket_acceptor<Tcp, decltype(strand)> acceptor{strand};
   asio::basic_waitable_timer<std::chrono::steady_clock, asio::wait_traits<std::chrono::steady_clock>, decltype(strand)>
       pause{strand};
-  asio::thread_pool workers;
+  int port = 0;
+  std::atomic<bool> listening{true};
+  std::atomic<bool> last_call{false};  // those who have connected are the last
+  WorkQueue workers;
   std::vector<std::thread> threads;
   Connections all;
 
   State(HttpSettings s, Handler& handler)
       : settings(std::move(s)),
-        workers(static_cast<size_t>(std::max(1, settings.workers))),
+        workers(settings.workers, settings.limits.waiting_bodies),
         all{settings, handler, io, tls, workers} {}
 
   void open_tls();
   void listen();
+  void begin(asio::basic_stream_socket<Tcp, decltype(strand)> socket);
   static asio::awaitable<void> accept(State& state);
   void start();
   void run();  // a thread for connections
@@ -59,16 +64,20 @@ void HttpServer::State::open_tls() {
   if (settings.certificate.empty() || settings.key.empty()) {
     throw_error(ErrorKind::usage, "TLS needs a certificate and its key: one of the two files was not given");
   }
+  // OpenSSL opens what it is given without a look at what it is, and would wait for a pipe.
+  for (const std::string& file : {settings.certificate, settings.key}) open_plain_file(file);
   using Context = asio::ssl::context;
+  const auto context = std::make_shared<Context>(Context::tls_server);
   Code failed;
-  tls.set_options(Context::default_workarounds | Context::no_tlsv1 | Context::no_tlsv1_1 | Context::single_dh_use);
-  if (tls.use_certificate_chain_file(settings.certificate, failed))
+  context->set_options(Context::default_workarounds | Context::no_tlsv1 | Context::no_tlsv1_1 | Context::single_dh_use);
+  if (context->use_certificate_chain_file(settings.certificate, failed))
     throw_error(ErrorKind::usage, "the certificate {}: {}", settings.certificate, failed.message());
-  if (tls.use_private_key_file(settings.key, Context::pem, failed))
+  if (context->use_private_key_file(settings.key, Context::pem, failed))
     throw_error(ErrorKind::usage, "the key {}: {}", settings.key, failed.message());
-  if (SSL_CTX_check_private_key(tls.native_handle()) != 1) {
+  if (SSL_CTX_check_private_key(context->native_handle()) != 1) {
     throw_error(ErrorKind::usage, "the key {} is not that of the certificate {}", settings.key, settings.certificate);
   }
+  *tls.lock() = context;
 }
 
 void HttpServer::State::listen() {
@@ -86,41 +95,70 @@ void HttpServer::State::listen() {
     acceptor.set_option(asio::socket_base::reuse_address(true));
     acceptor.bind(endpoint);
     acceptor.listen(4096);
+    port = acceptor.local_endpoint().port();
   } catch (const boost::system::system_error& error) {
     throw_hint(ErrorKind::unavailable, "another --port may be free", "cannot listen on {} port {}: {}", settings.host,
                settings.port, error.code().message());
   }
 }
 
+void HttpServer::State::begin(asio::basic_stream_socket<Tcp, decltype(strand)> socket) {
+  Code failed;
+  const Tcp::endpoint client = socket.remote_endpoint(failed);
+  if (failed) return;  // it has left already
+  const asio::ip::address address = client.address();
+  begin_connection(all, Descriptor(socket.release()), address.is_v6(), address.to_string());
+}
+
 asio::awaitable<void> HttpServer::State::accept(State& state) {
   while (state.acceptor.is_open()) {
     Code failed;
     try {
+      if (state.last_call) {  // whoever has connected is answered
+        state.acceptor.non_blocking(true);
+        auto socket = state.acceptor.accept(failed);
+        if (failed) {
+          state.acceptor.close(failed);
+        } else {
+          state.begin(std::move(socket));
+        }
+        continue;
+      }
       auto socket = co_await state.acceptor.async_accept(asio::redirect_error(asio::use_awaitable, failed));
-      if (!state.acceptor.is_open()) co_return;
       if (!failed) {
-        const Tcp::endpoint client = socket.remote_endpoint(failed);
-        if (failed) continue;  // it has left already
-        const asio::ip::address address = client.address();
-        begin_connection(state.all, Descriptor(socket.release()), address.is_v6(), address.to_string());
+        state.begin(std::move(socket));
         continue;
       }
     } catch (const std::exception&) {
       failed = asio::error::no_memory;  // not even a refusal can be made: this client is dropped
     }
+    if (state.last_call) continue;
     // No descriptor is free, or the client has left already: others may come.
-    state.pause.expires_after(std::chrono::milliseconds(20));
-    Code ignored;
-    co_await state.pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    try {
+      state.pause.expires_after(std::chrono::milliseconds(20));
+      Code ignored;
+      co_await state.pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    } catch (const std::exception&) {  // without memory there is no pause
+      std::this_thread::yield();
+    }
   }
+  state.listening = false;
+  state.listening.notify_all();
 }
 
 void HttpServer::State::start() {
   open_tls();
   listen();
   asio::co_spawn(strand, accept(*this), asio::detached);
-  const BlockedSignals blocked;
-  for (int i = 0; i < std::max(1, settings.threads); ++i) threads.emplace_back([this] { run(); });
+  try {
+    for (int i = 0; i < std::max(1, settings.threads); ++i) {
+      threads.reserve(threads.size() + 1);
+      threads.push_back(start_thread("connections", [this] { run(); }));
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 void HttpServer::State::run() {
@@ -136,7 +174,7 @@ void HttpServer::State::stop() {
   });
   all.peers.stop();
   for (std::thread& thread : threads) thread.join();
-  workers.join();
+  workers.stop();
 }
 
 HttpServer::HttpServer(HttpSettings settings, Handler& handler)
@@ -146,12 +184,27 @@ HttpServer::HttpServer(HttpSettings settings, Handler& handler)
 
 HttpServer::~HttpServer() { state_->stop(); }
 
-int HttpServer::port() const { return state_->acceptor.local_endpoint().port(); }
+int HttpServer::port() const { return state_->port; }
 
 HttpCounts HttpServer::counts() const {
   return {.connections = state_->all.peers.count(),
           .exchanges = state_->all.exchanges,
           .body_bytes = state_->all.bodies.held()};
+}
+
+void HttpServer::reload_certificate() { state_->open_tls(); }
+
+void HttpServer::finish() {
+  State& state = *state_;
+  state.last_call = true;
+  asio::post(state.strand, [&state] {
+    Code ignored;
+    state.acceptor.cancel(ignored);
+    state.pause.cancel();
+  });
+  state.listening.wait(true);
+  state.all.finishing = true;
+  state.all.peers.finish();
 }
 
 void HttpServer::drain() {

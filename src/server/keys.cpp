@@ -3,6 +3,7 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -105,35 +106,53 @@ std::vector<ApiKey> parse_keys(std::string_view text, const std::string& name) {
 std::vector<ApiKey> read_keys(const std::filesystem::path& file) { return parse_keys(read_file(file), file.string()); }
 
 struct Keys::State {
-  // How a key stands.
-  struct Use {
+  // A key that there is, or was, and how it stands.
+  struct Slot {
+    ApiKey key;
+    bool valid = true;
     double tokens = 0;  // requests that it may make at once
     double at = 0;      // when that was so
     int64_t running = 0;
     bool used = false;
   };
-  std::vector<ApiKey> keys;
-  Guarded<std::vector<Use>> uses;
+  bool required = false;
+  Guarded<std::vector<Slot>> slots;
 };
 
 Keys::Keys(std::vector<ApiKey> keys) : state_(std::make_unique<State>()) {
-  state_->uses.lock()->resize(keys.size());
-  state_->keys = std::move(keys);
+  state_->required = !keys.empty();
+  replace(std::move(keys));
 }
 
 Keys::~Keys() = default;
 
-bool Keys::required() const { return !state_->keys.empty(); }
+void Keys::replace(std::vector<ApiKey> keys) {
+  if (keys.empty() == state_->required) throw_error(ErrorKind::internal, "a server with keys stays one, and without");
+  auto held = state_->slots.lock();
+  std::vector<State::Slot> slots = *held;
+  for (State::Slot& slot : slots) slot.valid = false;
+  for (ApiKey& key : keys) {
+    const auto same = std::find_if(slots.begin(), slots.end(),
+                                   [&](const State::Slot& slot) { return slot.key.digest == key.digest; });
+    State::Slot& slot = same == slots.end() ? slots.emplace_back() : *same;
+    slot.key = std::move(key);
+    slot.valid = true;
+  }
+  *held = std::move(slots);
+}
 
-const ApiKey& Keys::at(int key) const { return state_->keys.at(static_cast<size_t>(key)); }
+bool Keys::required() const { return state_->required; }
+
+ApiKey Keys::at(int key) const { return state_->slots.lock()->at(static_cast<size_t>(key)).key; }
 
 int Keys::find(std::string_view key) const {
   const KeyDigest digest = digest_of_key(key);
   int found = -1;
+  const auto slots = state_->slots.lock();
   // Every key is looked at to its end.
-  for (size_t i = 0; i < state_->keys.size(); ++i) {
-    const bool same = CRYPTO_memcmp(digest.data(), state_->keys[i].digest.data(), digest.size()) == 0;
-    found = same ? static_cast<int>(i) : found;
+  for (size_t i = 0; i < slots->size(); ++i) {
+    const bool same = CRYPTO_memcmp(digest.data(), (*slots)[i].key.digest.data(), digest.size()) == 0;
+    found = same && (*slots)[i].valid ? static_cast<int>(i) : found;
   }
   return found;
 }
@@ -145,9 +164,9 @@ Admission Keys::enter(int key, double now) {
     admission.verdict = Admission::Verdict::unknown_key;
     return admission;
   }
-  const ApiKey& who = at(key);
-  auto uses = state_->uses.lock();
-  State::Use& use = (*uses)[static_cast<size_t>(key)];
+  auto slots = state_->slots.lock();
+  State::Slot& use = (*slots)[static_cast<size_t>(key)];
+  const ApiKey& who = use.key;
   if (who.concurrent && use.running >= *who.concurrent) {
     admission.verdict = Admission::Verdict::too_many_at_once;
     admission.retry_s = 1;
@@ -172,7 +191,7 @@ Admission Keys::enter(int key, double now) {
 }
 
 void Keys::leave(int key) {
-  if (key >= 0) --(*state_->uses.lock())[static_cast<size_t>(key)].running;
+  if (key >= 0) --(*state_->slots.lock())[static_cast<size_t>(key)].running;
 }
 
 }  // namespace ingot::server

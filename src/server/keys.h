@@ -42,14 +42,18 @@ struct Admission {
   double retry_s = 0;            // until one is, when there is none
 };
 
-// Counts requests of each key. Thread-safe.
+// Counts requests of each key. A key's number stays its own for the process's life. Thread-safe.
 class Keys {
  public:
   explicit Keys(std::vector<ApiKey> keys);
   ~Keys();
 
+  // From now on these are the keys. Those that were there keep their numbers and what they have used; requests of those
+  // that are gone end as they would. Errors: internal for none where there were some, or the other way round.
+  void replace(std::vector<ApiKey> keys);
+
   bool required() const;
-  const ApiKey& at(int key) const;
+  ApiKey at(int key) const;
   // Whose key it is, or -1. Takes the same time whichever it is.
   int find(std::string_view key) const;
   // One request of a key at this time (seconds of a steady clock). Requests come from a bucket that holds a minute's

@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "server/api_error.h"
+#include "server/attempt.h"
 
 namespace ingot::server {
 
@@ -13,6 +15,7 @@ struct Outputs::Inbox {
   struct Content {
     std::vector<infer::Output> outputs;
     bool overflowed = false;
+    bool no_memory = false;  // outputs are missing
   };
   Guarded<Content> content;
 };
@@ -28,20 +31,23 @@ Outputs::Outputs(infer::Service& service, const text::Tokenizer& tokenizer, std:
   for (size_t i = 0; i < requests.size(); ++i) choices_.emplace_back(tokenizer, settings.stops, settings.logprobs);
   const size_t most = static_cast<size_t>(settings.queue) + 64 * requests.size();
   ticket_ = service.submit(std::move(requests), [inbox = inbox_, wake = std::move(wake), most](infer::Output output) {
-    bool first = false;
+    bool news = false;
+    bool going = true;
     {
       auto content = inbox->content.lock();
-      if (content->overflowed) return false;
-      first = content->outputs.empty();
+      if (content->overflowed || content->no_memory) return false;
+      news = content->outputs.empty();
       if (content->outputs.size() >= most) {
         content->overflowed = true;
         content->outputs.clear();
-      } else {
-        content->outputs.push_back(std::move(output));
+      } else if (!attempt([&] { content->outputs.push_back(std::move(output)); })) {
+        content->no_memory = news = true;
+        going = false;
       }
     }
-    if (first) wake();
-    return true;
+    // Where this fails, the connection finds it when it looks by itself.
+    if (news) attempt(wake);
+    return going;
   });
 }
 
@@ -53,6 +59,7 @@ std::vector<Piece> Outputs::take() {
     auto content = inbox_->content.lock();
     outputs.swap(content->outputs);
     overflowed_ = content->overflowed;
+    if (content->no_memory) throw Error(ErrorKind::unavailable, "The server is out of memory.");
   }
   std::vector<Piece> pieces;
   for (infer::Output& output : outputs) {
@@ -67,7 +74,11 @@ std::vector<Piece> Outputs::take() {
     std::move(output.prompt.begin(), output.prompt.end(), std::back_inserter(piece.prompt));
     if (output.token) piece.text += choice.push(std::move(*output.token));
     piece.embedding = std::move(output.embedding);
-    if (output.finish == infer::Finish::failed) throw Error(output.kind, output.error);
+    if (!output.file.empty()) throw file_fault(output.file);
+    if (output.finish == infer::Finish::failed) {
+      if (output.kind == ErrorKind::corrupt) throw not_finite(output.error);
+      throw Error(output.kind, output.error);
+    }
     if (choice.stopped() && !output.finish) service_.cancel(ticket_, output.request);
     if (choice.stopped() || output.finish) {
       piece.text += choice.finish();

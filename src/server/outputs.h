@@ -41,7 +41,7 @@ class Outputs {
   ~Outputs();  // cancels what is left; `wake` is not called afterwards
 
   // What there is by now, in the order in which it was made. One thread at a time. Errors: infer::Output's when one of
-  // them has failed, which the whole request does then.
+  // them has failed, which the whole request does then; ApiError file_fault; unavailable without memory.
   std::vector<Piece> take();
 
   bool ended() const { return open_ == 0; }        // every choice has its finish

@@ -33,6 +33,11 @@ void Peers::drain() {
   for (const std::shared_ptr<Peer>& peer : known->peers) peer->drain();
 }
 
+void Peers::finish() {
+  auto known = known_.lock();
+  for (const std::shared_ptr<Peer>& peer : known->peers) peer->finish();
+}
+
 void Peers::stop() {
   auto known = known_.lock();
   known->stopping = true;

@@ -12,10 +12,11 @@
 
 namespace ingot::server {
 
-// A connection as the server sees it. Both may be called from any thread.
+// A connection as the server sees it. All may be called from any thread.
 struct Peer {
   virtual ~Peer() = default;
-  virtual void drain() = 0;  // ends when it has no request
+  virtual void drain() = 0;   // ends when it has no request
+  virtual void finish() = 0;  // looks at Connections::finishing
   virtual void stop() = 0;
 };
 
@@ -31,11 +32,12 @@ class Peers {
   // The limits outlive it.
   explicit Peers(const HttpLimits& limits) : limits_(limits) {}
 
-  // Whoever is not dropped is kept until it leaves, from the same address, as what it entered.
+  // Whoever is not dropped is kept until it leaves, from the same client (client_of), as what it entered.
   Entry enter(const std::shared_ptr<Peer>& peer, const std::string& address);
   void leave(const std::shared_ptr<Peer>& peer, const std::string& address, Entry entered);
   int64_t count();  // refused ones too
   void drain();
+  void finish();
   void stop();  // those too that come later
 
  private:

@@ -33,7 +33,8 @@ void check_id(const ServedModel& model, int32_t id, const std::string& param) {
   throw bad_field(param, "invalid_value", fmt::format("Token id {} is outside the vocabulary of {}.", id, model.vocab));
 }
 
-std::string render_chat(const ServedModel& model, std::string_view messages, std::string_view tools) {
+text::ChatText render_chat(const ServedModel& model, std::string_view messages, std::string_view tools,
+                           const std::string& variables, const std::string& param) {
   if (!model.chat) {
     throw bad_field("model", "unsupported_value",
                     fmt::format("The model '{}' has no chat template; use /v1/completions.", model.id));
@@ -42,17 +43,44 @@ std::string render_chat(const ServedModel& model, std::string_view messages, std
   options.add_generation_prompt = true;
   options.bos_token = model.bos_text;
   options.eos_token = model.eos_text;
+  options.extra_variables = variables;
   options.render = template_limits;
   try {
-    return model.chat->render_json(messages, tools, options);
+    text::ChatText chat = model.chat->render_json(messages, tools, options);
+    if (model.allow_special_tokens) chat.content.clear();
+    return chat;
   } catch (const Error& error) {
     // What the template refuses is a matter of the messages; it may also be a bad one.
-    throw bad_field("messages", "invalid_value", fmt::format("The model's chat template says: {}", error.message()));
+    throw bad_field(param, "invalid_value", fmt::format("The model's chat template says: {}", error.message()));
   }
+}
+
+int64_t longest_token_of(const text::Tokenizer& tokenizer) {
+  int64_t longest = 1;
+  for (int32_t id = 0; id < tokenizer.size(); ++id) {
+    longest = std::max(longest, std::ssize(tokenizer.token_bytes(id)));
+  }
+  return longest;
+}
+
+void check_bytes(const ServedModel& model, std::string_view text, const std::string& param) {
+  const int64_t max_bytes = model.context * model.longest_token;
+  if (std::ssize(text) <= max_bytes) return;
+  throw bad_field(param, "context_length_exceeded",
+                  fmt::format("A text of {} bytes; with tokens of up to {} bytes the context of {} holds {} at most.",
+                              text.size(), model.longest_token, model.context, max_bytes));
+}
+
+Ids encode(const ServedModel& model, const text::ChatText& chat, const std::string& param) {
+  check_bytes(model, chat.text, param);
+  Ids ids = model.tokenizer->encode(chat.text, {.add_special_tokens = false, .content = chat.content});
+  check_ids(model, ids, param, 1);
+  return ids;
 }
 
 Ids encode(const ServedModel& model, std::string_view text, bool add_special_tokens, const std::string& param,
            int64_t room) {
+  check_bytes(model, text, param);
   Ids ids = model.tokenizer->encode(text, {.add_special_tokens = add_special_tokens});
   check_ids(model, ids, param, room);
   return ids;

@@ -14,11 +14,19 @@ namespace ingot::server {
 // Most numbers that the whole of an answer holds: log-probabilities, elements of embeddings.
 constexpr int64_t most_told = int64_t{1} << 22;
 
-// The template's text of a conversation, to be encoded without special tokens. `tools` may be "".
-std::string render_chat(const ServedModel& model, std::string_view messages, std::string_view tools);
+// What the template makes of a conversation. `tools` may be "". Where the model allows special tokens in contents,
+// nothing of it counts as content. `variables`: further ones for the template, as the text of an object, or "".
+// `param` is the field that the messages come from.
+text::ChatText render_chat(const ServedModel& model, std::string_view messages, std::string_view tools,
+                           const std::string& variables, const std::string& param = "messages");
 
 // Errors: ApiError invalid_value for an id that is outside the vocabulary. `param` is the field it comes from.
 void check_id(const ServedModel& model, int32_t id, const std::string& param);
+
+// Errors: ApiError context_length_exceeded for a text of more bytes than the tokens of a whole context can stand for:
+// before it is tokenized, which takes time for a long one. Of a tokenizer that drops white space or has one token for
+// whatever it does not know, a text that long could fit, and is refused all the same.
+void check_bytes(const ServedModel& model, std::string_view text, const std::string& param);
 
 // A prompt as it is put in front of its answer.
 struct EchoedPrompt {
@@ -34,5 +42,6 @@ EchoedPrompt echoed_prompt(const ServedModel& model, const Prompt& prompt, const
 Ids encode(const ServedModel& model, std::string_view text, bool add_special_tokens, const std::string& param,
            int64_t room = 1);
 Ids encode(const ServedModel& model, const Prompt& prompt, const std::string& param, int64_t room = 1);
+Ids encode(const ServedModel& model, const text::ChatText& chat, const std::string& param);
 
 }  // namespace ingot::server

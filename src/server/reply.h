@@ -14,7 +14,7 @@
 namespace ingot::server {
 
 struct ReplyFacts {
-  std::string id;     // "chatcmpl-..." or "cmpl-..."
+  std::string id;     // "chatcmpl-...", "cmpl-..." or "resp_..."
   std::string model;  // as it was asked for
   std::string fingerprint;
   int64_t created = 0;
@@ -33,11 +33,14 @@ class Reply {
   virtual ~Reply() = default;
   virtual std::string begin() = 0;  // events before the first piece
   virtual std::string push(std::vector<Piece> pieces) = 0;
-  virtual std::string end(const Usage& usage) = 0;  // events behind the last piece, [DONE] too
+  virtual std::string end(const Usage& usage) = 0;  // events behind the last piece, [DONE] too where there is one
   virtual std::string body(const Outputs& outputs, const Usage& usage) = 0;
+  // The event that ends a stream in its middle. `error`: {"error": {...}}.
+  virtual std::string failure(const std::string& error);
 };
 
 std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyFacts facts);
+std::unique_ptr<Reply> responses_reply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts);
 // `prompts`: what `echo` puts in front; empty without it.
 std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts,
                                         ReplyFacts facts);

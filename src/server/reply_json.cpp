@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace ingot::server {
 
 using Json = nlohmann::ordered_json;
@@ -12,6 +14,8 @@ using Json = nlohmann::ordered_json;
 std::string line_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
+
+std::string Reply::failure(const std::string& error) { return event(error); }
 
 Json frame_of(const ReplyFacts& facts, const char* object) {
   return {{"id", facts.id},
@@ -47,9 +51,32 @@ Json usage_json(const Usage& usage) {
 
 const char* reason_of(infer::Finish finish) { return finish == infer::Finish::stop ? "stop" : "length"; }
 
+Json logprob_json(const text::Tokenizer& tokenizer, const TokenFact& fact) {
+  const auto describe = [&](int32_t id, float logprob) {
+    Json bytes = Json::array();
+    for (const char c : tokenizer.token_bytes(id)) bytes.push_back(static_cast<unsigned char>(c));
+    return Json{{"token", token_string(tokenizer, id)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+  };
+  Json token = describe(fact.choice.id, fact.choice.logprob);
+  token["top_logprobs"] = Json::array();
+  for (const infer::Likely& likely : fact.choice.top) {
+    token["top_logprobs"].push_back(describe(likely.id, likely.logprob));
+  }
+  return token;
+}
+
+std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<TokenFact>& facts) {
+  std::string text = "[";
+  for (const TokenFact& fact : facts) {
+    if (&fact != &facts.front()) text += ',';
+    text += line_of(logprob_json(tokenizer, fact));
+  }
+  return text + "]";
+}
+
 std::string token_string(const text::Tokenizer& tokenizer, int32_t id) {
   // As JSON has it: the replacement character stands for what is no UTF-8.
-  return Json::parse(line_of(tokenizer.token_bytes(id))).get<std::string>();
+  return parse_loose_ordered_json(line_of(tokenizer.token_bytes(id))).get<std::string>();
 }
 
 }  // namespace ingot::server

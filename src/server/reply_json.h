@@ -22,6 +22,10 @@ std::string whole_of(const nlohmann::ordered_json& frame, const std::vector<std:
 nlohmann::ordered_json usage_json(const Usage& usage);
 // "stop", "length"; a deadline counts as length.
 const char* reason_of(infer::Finish finish);
+// What chat and responses tell of a token: {"token", "logprob", "bytes", "top_logprobs"}.
+nlohmann::ordered_json logprob_json(const text::Tokenizer& tokenizer, const TokenFact& fact);
+// Those of all tokens as one JSON array's text: as a value it would take many times that.
+std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<TokenFact>& facts);
 // A token as text: U+FFFD for what is not a whole character.
 std::string token_string(const text::Tokenizer& tokenizer, int32_t id);
 

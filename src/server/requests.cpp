@@ -2,95 +2,33 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "infer/host_adapter.h"
 #include "server/fields.h"
 #include "server/messages.h"
+#include "server/text_fields.h"
 
 namespace ingot::server {
 
 namespace {
 
-constexpr int64_t most_tokens = int64_t{1} << 30;
-constexpr int64_t most_choices = 128;
+constexpr int64_t max_choices = 128;
 constexpr size_t most_prompts = 2048;
 constexpr size_t most_messages = 16384;
-constexpr size_t most_stops = 4;
-constexpr size_t most_stop_bytes = 1024;
 
-Json body_json(std::string_view body) {
-  try {
-    return parse_json(body);
-  } catch (const Error& error) {
-    ApiError bad(400, fmt::format("The body could not be read: {}.", error.message()));
-    bad.code = "invalid_json";
-    throw bad;
-  }
-}
-
-std::vector<std::string> stops_of(Fields& fields) {
-  const Json* value = fields.any("stop");
-  if (!value) return {};
-  std::vector<std::string> stops;
-  if (value->is_string()) {
-    stops.push_back(value->get<std::string>());
-  } else {
-    const Json* list = fields.array("stop", 0, most_stops);
-    for (size_t i = 0; i < list->size(); ++i) stops.push_back(text_at((*list)[i], fmt::format("stop[{}]", i)));
-  }
-  for (const std::string& stop : stops) {
-    if (stop.empty() || stop.size() > most_stop_bytes) {
-      throw bad_field("stop", "invalid_value",
-                      fmt::format("A stop string must have from 1 to {} bytes.", most_stop_bytes));
-    }
-  }
-  return stops;
-}
-
-std::vector<infer::LogitBias> bias_of(Fields& fields) {
-  std::vector<infer::LogitBias> biases;
-  const Json* map = fields.object("logit_bias");
-  if (!map) return biases;
-  for (const auto& [key, value] : map->items()) {
-    infer::LogitBias bias;
-    const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), bias.id);
-    if (failed != std::errc() || end != key.data() + key.size() || bias.id < 0) {
-      throw bad_field("logit_bias", "invalid_value", "The keys of 'logit_bias' must be token ids.");
-    }
-    const double number = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-    if (!(number >= -100 && number <= 100)) {
-      throw bad_field("logit_bias", "invalid_value", "The values of 'logit_bias' must be numbers from -100 to 100.");
-    }
-    bias.bias = static_cast<float>(number);
-    biases.push_back(bias);
-  }
-  return biases;
+Ids ids_at(const Json& list, const std::string& path) {
+  if (list.empty()) throw bad_field(path, "invalid_value", fmt::format("'{}' is empty.", path));
+  Ids ids;
+  ids.reserve(list.size());
+  for (const Json& id : list) ids.push_back(token_id_at(id, path));
+  return ids;
 }
 
 void read_common(Fields& fields, TextRequest& request) {
-  request.model = fields.needed_text("model");
-  request.sampling.temperature = fields.number("temperature", 0, 2).value_or(1);
-  request.sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
-  request.sampling.top_k = fields.integer("top_k", -1, 1'000'000).value_or(0);
-  if (request.sampling.top_k < 0) request.sampling.top_k = 0;  // what some clients say for "all"
-  request.sampling.min_p = fields.number("min_p", 0, 1).value_or(0);
-  request.sampling.repetition_penalty = fields.number("repetition_penalty", 0.01, 100).value_or(1);
-  request.sampling.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
-  request.sampling.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
-  request.sampling.logit_bias = bias_of(fields);
-  constexpr int64_t least = std::numeric_limits<int64_t>::min();
-  request.seed = fields.integer("seed", least, std::numeric_limits<int64_t>::max());
-  request.n = fields.integer("n", 1, most_choices).value_or(1);
-  request.stop = stops_of(fields);
-  request.priority = fields.integer("priority", -100, 100).value_or(0);
-  if (const std::optional<int64_t> ms = fields.integer("deadline_ms", 1, 86'400'000)) {
-    request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(*ms);
-  }
-  request.stream = fields.boolean("stream").value_or(false);
+  read_text_request(fields, request);
+  request.n = fields.integer("n", 1, max_choices).value_or(1);
   if (const Json* options = fields.object("stream_options")) {
     if (!request.stream) {
       throw bad_field("stream_options", "invalid_value", "'stream_options' needs 'stream': true.");
@@ -100,36 +38,7 @@ void read_common(Fields& fields, TextRequest& request) {
     inner.ignore({"include_obfuscation"});
     inner.finish();
   }
-  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
-}
-
-ResponseFormat format_of(Fields& fields) {
-  ResponseFormat format;
-  const Json* value = fields.object("response_format");
-  if (!value) return format;
-  Fields inner(*value, "response_format");
-  inner.needed_text("type");
-  const std::string type = *inner.word("type", {"text", "json_object", "json_schema"});
-  if (type == "json_object") format.kind = ResponseFormat::Kind::json_object;
-  if (type == "json_schema") {
-    format.kind = ResponseFormat::Kind::json_schema;
-    Fields schema(inner.needed_object("json_schema"), "response_format.json_schema");
-    const std::string name = schema.needed_text("name");
-    const bool named =
-        !name.empty() && name.size() <= 64 &&
-        name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == std::string::npos;
-    if (!named) {
-      throw bad_field("response_format.json_schema.name", "invalid_value",
-                      "'response_format.json_schema.name' must be 1 to 64 letters, digits, '_' and '-'.");
-    }
-    schema.text("description");
-    schema.boolean("strict");
-    const Json* inside = schema.any("schema");
-    format.schema = inside ? inside->dump() : "{}";
-    schema.finish();
-  }
-  inner.finish();
-  return format;
+  fields.ignore({"metadata", "store"});
 }
 
 void read_tools(Fields& fields, ChatRequest& request) {
@@ -181,26 +90,6 @@ void read_tools(Fields& fields, ChatRequest& request) {
                   fmt::format("There is no tool '{}'.", name.substr(0, 64)));
 }
 
-int32_t id_at(const Json& value, const std::string& path) {
-  if (!value.is_number_integer()) {
-    throw bad_field(path, "invalid_type", fmt::format("'{}' must be a token id.", path));
-  }
-  const bool beyond = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT32_MAX};
-  const int64_t id = beyond ? -1 : value.get<int64_t>();
-  if (id < 0 || id > INT32_MAX) {
-    throw bad_field(path, "invalid_value", fmt::format("'{}' is no token id.", path));
-  }
-  return static_cast<int32_t>(id);
-}
-
-Ids ids_at(const Json& list, const std::string& path) {
-  if (list.empty()) throw bad_field(path, "invalid_value", fmt::format("'{}' is empty.", path));
-  Ids ids;
-  ids.reserve(list.size());
-  for (const Json& id : list) ids.push_back(id_at(id, path));
-  return ids;
-}
-
 // A string, strings, ids, or lists of ids.
 std::vector<Prompt> prompts_of(Fields& fields, const char* name) {
   const Json* value = fields.any(name);
@@ -233,8 +122,8 @@ std::vector<Prompt> prompts_of(Fields& fields, const char* name) {
 void read(Fields& fields, ChatRequest& request) {
   read_common(fields, request);
   request.messages = template_messages(fields.needed_array("messages", 1, most_messages)).dump();
-  const std::optional<int64_t> older = fields.integer("max_tokens", 1, most_tokens);
-  const std::optional<int64_t> newer = fields.integer("max_completion_tokens", 1, most_tokens);
+  const std::optional<int64_t> older = fields.integer("max_tokens", 1, max_output_tokens);
+  const std::optional<int64_t> newer = fields.integer("max_completion_tokens", 1, max_output_tokens);
   if (older && newer && *older != *newer) {
     throw bad_field("max_tokens", "invalid_value", "'max_tokens' and 'max_completion_tokens' differ; give one.");
   }
@@ -245,8 +134,8 @@ void read(Fields& fields, ChatRequest& request) {
     throw bad_field("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs': true.");
   }
   request.sampling.top_logprobs = top.value_or(0);
-  request.format = format_of(fields);
   read_tools(fields, request);
+  request.template_variables = template_variables_of(fields);
   request.parallel_tool_calls = fields.boolean("parallel_tool_calls").value_or(true);
   fields.ignore({"reasoning_effort", "verbosity"});
   if (const Json* modalities = fields.any("modalities"); modalities && *modalities != Json::array({"text"})) {
@@ -257,7 +146,7 @@ void read(Fields& fields, ChatRequest& request) {
 void read(Fields& fields, CompletionRequest& request) {
   read_common(fields, request);
   request.prompts = prompts_of(fields, "prompt");
-  request.max_tokens = fields.integer("max_tokens", 0, most_tokens).value_or(16);
+  request.max_tokens = fields.integer("max_tokens", 0, max_output_tokens).value_or(16);
   request.echo = fields.boolean("echo").value_or(false);
   if (request.max_tokens == 0 && !request.echo) {
     throw bad_field("max_tokens", "invalid_value", "'max_tokens' of 0 asks for nothing without 'echo': true.");
@@ -302,6 +191,7 @@ void read(Fields& fields, TokenizeRequest& request) {
   if (const Json* messages = fields.array("messages", 1, most_messages)) {
     if (request.prompt) throw bad_field("messages", "invalid_value", "Give 'prompt' or 'messages', not both.");
     request.messages = template_messages(*messages).dump();
+    request.template_variables = template_variables_of(fields);
   } else if (!request.prompt) {
     throw fields.missing("prompt");
   }
@@ -311,7 +201,7 @@ void read(Fields& fields, TokenizeRequest& request) {
 void read(Fields& fields, DetokenizeRequest& request) {
   request.model = fields.text("model");
   for (const Json& id : fields.needed_array("tokens", 0, max_json_values))
-    request.tokens.push_back(id_at(id, "tokens"));
+    request.tokens.push_back(token_id_at(id, "tokens"));
 }
 
 void read(Fields& fields, AdapterRequest& request) {

@@ -10,8 +10,12 @@
 #include <vector>
 
 #include "infer/sampler.h"
+#include "server/constraint.h"
 
 namespace ingot::server {
+
+using Ids = std::vector<int32_t>;
+using Prompt = std::variant<std::string, Ids>;
 
 // What chat and plain completions have in common.
 struct TextRequest {
@@ -25,14 +29,10 @@ struct TextRequest {
   std::optional<std::chrono::steady_clock::time_point> deadline;  // `deadline_ms` after the request was read
   bool stream = false;
   bool include_usage = false;
-  bool logprobs = false;  // and so many as `sampling` says of the likeliest
-};
-
-// What the output must be.
-struct ResponseFormat {
-  enum class Kind { text, json_object, json_schema };
-  Kind kind = Kind::text;
-  std::string schema;  // JSON text
+  bool logprobs = false;    // and so many as `sampling` says of the likeliest
+  Ids stop_ids;             // the output ends before any of these, too
+  bool ignore_eos = false;  // the model's own end tokens do not end it
+  ConstraintField format;
 };
 
 struct Tool {
@@ -47,17 +47,19 @@ struct ChatRequest : TextRequest {
   std::string tools;     // JSON, as it came; "" without any
   std::vector<Tool> tool_list;  // that may be called: the one that `tool_choice` names, or all
   ToolChoice tool_choice = ToolChoice::automatic;
-  bool parallel_tool_calls = true;  // false: an output has one call at most
-  ResponseFormat format;
+  bool parallel_tool_calls = true;        // false: an output has one call at most
+  std::string template_variables;         // JSON, of an object: further ones for the chat template; "" without any
+  std::string prompt_param = "messages";  // the field that errors of the prompt name
 };
-
-using Ids = std::vector<int32_t>;
-using Prompt = std::variant<std::string, Ids>;
 
 struct CompletionRequest : TextRequest {
   std::vector<Prompt> prompts;
   int64_t best_of = 1;
   bool echo = false;
+};
+
+struct ResponsesRequest : ChatRequest {
+  std::string repeated;  // JSON, of an object: what the answer says of the request
 };
 
 struct EmbeddingsRequest {
@@ -71,6 +73,7 @@ struct TokenizeRequest {
   std::optional<std::string> model;
   std::optional<std::string> prompt;  // one of the two
   std::string messages;
+  std::string template_variables;  // ChatRequest's, for `messages`
   bool add_special_tokens = true;
 };
 
@@ -86,6 +89,7 @@ struct AdapterRequest {
 // Each reads a body. Errors: ApiError.
 ChatRequest parse_chat(std::string_view body);
 CompletionRequest parse_completion(std::string_view body);
+ResponsesRequest parse_responses(std::string_view body);
 EmbeddingsRequest parse_embeddings(std::string_view body);
 TokenizeRequest parse_tokenize(std::string_view body);
 DetokenizeRequest parse_detokenize(std::string_view body);

@@ -14,6 +14,7 @@ constexpr std::array routes = {
     RouteFacts{Route::models, "models", "/v1/models", "GET"},
     RouteFacts{Route::model, "models", "/v1/models/*", "GET, DELETE"},
     RouteFacts{Route::chat, "chat", "/v1/chat/completions", "POST", false, true},
+    RouteFacts{Route::responses, "responses", "/v1/responses", "POST", false, true},
     RouteFacts{Route::completions, "completions", "/v1/completions", "POST", false, true},
     RouteFacts{Route::embeddings, "embeddings", "/v1/embeddings", "POST", false, true},
     RouteFacts{Route::tokenize, "tokenize", "/v1/tokenize", "POST", false, true},
@@ -53,8 +54,13 @@ std::optional<std::string> name_in_path(std::string_view text) {
   return out;
 }
 
+std::string methods_of(const RouteFacts& facts) {
+  const std::string_view methods = facts.methods;
+  return methods.starts_with("GET") ? "GET, HEAD" + std::string(methods.substr(3)) : std::string(methods);
+}
+
 bool is_method_of(std::string_view method, const RouteFacts& facts) {
-  for (const std::string& allowed : split(facts.methods, ',')) {
+  for (const std::string& allowed : split(methods_of(facts), ',')) {
     if (trim(allowed) == method) return true;
   }
   return false;

@@ -15,6 +15,7 @@ enum class Route {
   models,
   model,
   chat,
+  responses,
   completions,
   embeddings,
   tokenize,
@@ -29,7 +30,7 @@ struct RouteFacts {
   Route route;
   const char* name;     // in metrics and logs
   const char* path;     // all of it, or with a '*' at the end what it begins with
-  const char* methods;  // as the header Allow has them
+  const char* methods;  // "GET, POST"; HEAD comes with GET
   bool open = false;    // without a key
   bool large = false;   // takes a large body
   bool quick = false;   // reads no files and waits for nothing
@@ -39,6 +40,9 @@ inline constexpr RouteFacts unknown_route{Route::unknown, "unknown", "", ""};
 
 // That of a path, still encoded; unknown_route for all others.
 const RouteFacts& route_of(std::string_view path);
+
+// Those that it takes, as the header Allow has them: HEAD where there is GET.
+std::string methods_of(const RouteFacts& facts);
 
 bool is_method_of(std::string_view method, const RouteFacts& facts);
 

@@ -22,6 +22,7 @@ struct ApiContext {
   Keys keys;
   Metrics metrics;
   std::atomic<bool> draining{false};
+  std::atomic<bool> finishing{false};
 };
 
 // What is counted and logged of a request.
@@ -34,18 +35,24 @@ struct RequestRecord {
   std::string failure;                  // of the server; for the log only
 };
 
+// Whose it is to the engine and to the queue of work: nobody's, 0, without keys.
+inline uint64_t owner_of(const RequestRecord& record) { return static_cast<uint64_t>(int64_t{record.key} + 1); }
+
 // An answer that takes time. Lives on the connection's thread; ends what it runs when it is destroyed.
 class Work {
  public:
   virtual ~Work() = default;
   // What there is by now. Errors: ApiError, Error; behind the head they become the last event of a stream.
   virtual Part poll(RequestRecord& record) = 0;
+  // That event. `error`: {"error": {...}}. REQUIRES a stream.
+  virtual std::string failure(const std::string& error) { return error; }
 };
 
 using Wake = std::function<void()>;
 
 // One file each. Errors: ApiError, Error.
 std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
+std::unique_ptr<Work> start_responses(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
 std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
 std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
 std::string list_models(ApiContext& api);

@@ -9,6 +9,7 @@
 
 #include "infer/host_adapter.h"
 #include "infer/token_mask.h"
+#include "server/constraint.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -19,14 +20,19 @@ struct ServedModel {
   int64_t created = 0;  // Unix seconds
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat = nullptr;  // null: it has none
+  bool allow_special_tokens = false;         // special tokens are found in the contents of messages too
   bool tool_call_tags = false;               // its template writes calls as <tool_call>{...}</tool_call>
   std::string bos_text, eos_text;
   std::vector<int32_t> eos;
   int64_t context = 0;  // most tokens of prompt and output
   int64_t vocab = 0;
+  int64_t longest_token = 0;  // bytes of text that the longest one stands for: longest_token_of(tokenizer)
   int64_t hidden = 0;
   std::string fingerprint;  // what the text depends on besides the request
 };
+
+// Bytes of text that no token stands for more of.
+int64_t longest_token_of(const text::Tokenizer& tokenizer);
 
 struct AdapterEntry {
   std::string name;
@@ -49,12 +55,13 @@ class AdapterList {
   virtual void remove(const std::string& name) = 0;
 };
 
-// Thread-safe. Errors: unsupported, naming the keyword; usage for a schema that is wrong; resource for one too large.
+// Thread-safe.
 class MaskFactory {
  public:
   virtual ~MaskFactory() = default;
-  virtual std::shared_ptr<infer::TokenMask> json_schema(std::string_view schema) = 0;
-  virtual std::shared_ptr<infer::TokenMask> any_json_object() = 0;
+  // One for one output. Errors: unsupported, naming the keyword; usage for a schema, grammar or expression that is
+  // wrong; resource for one too large. REQUIRES another kind than none.
+  virtual std::shared_ptr<infer::TokenMask> mask(const Constraint& constraint) = 0;
 };
 
 }  // namespace ingot::server

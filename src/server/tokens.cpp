@@ -11,10 +11,12 @@ std::string tokenize(ApiContext& api, std::string_view body, RequestRecord& reco
   const TokenizeRequest request = parse_tokenize(body);
   if (request.model) check_model(api, *request.model);
   record.model = request.model.value_or(api.model.id);
+  const text::ChatText text = request.prompt ? text::ChatText{*request.prompt, {}}
+                                             : render_chat(api.model, request.messages, "", request.template_variables);
+  check_bytes(api.model, text.text, request.prompt ? "prompt" : "messages");
+  const bool add_special_tokens = request.prompt && request.add_special_tokens;
   const Ids ids =
-      request.prompt
-          ? api.model.tokenizer->encode(*request.prompt, {.add_special_tokens = request.add_special_tokens})
-          : api.model.tokenizer->encode(render_chat(api.model, request.messages, ""), {.add_special_tokens = false});
+      api.model.tokenizer->encode(text.text, {.add_special_tokens = add_special_tokens, .content = text.content});
   return line_of({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", api.model.context}});
 }
 

@@ -138,7 +138,7 @@ std::string call_schema(const std::vector<std::pair<std::string, std::string>>& 
   Json any = Json::array();
   for (const auto& [name, parameters] : tools) {
     // A schema of its own: references such as "#/$defs/X" begin at it, and not at what it is put into.
-    Json arguments = Json::parse(parameters);
+    Json arguments = parse_loose_ordered_json(parameters);
     if (arguments.is_object() && !arguments.contains("$id")) arguments["$id"] = fmt::format("urn:tool:{}", any.size());
     any.push_back({{"type", "object"},
                    {"properties", {{"name", {{"const", name}}}, {"arguments", std::move(arguments)}}},

@@ -17,6 +17,10 @@ double LoraSpec::factor() const {
 
 std::vector<LoraParam> lora_parameters(const ModelSpec& model, const LoraSpec& lora) {
   if (lora.rank < 1) throw_error(ErrorKind::usage, "adapter.rank is {}; it must be at least 1", lora.rank);
+  if (!std::isfinite(static_cast<float>(lora.factor()))) {
+    throw_error(ErrorKind::usage, "adapter.alpha of {} with the rank {} gives a scale that is not finite", lora.alpha,
+                lora.rank);
+  }
   if (lora.targets.empty()) throw_error(ErrorKind::usage, "adapter.targets is empty: no layer would be trained");
   const std::vector<ParamSpec> table = parameters(model);
   std::vector<bool> used(lora.targets.size(), false);

@@ -71,6 +71,15 @@ void check(const ModelSpec& model) {
   positive("head size", model.head_dim);
   positive("feed-forward size", model.ffn);
   positive("context length", model.context);
+  // So that no number of elements or bytes leaves 64 bits, whatever it is made of.
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const double feed_forward = real(std::max<int64_t>(1, model.experts)) * 3 * real(model.ffn);
+  const double parameters =
+      real(model.hidden) * (2 * real(model.vocab) + real(model.context) +
+                            real(model.layers) * (feed_forward + 4 * real(model.heads) * real(model.head_dim)));
+  if (parameters > 0x1p56) {
+    throw_error(ErrorKind::corrupt, "a model of about {:.1g} parameters cannot be", parameters);
+  }
   if (model.heads % model.kv_heads != 0) {
     throw_error(ErrorKind::corrupt, "{} heads cannot share {} key/value heads evenly", model.heads, model.kv_heads);
   }

@@ -24,21 +24,45 @@ void AddedTokenMatcher::add(const AddedToken& token, std::string_view content) {
   starts_[static_cast<uint8_t>(content[0])] = true;
   contents_.insert(content, static_cast<int32_t>(tokens_.size()));
   tokens_.push_back(token);
+  has_special_ = has_special_ || token.special;
 }
 
-std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_match(std::string_view text, size_t at) const {
-  std::optional<Match> best;
+template <class Each>
+void AddedTokenMatcher::for_each_match(std::string_view text, size_t at, Each each) const {
   int32_t node = ByteTrie::root;
   for (size_t end = at; end < text.size();) {
     node = contents_.next(node, text[end]);
     if (node == ByteTrie::none) break;
     ++end;
-    if (contents_.value(node) != ByteTrie::none) best = Match{contents_.value(node), end};
+    if (contents_.value(node) != ByteTrie::none) each(contents_.value(node), end);
   }
+}
+
+bool AddedTokenMatcher::counts(const AddedToken& token, std::string_view text, size_t at, size_t end,
+                               std::span<const ByteRange> content) const {
+  if (content.empty() || !touches(content, at, end)) return true;
+  if (token.special) return false;
+  // Content must not hide a special token that the author wrote.
+  bool hides = false;
+  for (size_t begin = at; begin < end && !hides; ++begin) {
+    for_each_match(text, begin, [&](int32_t other, size_t other_end) {
+      hides = hides || (tokens_[static_cast<size_t>(other)].special && !touches(content, begin, other_end));
+    });
+  }
+  return !hides;
+}
+
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_match(std::string_view text, size_t at,
+                                                                         std::span<const ByteRange> content) const {
+  std::optional<Match> best;
+  for_each_match(text, at, [&](int32_t token, size_t end) {
+    if (counts(tokens_[static_cast<size_t>(token)], text, at, end, content)) best = Match{token, end};
+  });
   return best;
 }
 
-std::vector<TextPart> AddedTokenMatcher::split(std::string_view text, bool parse_special) const {
+std::vector<TextPart> AddedTokenMatcher::split(std::string_view text, bool parse_special,
+                                               std::span<const ByteRange> content) const {
   std::vector<TextPart> parts;
   size_t plain = 0;  // where the text begins that is not in a part yet
   for (size_t at = 0; at < text.size();) {
@@ -46,7 +70,7 @@ std::vector<TextPart> AddedTokenMatcher::split(std::string_view text, bool parse
       ++at;
       continue;
     }
-    const std::optional<Match> match = longest_match(text, at);
+    const std::optional<Match> match = longest_match(text, at, content);
     if (!match) {
       ++at;
       continue;

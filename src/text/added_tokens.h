@@ -4,11 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "text/byte_trie.h"
+#include "text/marked_string.h"
 
 namespace ingot::text {
 
@@ -34,19 +36,28 @@ class AddedTokenMatcher {
   // An empty content is never found. `content` is what is searched, e.g. the normalised content.
   void add(const AddedToken& token, std::string_view content);
 
-  // Cuts `text` in order. With `parse_special` false the special tokens among the matches stay plain text.
-  std::vector<TextPart> split(std::string_view text, bool parse_special) const;
+  // Cuts `text` in order. With `parse_special` false the special tokens among the matches stay plain text. A special
+  // token that has a byte of `content` is none, and no other token takes the place of one that has none.
+  std::vector<TextPart> split(std::string_view text, bool parse_special, std::span<const ByteRange> content = {}) const;
+
+  bool has_special() const { return has_special_; }
 
  private:
   struct Match {
     int32_t token;
     size_t end;
   };
-  std::optional<Match> longest_match(std::string_view text, size_t at) const;
+  std::optional<Match> longest_match(std::string_view text, size_t at, std::span<const ByteRange> content) const;
+  bool counts(const AddedToken& token, std::string_view text, size_t at, size_t end,
+              std::span<const ByteRange> content) const;
+  // Calls `each(token, end)` for every token whose content begins at text[at], shorter ones first.
+  template <class Each>
+  void for_each_match(std::string_view text, size_t at, Each each) const;
 
   std::vector<AddedToken> tokens_;
   ByteTrie contents_;               // to an index into tokens_
   std::array<bool, 256> starts_{};  // first bytes of contents
+  bool has_special_ = false;
 };
 
 }  // namespace ingot::text

@@ -192,7 +192,7 @@ void BpeModel::merge_few(std::vector<int32_t>& ids, size_t begin) const {
   ids.resize(kept);
 }
 
-void BpeModel::merge_many(std::vector<int32_t>& ids, size_t begin) const {
+void BpeModel::merge_many(std::vector<int32_t>& ids, size_t begin, const std::vector<bool>* excluded) const {
   struct Symbol {
     int32_t id;  // -1 once merged into its left neighbour
     int32_t previous;
@@ -208,9 +208,9 @@ void BpeModel::merge_many(std::vector<int32_t>& ids, size_t begin) const {
   const auto consider = [&](int32_t left) {
     if (left < 0 || symbol(left).next >= count) return;
     const int32_t left_id = symbol(left).id, right_id = symbol(symbol(left).next).id;
-    if (const MergeTarget* target = find_merge(left_id, right_id)) {
-      queue.push({target->rank, left, target->pair, target->id});
-    }
+    const MergeTarget* target = find_merge(left_id, right_id);
+    if (target == nullptr || (excluded != nullptr && (*excluded)[static_cast<size_t>(target->id)])) return;
+    queue.push({target->rank, left, target->pair, target->id});
   };
   for (int32_t i = 0; i + 1 < count; ++i) consider(i);
   while (!queue.empty()) {
@@ -237,6 +237,13 @@ void BpeModel::encode(std::string_view piece, std::vector<int32_t>& out) const {
     encode_part(piece.substr(at, end - at), out);
     at = end;
   }
+}
+
+void BpeModel::encode_without(const std::vector<bool>& excluded, std::string_view piece,
+                              std::vector<int32_t>& out) const {
+  const size_t begin = out.size();
+  append_start_symbols(piece, out);
+  merge_many(out, begin, &excluded);
 }
 
 void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& out) const {

@@ -36,6 +36,8 @@ class BpeModel : public TokenModel {
            const BpeOptions& options, std::string_view name);
 
   void encode(std::string_view piece, std::vector<int32_t>& out) const override;
+  void encode_without(const std::vector<bool>& excluded, std::string_view piece,
+                      std::vector<int32_t>& out) const override;
 
  private:
   struct MergeTarget {
@@ -52,7 +54,8 @@ class BpeModel : public TokenModel {
   // Merge the symbols from ids[begin] on, in place. Both give the same: one looks at every pair for each merge, without
   // memory of its own, the other keeps the pairs in a queue.
   void merge_few(std::vector<int32_t>& ids, size_t begin) const;
-  void merge_many(std::vector<int32_t>& ids, size_t begin) const;
+  // (The latter makes no token that is excluded, where that is given.)
+  void merge_many(std::vector<int32_t>& ids, size_t begin, const std::vector<bool>* excluded = nullptr) const;
 
   BpeOptions options_;
   std::deque<std::string> pieces_;  // what the keys of ids_ point into

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "text/growth.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 
@@ -33,23 +34,28 @@ Charsmap::Charsmap(std::string_view blob, std::string_view name) {
   if (replacements_.empty() || replacements_.back() != '\0') bad("has a replacement without an end");
 
   std::vector<bool> seen(units_.size(), false);
-  std::vector<uint32_t> to_visit = {0};
+  std::vector<std::pair<uint32_t, size_t>> to_visit = {{0, 0}};  // a node, and the bytes of the key that leads there
   seen[0] = true;
   while (!to_visit.empty()) {
-    const uint32_t node = to_visit.back();
+    const auto [node, key_size] = to_visit.back();
     to_visit.pop_back();
     const uint32_t children = node ^ offset_of(units_[node]);
     // A look-up reads the child of any byte, and all of them lie in one block of 256.
     if ((children | 0xFF) >= units_.size()) bad("leads outside of itself");
-    if (has_leaf(units_[node]) && value_of(units_[children]) >= replacements_.size()) {
-      bad("has a replacement outside of itself");
+    if (has_leaf(units_[node])) {
+      const uint32_t value = value_of(units_[children]);
+      if (value >= replacements_.size()) bad("has a replacement outside of itself");
+      if (strnlen(replacements_.data() + value, max_growth * key_size + 1) > max_growth * key_size) {
+        throw_error(ErrorKind::unsupported,
+                    "{}: the character map of the normaliser makes more than {} bytes of a key of {}", name,
+                    max_growth * key_size, key_size);
+      }
     }
     for (uint32_t byte = 0; byte < 256; ++byte) {  // a text may have NUL bytes
-
       const uint32_t child = children ^ byte;
       if (label_of(units_[child]) != byte || seen[child]) continue;
       seen[child] = true;
-      to_visit.push_back(child);
+      to_visit.emplace_back(child, key_size + 1);
     }
   }
 }

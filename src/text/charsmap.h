@@ -14,7 +14,7 @@ namespace ingot::text {
 class Charsmap {
  public:
   // Checks every unit that a text can reach, so that look-ups (ours and the library's) stay inside.
-  // Errors: corrupt, naming `name`.
+  // Errors: corrupt, naming `name`; unsupported for a replacement that is too long for its key (text/growth.h).
   Charsmap(std::string_view blob, std::string_view name);
 
   // What the shortest key that `text` begins with becomes; nothing when there is none.

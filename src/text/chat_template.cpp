@@ -1,8 +1,10 @@
 #include "text/chat_template.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/unicode.h"
 
 namespace ingot::text {
@@ -12,9 +14,9 @@ using nlohmann::ordered_json;
 
 ordered_json parse_json(std::string_view text, const char* what) {
   try {
-    return ordered_json::parse(text);
-  } catch (const ordered_json::exception& error) {
-    throw_error(ErrorKind::corrupt, "{} are not JSON: {}", what, error.what());
+    return parse_loose_ordered_json(text);
+  } catch (const Error& error) {
+    throw_error(error.kind(), "the text of the {} {}", what, error.message());
   }
 }
 
@@ -52,28 +54,13 @@ ordered_json with_reasoning(const ordered_json& messages) {
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-// Bytes of `turn` without the white space behind its end-of-turn token. White space that ends the content is kept.
-size_t turn_size(std::string_view turn, const ordered_json& message) {
-  size_t keep = 0;
-  if (const auto content = message.find("content"); content != message.end() && content->is_string()) {
-    const auto& text = content->get_ref<const std::string&>();
-    for (const std::string_view form : {std::string_view(text), trim(text)}) {
-      if (form.empty()) continue;  // a message of tool calls alone
-      if (const size_t found = turn.rfind(form); found != std::string_view::npos) {
-        keep = found + form.size();
-        break;
-      }
-    }
-  }
-  size_t size = turn.size();
-  while (size > keep && is_space(turn[size - 1])) --size;
-  return size;
+// The end of the turn in [begin, text.size()) without the white space behind its end-of-turn token. White space that
+// ends the content is kept.
+size_t end_of_turn(const jinja::Rendered& rendered, size_t begin) {
+  const size_t keep = rendered.content.empty() ? begin : std::max(begin, rendered.content.back().second);
+  size_t end = rendered.text.size();
+  while (end > keep && is_space(rendered.text[end - 1])) --end;
+  return end;
 }
 
 }  // namespace
@@ -82,27 +69,27 @@ jinja::Rendered ChatTemplate::run(const ordered_json& messages, const ordered_js
                                   const ChatOptions& options) const {
   check_messages(messages);
   if (!tools.is_null() && !tools.is_array()) throw_error(ErrorKind::usage, "tools are not a list");
-  ordered_json variables = {{"messages", with_reasoning(messages)},
-                            {"tools", tools},
-                            {"documents", nullptr},
-                            {"add_generation_prompt", options.add_generation_prompt},
-                            {"bos_token", options.bos_token},
-                            {"eos_token", options.eos_token}};
+  ordered_json variables = {{"messages", with_reasoning(messages)}, {"tools", tools}, {"documents", nullptr}};
+  ordered_json own = {{"add_generation_prompt", options.add_generation_prompt},
+                      {"bos_token", options.bos_token},
+                      {"eos_token", options.eos_token}};
   if (!options.extra_variables.empty()) {
     const ordered_json extra = parse_json(options.extra_variables, "template variables");
     if (!extra.is_object()) throw_error(ErrorKind::usage, "template variables are not an object");
     variables.update(extra);
+    for (const auto& [name, value] : extra.items()) own.erase(name);
   }
-  return template_.render(variables, options.render);
+  return template_.render(variables, own, options.render);
 }
 
-std::string ChatTemplate::render(const ordered_json& messages, const ordered_json& tools,
-                                 const ChatOptions& options) const {
-  return run(messages, tools, options).text;
+ChatText ChatTemplate::render(const ordered_json& messages, const ordered_json& tools,
+                              const ChatOptions& options) const {
+  jinja::Rendered rendered = run(messages, tools, options);
+  return {std::move(rendered.text), std::move(rendered.content)};
 }
 
-std::string ChatTemplate::render_json(std::string_view messages, std::string_view tools,
-                                      const ChatOptions& options) const {
+ChatText ChatTemplate::render_json(std::string_view messages, std::string_view tools,
+                                   const ChatOptions& options) const {
   return render(parse_json(messages, "messages"), tools.empty() ? ordered_json(nullptr) : parse_json(tools, "tools"),
                 options);
 }
@@ -110,9 +97,11 @@ std::string ChatTemplate::render_json(std::string_view messages, std::string_vie
 ChatSpans ChatTemplate::render_spans(const ordered_json& messages, const ordered_json& tools,
                                      const ChatOptions& options) const {
   jinja::Rendered whole = run(messages, tools, options);
-  if (template_.has_generation_blocks()) return {std::move(whole.text), std::move(whole.generation)};
-
-  ChatSpans spans{std::move(whole.text), {}};
+  ChatSpans spans{{std::move(whole.text), std::move(whole.content)}, {}};
+  if (template_.has_generation_blocks()) {
+    spans.assistant = std::move(whole.generation);
+    return spans;
+  }
   ordered_json before = ordered_json::array();
   ChatOptions with_prompt = options, without_prompt = options;
   with_prompt.add_generation_prompt = true;
@@ -124,16 +113,15 @@ ChatSpans ChatTemplate::render_spans(const ordered_json& messages, const ordered
     }
     const std::string prompt = run(before, tools, with_prompt).text;
     before.push_back(messages[i]);
-    const std::string turn_end = run(before, tools, without_prompt).text;
-    if (!turn_end.starts_with(prompt) || !spans.text.starts_with(turn_end)) {
+    const jinja::Rendered turn = run(before, tools, without_prompt);
+    if (!turn.text.starts_with(prompt) || !spans.text.starts_with(turn.text)) {
       throw_hint(ErrorKind::unsupported,
                  "train on conversations with one answer each, or mark answers with generation blocks in the template",
                  "{}: the conversation up to message {} does not begin with the conversation before it, so what the "
                  "assistant wrote cannot be told apart",
                  name_, i);
     }
-    const std::string_view turn = std::string_view(turn_end).substr(prompt.size());
-    spans.assistant.emplace_back(prompt.size(), prompt.size() + turn_size(turn, messages[i]));
+    spans.assistant.emplace_back(prompt.size(), end_of_turn(turn, prompt.size()));
   }
   return spans;
 }

@@ -7,8 +7,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "text/jinja.h"
 
@@ -18,18 +16,26 @@ struct ChatOptions {
   bool add_generation_prompt = false;  // end with the beginning of an assistant turn
   std::string bos_token;               // as text; "" when the model has none
   std::string eos_token;
-  std::string extra_variables;  // the text of a JSON object with further variables, e.g. {"date_string": "..."}; or ""
+  // The text of a JSON object with further variables, which are content, e.g. {"date_string": "..."}; or "".
+  std::string extra_variables;
   jinja::RenderOptions render;  // limits, and the clock of strftime_now
 };
 
-// The text, and which of its bytes an assistant wrote: [begin, end) ranges in order, that do not overlap.
-// A range has the content and the end-of-turn token behind it, without white space after that token.
-struct ChatSpans {
+// A rendered conversation. Which of its bytes are content (of messages, tools and further variables) comes from the
+// rendering itself, not from a search in the text; it is tokenized with them:
+// tokenizer.encode(chat.text, {.add_special_tokens = false, .content = chat.content}).
+struct ChatText {
   std::string text;
-  std::vector<std::pair<size_t, size_t>> assistant;
+  ByteRanges content;
 };
 
-// Immutable and thread-safe after construction. The rendered text is to be tokenized without adding special tokens.
+// With the bytes that an assistant wrote: ranges in order, that do not overlap. A range has the content and the
+// end-of-turn token behind it, without white space after that token.
+struct ChatSpans : ChatText {
+  ByteRanges assistant;
+};
+
+// Immutable and thread-safe after construction.
 class ChatTemplate {
  public:
   // `source` is the Jinja text; `name` is for errors. Errors: as jinja::Template.
@@ -37,11 +43,11 @@ class ChatTemplate {
 
   // `messages` is a list of {"role", "content", ...}, `tools` a list of tool descriptions or null.
   // Errors: usage when messages are no such list or the template refuses them; otherwise as jinja::Template::render.
-  std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-                     const ChatOptions& options) const;
+  ChatText render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                  const ChatOptions& options) const;
 
   // The same from JSON texts; an empty `tools` is null. Errors: also corrupt for what is not JSON.
-  std::string render_json(std::string_view messages, std::string_view tools, const ChatOptions& options) const;
+  ChatText render_json(std::string_view messages, std::string_view tools, const ChatOptions& options) const;
 
   // For training on the answers only. Where the template has {% generation %} blocks, they are the spans. Otherwise the
   // conversation is rendered up to each assistant message without it (with generation prompt) and with it, and the

@@ -14,8 +14,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
+
+#include "text/marked_string.h"
 
 namespace ingot::text::jinja {
 
@@ -30,7 +30,8 @@ struct RenderOptions {
 
 struct Rendered {
   std::string text;
-  std::vector<std::pair<size_t, size_t>> generation;  // byte ranges [begin, end) of what generation blocks wrote
+  ByteRanges content;     // which bytes of the text are the caller's, not the template's
+  ByteRanges generation;  // of what generation blocks wrote; may be empty ones
 };
 
 // Immutable and thread-safe after construction.
@@ -43,9 +44,15 @@ class Template {
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
 
-  // `variables` is an object. Errors: usage for raise_exception and what Python would raise, with the line; unsupported
-  // for what is not known; resource beyond the limits.
+  // `variables` is an object; its strings, those that are keys too, are content, whatever the template does with them:
+  // where an operation cannot keep apart what is content and what is not, all of its result is. Only the "role" of an
+  // item of `messages` that is a word (ASCII letters, digits, '_' and '-') counts as the template's, since templates
+  // make tokens of it ('<|' + role + '|>'). Numbers and booleans, printed by themselves, are no content. `own` is an
+  // object of variables whose strings are not content. Errors: usage for raise_exception and what Python would raise,
+  // with the line; unsupported for what is not known; resource beyond the limits.
   Rendered render(const nlohmann::ordered_json& variables, const RenderOptions& options = {}) const;
+  Rendered render(const nlohmann::ordered_json& variables, const nlohmann::ordered_json& own,
+                  const RenderOptions& options) const;
 
   bool has_generation_blocks() const;
 

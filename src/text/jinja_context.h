@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/nesting.h"
 #include "text/jinja.h"
 #include "text/jinja_value.h"
 
 namespace ingot::text::jinja {
 
-constexpr int max_depth = 500;        // of evaluation
-constexpr int max_value_depth = 100;  // of containers that are compared, printed or read from JSON
+constexpr int max_depth = 500;                       // of evaluation
+constexpr int max_value_depth = max_json_depth + 8;  // of containers that are compared, printed or read from JSON
 
 class Context {
  public:
@@ -44,12 +45,15 @@ class Context {
     }
     bytes_ += bytes;
   }
-  void write(std::string& out, std::string_view text) {
+  void write(MarkedString& out, const MarkedString& text) {
+    charge(text.memory());
+    check_output(out, text.size());
+    out.append(text);
+  }
+  void write(MarkedString& out, std::string_view text, Origin origin) {
     charge(text.size());
-    if (out.size() + text.size() > options_.max_output) {
-      fail(ErrorKind::resource, "the output is longer than {} bytes", options_.max_output);
-    }
-    out += text;
+    check_output(out, text.size());
+    out.append(text, origin);
   }
 
   List* new_list(std::vector<Value> items = {}, List::Kind kind = List::Kind::list) {
@@ -63,10 +67,10 @@ class Context {
     return &heap_.dicts.emplace_back(Dict{{}, role});
   }
   // dict.set and dict.find, with their time counted.
-  void set(Dict& dict, std::string_view key, Value value) {
+  void set(Dict& dict, std::string_view key, Value value, Origin of_key = Origin::author) {
     step(1 + dict.items.size() / 16);
     charge(2 * sizeof(Value) + key.size());
-    dict.set(key, std::move(value));
+    dict.set(key, std::move(value), of_key);
   }
   void set_key(Dict& dict, const Value& key, Value value) {
     if (!is_key(key)) fail(ErrorKind::unsupported, "a dict key of type {}", type_name(key));
@@ -105,6 +109,11 @@ class Context {
   int line = 1;
 
  private:
+  void check_output(const MarkedString& out, size_t more) const {
+    if (out.size() + more <= options_.max_output) return;
+    fail(ErrorKind::resource, "the output is longer than {} bytes", options_.max_output);
+  }
+
   std::string_view name_;
   const RenderOptions& options_;
   Heap heap_;
@@ -113,8 +122,8 @@ class Context {
   int depth_ = 0;
 };
 
-// str(): what a print tag writes.
-std::string to_text(Context& context, const Value& value);
+// str(): what a print tag writes. What is written of a list or dict is content; numbers are not.
+MarkedString to_text(Context& context, const Value& value);
 // Python's ==. Errors: resource for containers that are too deep.
 bool equal(Context& context, const Value& a, const Value& b, int depth = 0);
 // Python's <. Errors: usage for values without an order.
@@ -134,5 +143,6 @@ void check_namespace_name(Context& context, std::string_view name);
 int64_t to_integer(Context& context, const Value& value, const char* what);
 // The string itself. Errors: usage, naming `what`.
 const std::string& to_string(Context& context, const Value& value, const char* what);
+const MarkedString& to_marked(Context& context, const Value& value, const char* what);
 
 }  // namespace ingot::text::jinja

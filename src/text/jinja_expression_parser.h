@@ -258,7 +258,7 @@ class ExpressionParser {
         ExprPtr expr = make(Expr::Kind::literal, token.line);
         std::string text;
         while (peek().kind == Token::string) text += take().text;
-        expr->value = std::move(text);
+        expr->value = author_text(std::move(text));
         return expr;
       }
       case Token::integer:

@@ -21,14 +21,14 @@ struct Call {
   std::vector<Value> bind(const std::vector<std::string_view>& names, size_t num_required = 0) const {
     return jinja::bind(context, "the filter " + name, arguments, names, num_required);
   }
-  std::string text() const { return to_text(context, value); }
+  MarkedString text() const { return to_text(context, value); }
 };
 
 bool given(const Value& value) { return !is<Undefined>(value); }
 bool flag(const Value& value, bool fallback) { return given(value) ? truth(value) : fallback; }
 
 // Words begin after white space, '-', and opening brackets.
-std::string title(const std::string& text) {
+std::string title(std::string_view text) {
   std::string out;
   const auto is_separator = [&](size_t at) {
     return is_python_space(decode_utf8(text, at).code_point) ||
@@ -38,58 +38,70 @@ std::string title(const std::string& text) {
     const size_t begin = at;
     const bool separator = is_separator(at);
     while (at < text.size() && is_separator(at) == separator) at += decode_utf8(text, at).size;
-    const std::string word = text.substr(begin, at - begin);
-    out += separator ? word
-                     : upper_case(word.substr(0, decode_utf8(word, 0).size)) +
-                           python_lower(word.substr(decode_utf8(word, 0).size));
+    const std::string_view word = text.substr(begin, at - begin);
+    if (separator) {
+      out += word;
+    } else {
+      const size_t first = decode_utf8(word, 0).size;
+      out += upper_case(word.substr(0, first)) + python_lower(word.substr(first));
+    }
   }
   return out;
 }
 
-std::string replace(const Call& call) {
+MarkedString replace(const Call& call) {
   const auto values = call.bind({"old", "new", "count"}, 2);
-  const std::string text = call.text(), from = to_text(call.context, values[0]), to = to_text(call.context, values[1]);
+  const MarkedString marked = call.text(), to = to_text(call.context, values[1]);
+  const std::string& text = marked.text();
+  const std::string from = to_text(call.context, values[0]).text();
   int64_t limit = given(values[2]) && !is<None>(values[2]) ? to_integer(call.context, values[2], "count") : -1;
-  std::string out;
+  MarkedString out;
   size_t at = 0;
   if (from.empty()) {  // `to` goes before every character and to the end
     for (; at < text.size() && limit != 0; --limit) {
       const size_t size = decode_utf8(text, at).size;
-      call.context.charge(size + to.size());
-      out.append(to).append(text, at, size);
+      call.context.charge(size + sizeof(ByteRange) + to.memory());
+      out.append(to);
+      out.append(marked, at, at + size);
       at += size;
     }
     if (limit != 0) out.append(to);
-    return out.append(text, at);
+    out.append(marked, at, text.size());
+    return out;
   }
   for (size_t found = find_text(text, from); found != std::string::npos && limit != 0;
        found = find_text(text, from, at), --limit) {
-    call.context.charge(found - at + to.size());
-    out.append(text, at, found - at).append(to);
+    call.context.charge(found - at + sizeof(ByteRange) + to.memory());
+    out.append(marked, at, found);
+    out.append(to);
     at = found + from.size();
   }
-  return out.append(text, at);
+  out.append(marked, at, text.size());
+  return out;
 }
 
-std::string indent(const Call& call) {
+MarkedString indent(const Call& call) {
   const auto values = call.bind({"width", "first", "blank"});
-  const std::string margin =
-      is<Text>(values[0])
-          ? *text_of(values[0])
-          : std::string(static_cast<size_t>(std::clamp<int64_t>(
-                            given(values[0]) ? to_integer(call.context, values[0], "width") : 4, 0, 1000)),
-                        ' ');
+  MarkedString margin;
+  if (is<Text>(values[0])) {
+    margin = *std::get<Text>(values[0]);
+  } else {
+    const int64_t width = given(values[0]) ? to_integer(call.context, values[0], "width") : 4;
+    margin.append(std::string(static_cast<size_t>(std::clamp<int64_t>(width, 0, 1000)), ' '), Origin::author);
+  }
   const bool first = flag(values[1], false), blank = flag(values[2], false);
-  const std::string text = to_string(call.context, call.value, "the value of indent");
-  std::string out = first ? margin : "";
+  const MarkedString& marked = to_marked(call.context, call.value, "the value of indent");
+  const std::string& text = marked.text();
+  MarkedString out;
+  if (first) out.append(margin);
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     if (at > 0) {
-      out += '\n';
-      if (blank || end > at) out += margin;
+      out.append(marked, at - 1, at);
+      if (blank || end > at) out.append(margin);
     }
-    call.context.charge(end - at + margin.size());
-    out.append(text, at, end - at);
+    call.context.charge(end - at + sizeof(ByteRange) + margin.memory());
+    out.append(marked, at, end);
     at = end + 1;
   }
   return out;
@@ -110,7 +122,7 @@ Value attribute_of(Context& context, const Value& item, const Value& path, const
     int64_t index = 0;
     const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), index);
     const bool is_index = error == std::errc() && stop == name.data() + name.size();
-    value = or_missing(is_index ? get_item(context, value, index) : get_item(context, value, name));
+    value = or_missing(is_index ? get_item(context, value, index) : get_item(context, value, author_text(name)));
     at = end + 1;
   }
   return value;
@@ -119,7 +131,7 @@ Value attribute_of(Context& context, const Value& item, const Value& path, const
 // Texts compare without case unless asked otherwise.
 Value sort_key(Context& context, const Value& item, const Value& attribute, bool case_sensitive) {
   Value key = given(attribute) && !is<None>(attribute) ? attribute_of(context, item, attribute) : item;
-  if (!case_sensitive && is<Text>(key)) key = python_lower(*text_of(key));
+  if (!case_sensitive && is<Text>(key)) key = map_runs(*std::get<Text>(key), python_lower);
   return key;
 }
 
@@ -224,15 +236,15 @@ Value select(const Call& call, bool wanted, bool by_attribute) {
 
 Value join(const Call& call) {
   const auto values = call.bind({"d", "attribute"});
-  const std::string separator = given(values[0]) ? to_text(call.context, values[0]) : "";
-  std::string out;
+  const MarkedString separator = given(values[0]) ? to_text(call.context, values[0]) : MarkedString();
+  MarkedString out;
   bool first = true;
   for (const Value& item : iterate(call.context, call.value)) {
-    if (!first) out += separator;
+    if (!first) out.append(separator);
     first = false;
     const bool by_attribute = given(values[1]) && !is<None>(values[1]);
-    out += to_text(call.context, by_attribute ? attribute_of(call.context, item, values[1]) : item);
-    call.context.charge(separator.size());
+    out.append(to_text(call.context, by_attribute ? attribute_of(call.context, item, values[1]) : item));
+    call.context.charge(separator.memory());
   }
   return out;
 }
@@ -265,7 +277,7 @@ std::optional<double> parse_float(const std::string& text) {
 
 // Also with a default: that is for what is no number.
 void refuse_undefined(const Call& call) {
-  if (is<Undefined>(call.value)) call.context.fail("{}", *std::get<Undefined>(call.value).what);
+  if (is<Undefined>(call.value)) call.context.fail("{}", std::get<Undefined>(call.value).what->text());
 }
 
 Value to_int(const Call& call) {
@@ -319,8 +331,8 @@ Value to_float(const Call& call) {
 
 Value round(const Call& call) {
   const auto values = call.bind({"precision", "method"});
-  if (given(values[1]) && to_text(call.context, values[1]) != "common") {
-    call.context.fail(ErrorKind::unsupported, "round with the method {}", to_text(call.context, values[1]));
+  if (given(values[1]) && to_text(call.context, values[1]).text() != "common") {
+    call.context.fail(ErrorKind::unsupported, "round with the method {}", to_text(call.context, values[1]).text());
   }
   const int64_t precision = given(values[0]) ? to_integer(call.context, values[0], "precision") : 0;
   if (precision < 0 || precision > 20) call.context.fail(ErrorKind::unsupported, "round to {} digits", precision);
@@ -385,8 +397,8 @@ Value reverse(const Call& call) {
   std::vector<Value> items = iterate(call.context, call.value);
   std::reverse(items.begin(), items.end());
   if (!is<Text>(call.value)) return call.context.new_list(std::move(items), List::Kind::lazy);
-  std::string out;
-  for (const Value& item : items) out += *text_of(item);
+  MarkedString out;
+  for (const Value& item : items) out.append(*std::get<Text>(item));
   return out;
 }
 
@@ -398,8 +410,10 @@ Value as_text(const Call& call) {
 Value trim(const Call& call) {
   const auto values = call.bind({"chars"});
   if (const std::string* chars = text_of(values[0])) call.context.charge(chars->size() * sizeof(std::string_view));
-  const std::string whole = call.text();
-  return std::string(strip(whole, text_of(values[0]), true, true));
+  const MarkedString whole = call.text();
+  const std::string_view kept = strip(whole.text(), text_of(values[0]), true, true);
+  const auto begin = static_cast<size_t>(kept.data() - whole.text().data());
+  return whole.part(begin, begin + kept.size());
 }
 
 Value fall_back(const Call& call) {
@@ -410,7 +424,7 @@ Value fall_back(const Call& call) {
   const bool has_default =
       !call.arguments.positional.empty() ||
       std::any_of(named.begin(), named.end(), [](const auto& pair) { return pair.first == "default_value"; });
-  return has_default ? values[0] : Value(std::string());
+  return has_default ? values[0] : Value(Text(""));
 }
 
 Value items(const Call& call) {
@@ -424,7 +438,7 @@ Value count_words(const Call& call) {
   call.bind({});
   int64_t count = 0;
   bool inside = false;
-  const std::string text = call.text();
+  const std::string text = call.text().text();
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = decode_utf8(text, at);
     const bool word = (char_class(c.code_point) & char_word) != 0;
@@ -451,7 +465,7 @@ const std::unordered_map<std::string_view, Filter>& filters() {
   };
   static const std::unordered_map<std::string_view, Filter> table = {
       {"abs", absolute},
-      {"capitalize", [](const Call& c) -> Value { return c.bind({}), python_capitalize(c.text()); }},
+      {"capitalize", [](const Call& c) -> Value { return c.bind({}), map_runs(c.text(), python_capitalize); }},
       {"count", count},
       {"d", fall_back},
       {"default", fall_back},
@@ -469,7 +483,7 @@ const std::unordered_map<std::string_view, Filter>& filters() {
       {"last", [](const Call& c) { return edge(c, false); }},
       {"length", count},
       {"list", [](const Call& c) -> Value { return c.bind({}), c.context.new_list(iterate(c.context, c.value)); }},
-      {"lower", [](const Call& c) -> Value { return c.bind({}), python_lower(c.text()); }},
+      {"lower", [](const Call& c) -> Value { return c.bind({}), map_runs(c.text(), python_lower); }},
       {"map", map},
       {"max", [](const Call& c) { return extreme(c, true); }},
       {"min", [](const Call& c) { return extreme(c, false); }},
@@ -484,11 +498,11 @@ const std::unordered_map<std::string_view, Filter>& filters() {
       {"sort", sort},
       {"string", as_text},
       {"sum", sum},
-      {"title", [](const Call& c) -> Value { return c.bind({}), title(c.text()); }},
+      {"title", [](const Call& c) -> Value { return c.bind({}), map_runs(c.text(), title); }},
       {"tojson", to_json_filter},
       {"trim", trim},
       {"unique", unique},
-      {"upper", [](const Call& c) -> Value { return c.bind({}), upper_case(c.text()); }},
+      {"upper", [](const Call& c) -> Value { return c.bind({}), map_runs(c.text(), upper_case); }},
       {"wordcount", count_words},
   };
   return table;

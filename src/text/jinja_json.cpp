@@ -120,7 +120,7 @@ class JsonWriter {
 
 }  // namespace
 
-Value from_json(Context& context, const nlohmann::ordered_json& json, int depth) {
+Value from_json(Context& context, const nlohmann::ordered_json& json, Origin origin, int depth) {
   using Type = nlohmann::ordered_json::value_t;
   if (depth > max_value_depth) context.fail(ErrorKind::resource, "a variable is too deeply nested");
   switch (json.type()) {
@@ -132,15 +132,16 @@ Value from_json(Context& context, const nlohmann::ordered_json& json, int depth)
       }
       return json.get<int64_t>();
     case Type::number_float: return json.get<double>();
-    case Type::string: return json.get<std::string>();
+    case Type::string: return MarkedString(json.get<std::string>(), origin);
     case Type::array: {
       std::vector<Value> items;
-      for (const auto& item : json) items.push_back(from_json(context, item, depth + 1));
+      for (const auto& item : json) items.push_back(from_json(context, item, origin, depth + 1));
       return context.new_list(std::move(items));
     }
     case Type::object: {
       Dict* dict = context.new_dict();
-      for (const auto& [key, item] : json.items()) dict->items.emplace_back(key, from_json(context, item, depth + 1));
+      for (const auto& [key, item] : json.items())
+        dict->items.emplace_back(MarkedString(key, origin), from_json(context, item, origin, depth + 1));
       return dict;
     }
     case Type::null:
@@ -150,10 +151,10 @@ Value from_json(Context& context, const nlohmann::ordered_json& json, int depth)
   return None{};
 }
 
-std::string to_json(Context& context, const Value& value, const JsonStyle& style) {
+MarkedString to_json(Context& context, const Value& value, const JsonStyle& style) {
   std::string out;
   JsonWriter(context, style).write(value, 0, out);
-  return out;
+  return {std::move(out), Origin::caller};
 }
 
 }  // namespace ingot::text::jinja

@@ -26,8 +26,7 @@ bool has_method(const Value& self, std::string_view name);
 bool has_string_method(std::string_view name);
 // Whether Python's values of this type have it and ours do not: a use is refused by name.
 bool is_refused_method(const Value& self, std::string_view name);
-Value call_string_method(Context& context, const std::string& text, const std::string& name,
-                         const Arguments& arguments);
+Value call_string_method(Context& context, const Text& self, const std::string& name, const Arguments& arguments);
 
 // Binds arguments to parameter names as Python does; parameters that are not given stay Undefined.
 // Errors: usage for too many, unknown or doubly given ones.
@@ -35,12 +34,13 @@ std::vector<Value> bind(Context& context, const std::string& callee, const Argum
                         const std::vector<std::string_view>& parameters, size_t num_required = 0);
 
 // str.format with fields that are empty, numbers or names; they cannot reach into values.
-std::string format_braces(Context& context, const std::string& format, const Arguments& arguments);
+MarkedString format_braces(Context& context, const MarkedString& format, const Arguments& arguments);
 // Python's '%' formatting of strings: %s %d %%.
-std::string format_percent(Context& context, const std::string& format, const Value& arguments);
+MarkedString format_percent(Context& context, const MarkedString& format, const Value& arguments);
 
-Value from_json(Context& context, const nlohmann::ordered_json& json, int depth = 0);
-// json.dumps.
+// Strings of the result, keys too, are of that origin.
+Value from_json(Context& context, const nlohmann::ordered_json& json, Origin origin, int depth = 0);
+// json.dumps; all of it is content.
 struct JsonStyle {
   int indent = -1;  // spaces a level; -1 for one line
   std::string item_separator = ", ";
@@ -48,6 +48,6 @@ struct JsonStyle {
   bool sort_keys = false;
   bool ensure_ascii = false;  // escape every other character
 };
-std::string to_json(Context& context, const Value& value, const JsonStyle& style);
+MarkedString to_json(Context& context, const Value& value, const JsonStyle& style);
 
 }  // namespace ingot::text::jinja

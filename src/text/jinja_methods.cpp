@@ -97,16 +97,16 @@ Value range(Context& context, const Arguments& arguments) {
   return context.new_list(std::move(items), List::Kind::lazy);
 }
 
-std::string format_time(Context& context, const std::string& format) {
+MarkedString format_time(Context& context, const MarkedString& format) {
   const std::time_t now = static_cast<std::time_t>(
       context.options().now.value_or(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
   std::tm local{};
   localtime_r(&now, &local);
   std::string out(1024, '\0');
   // A first character tells an empty result from one that does not fit.
-  out.resize(std::strftime(out.data(), out.size(), (" " + format).c_str(), &local));
+  out.resize(std::strftime(out.data(), out.size(), (" " + format.text()).c_str(), &local));
   if (out.empty()) context.fail(ErrorKind::resource, "the result of strftime_now is too long");
-  return out.substr(1);
+  return {out.substr(1), format.origin()};
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ bool is_refused_method(const Value& self, std::string_view name) {
 }
 
 Value call_method(Context& context, const Value& self, const std::string& name, const Arguments& arguments) {
-  if (is<Text>(self)) return call_string_method(context, *text_of(self), name, arguments);
+  if (is<Text>(self)) return call_string_method(context, std::get<Text>(self), name, arguments);
   if (is<List*>(self)) return call_list_method(context, std::get<List*>(self), name, arguments);
   const Dict& dict = *std::get<Dict*>(self);
   if (dict.role == Dict::Role::mapping) return call_dict_method(context, dict, name, arguments);
@@ -178,17 +178,18 @@ bool is_global(std::string_view name) {
 Value call_global(Context& context, const std::string& name, const Arguments& arguments) {
   if (name == "range") return range(context, arguments);
   if (name == "raise_exception") {
-    context.fail("the template says: {}", to_text(context, bind(context, name, arguments, {"message"}, 1)[0]));
+    context.fail("the template says: {}", to_text(context, bind(context, name, arguments, {"message"}, 1)[0]).text());
   }
   if (name == "strftime_now") {
-    return format_time(context, to_string(context, bind(context, name, arguments, {"format"}, 1)[0], "the format"));
+    return format_time(context, to_marked(context, bind(context, name, arguments, {"format"}, 1)[0], "the format"));
   }
   Dict* dict = context.new_dict(name == "namespace" ? Dict::Role::name_space : Dict::Role::mapping);
   for (const Value& source : arguments.positional) {
     if (!is<Dict*>(source)) context.fail("{} takes dicts and name=value pairs", name);
     for (const auto& [key, value] : std::get<Dict*>(source)->items) context.set_key(*dict, key, value);
   }
-  for (const auto& [key, value] : arguments.named) context.set(*dict, key, value);
+  // Behind ** the names are keys of a dict, which may be the caller's.
+  for (const auto& [key, value] : arguments.named) context.set(*dict, key, value, Origin::caller);
   if (dict->role == Dict::Role::name_space) {
     for (const auto& [key, value] : dict->items) {
       check_namespace_name(context, to_string(context, key, "the name of a namespace's attribute"));

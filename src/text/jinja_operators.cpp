@@ -39,12 +39,13 @@ std::string repr_string(Context& context, const std::string& text) {
   return out;
 }
 
-void append_text(Context& context, const Value& value, bool quote, int depth, std::string& out) {
+// A value as it is printed, strings as inside of a list.
+void append_text(Context& context, const Value& value, int depth, std::string& out) {
   context.step();
   if (depth > max_value_depth) context.fail(ErrorKind::resource, "a value is too deeply nested to print");
   if (const auto* text = text_of(value)) {
     context.charge(text->size());
-    out += quote ? repr_string(context, *text) : *text;
+    out += repr_string(context, *text);
   } else if (const auto* list = std::get_if<List*>(&value)) {
     if ((*list)->kind == List::Kind::lazy)
       context.fail("what map, select, items or range gives is printed: put | list behind it");
@@ -52,7 +53,7 @@ void append_text(Context& context, const Value& value, bool quote, int depth, st
     out += tuple ? "(" : "[";
     for (size_t i = 0; i < (*list)->items.size(); ++i) {
       if (i > 0) out += ", ";
-      append_text(context, (*list)->items[i], true, depth + 1, out);
+      append_text(context, (*list)->items[i], depth + 1, out);
     }
     if (tuple && (*list)->items.size() == 1) out += ",";
     out += tuple ? ")" : "]";
@@ -68,9 +69,9 @@ void append_text(Context& context, const Value& value, bool quote, int depth, st
     for (const auto& [key, item] : (*dict)->items) {
       if (!first) out += ", ";
       first = false;
-      append_text(context, key, true, depth + 1, out);
+      append_text(context, key, depth + 1, out);
       out += ": ";
-      append_text(context, item, true, depth + 1, out);
+      append_text(context, item, depth + 1, out);
     }
     out += name_space ? "}>" : "}";
   } else if (const auto* integer = std::get_if<int64_t>(&value)) {
@@ -82,7 +83,7 @@ void append_text(Context& context, const Value& value, bool quote, int depth, st
   } else if (is<None>(value)) {
     out += "None";
   } else if (is<Undefined>(value)) {
-    if (quote) out += "Undefined";
+    if (depth > 0) out += "Undefined";
   } else {
     context.fail("the function {} is printed, not called", std::get<const Callable*>(value)->name);
   }
@@ -102,35 +103,38 @@ int64_t as_integer(const Value& value) {
 }
 
 [[noreturn]] void fail_undefined(Context& context, const Value& value) {
-  context.fail("{}", *std::get<Undefined>(value).what);
+  context.fail("{}", std::get<Undefined>(value).what->text());
 }
 
 // What MarkupSafe's escape makes of it.
-std::string escaped(Context& context, const Text& text) {
+MarkedString escaped(Context& context, const Text& text) {
   if (text.is_safe()) return *text;
   context.charge(5 * text->size());
-  std::string out;
-  for (const char c : *text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+  return map_runs(*text, [](std::string_view run) {
+    std::string out;
+    for (const char c : run) {
+      switch (c) {
+        case '&': out += "&amp;"; break;
+        case '<': out += "&lt;"; break;
+        case '>': out += "&gt;"; break;
+        case '"': out += "&#34;"; break;
+        case '\'': out += "&#39;"; break;
+        default: out += c;
+      }
     }
-  }
-  return out;
+    return out;
+  });
 }
 
 Value repeat(Context& context, const Value& value, int64_t count) {
   const size_t times = count < 0 ? 0 : static_cast<size_t>(count);
-  if (const auto* text = text_of(value)) {
+  if (const auto* shared = std::get_if<Text>(&value)) {
+    const MarkedString& text = **shared;
     const size_t most = context.options().max_memory;
-    if (!text->empty() && times > most / text->size()) context.charge(most + 1);
-    context.charge(text->size() * times);
-    std::string out;
-    for (size_t i = 0; i < times && !text->empty(); ++i) out += *text;
+    if (!text.empty() && times > most / text.memory()) context.charge(most + 1);
+    context.charge(text.memory() * times);
+    MarkedString out;
+    for (size_t i = 0; i < times && !text.empty(); ++i) out.append(text);
     return out;
   }
   const List* list = std::get<List*>(value);
@@ -215,10 +219,15 @@ Value float_arithmetic(Context& context, std::string_view op, double a, double b
 
 }  // namespace
 
-std::string to_text(Context& context, const Value& value) {
+MarkedString to_text(Context& context, const Value& value) {
+  if (const auto* text = std::get_if<Text>(&value)) {
+    context.step();
+    context.charge((*text)->memory());
+    return **text;
+  }
   std::string out;
-  append_text(context, value, false, 0, out);
-  return out;
+  append_text(context, value, 0, out);
+  return {std::move(out), is<List*>(value) || is<Dict*>(value) ? Origin::caller : Origin::author};
 }
 
 bool equal(Context& context, const Value& a, const Value& b, int depth) {
@@ -302,11 +311,12 @@ std::vector<Value> iterate(Context& context, const Value& value) {
     items = (*list)->items;
   } else if (const auto* dict = std::get_if<Dict*>(&value); dict != nullptr && (*dict)->role == Dict::Role::mapping) {
     for (const auto& [key, item] : (*dict)->items) items.push_back(key);
-  } else if (const auto* text = text_of(value)) {
-    context.charge(text->size() * (sizeof(Value) + 2 * sizeof(std::string)));
-    for (size_t at = 0, size = 0; at < text->size(); at += size) {
-      size = decode_utf8(*text, at).size;
-      items.emplace_back(text->substr(at, size));
+  } else if (const auto* shared = std::get_if<Text>(&value)) {
+    const MarkedString& text = **shared;
+    context.charge(text.size() * (sizeof(Value) + 2 * sizeof(MarkedString)));
+    for (size_t at = 0, size = 0; at < text.size(); at += size) {
+      size = decode_utf8(text.text(), at).size;
+      items.emplace_back(text.part(at, at + size));
     }
   } else if (!is<Undefined>(value)) {
     context.fail("a {} cannot be gone through", type_name(value));
@@ -338,7 +348,7 @@ Value get_attribute(Context& context, const Value& value, const std::string& nam
   }
   // Jinja2's sandbox hides such names.
   if (name.starts_with("__")) context.fail("access to the attribute {} is unsafe", name);
-  return Undefined{fmt::format("a {} has no attribute '{}'", type_name(value), name)};
+  return Undefined{author_text(fmt::format("a {} has no attribute '{}'", type_name(value), name))};
 }
 
 Value get_item(Context& context, const Value& value, const Value& key) {
@@ -358,14 +368,14 @@ Value get_item(Context& context, const Value& value, const Value& key) {
       if (index < 0) index += size;
       if (index >= 0 && index < size) {
         if (is<List*>(value)) return std::get<List*>(value)->items[static_cast<size_t>(index)];
-        const std::string& text = *text_of(value);
+        const MarkedString& text = *std::get<Text>(value);
         size_t at = 0;
-        for (; index > 0; --index) at += decode_utf8(text, at).size;
-        return text.substr(at, decode_utf8(text, at).size);
+        for (; index > 0; --index) at += decode_utf8(text.text(), at).size;
+        return text.part(at, at + decode_utf8(text.text(), at).size);
       }
     }
   }
-  return Undefined{fmt::format("a {} has no item {}", type_name(value), to_text(context, key))};
+  return Undefined{author_text(fmt::format("a {} has no item {}", type_name(value), to_text(context, key).text()))};
 }
 
 Value binary(Context& context, std::string_view op, const Value& left, const Value& right) {
@@ -381,10 +391,14 @@ Value binary(Context& context, std::string_view op, const Value& left, const Val
   const auto* list = std::get_if<List*>(&left);
   if (op == "+" && text != nullptr && is<Text>(right)) {
     if (std::get<Text>(left).is_safe() || std::get<Text>(right).is_safe()) {
-      return Text(escaped(context, std::get<Text>(left)) + escaped(context, std::get<Text>(right))).marked_safe();
+      MarkedString both = escaped(context, std::get<Text>(left));
+      both.append(escaped(context, std::get<Text>(right)));
+      return Text(std::move(both)).marked_safe();
     }
-    context.charge(text->size() + text_of(right)->size());
-    return *text + *text_of(right);
+    context.charge(std::get<Text>(left)->memory() + std::get<Text>(right)->memory());
+    MarkedString both = *std::get<Text>(left);
+    both.append(*std::get<Text>(right));
+    return both;
   }
   if (op == "+" && list != nullptr && is<List*>(right) && (*list)->is_tuple() == std::get<List*>(right)->is_tuple()) {
     context.step((*list)->items.size());
@@ -393,7 +407,7 @@ Value binary(Context& context, std::string_view op, const Value& left, const Val
     items.insert(items.end(), other->items.begin(), other->items.end());
     return context.new_list(std::move(items), other->kind);
   }
-  if (op == "%" && text != nullptr) return format_percent(context, *text, right);
+  if (op == "%" && text != nullptr) return format_percent(context, *std::get<Text>(left), right);
   const bool left_repeats = text != nullptr || list != nullptr;
   if (op == "*" && left_repeats && (is<int64_t>(right) || is<bool>(right))) {
     return repeat(context, left, as_integer(right));
@@ -413,9 +427,13 @@ int64_t to_integer(Context& context, const Value& value, const char* what) {
   return as_integer(value);
 }
 
-const std::string& to_string(Context& context, const Value& value, const char* what) {
+const MarkedString& to_marked(Context& context, const Value& value, const char* what) {
   if (!is<Text>(value)) context.fail("{} is a {}, not a string", what, type_name(value));
-  return *text_of(value);
+  return *std::get<Text>(value);
+}
+
+const std::string& to_string(Context& context, const Value& value, const char* what) {
+  return to_marked(context, value, what).text();
 }
 
 }  // namespace ingot::text::jinja

@@ -11,6 +11,8 @@
 
 namespace ingot::text::jinja {
 
+using nlohmann::ordered_json;
+
 struct Program {
   std::string name;
   Body body;
@@ -60,14 +62,14 @@ class Renderer {
     return Flow::next;
   }
 
-  Rendered take() { return {std::move(out_), std::move(generation_)}; }
+  Rendered take() { return {out_.text(), out_.content(), std::move(generation_)}; }
 
  private:
   // ---- statements
 
   Flow run(const Stmt& stmt, Scope& scope) {
     switch (stmt.kind) {
-      case Stmt::Kind::text: context_.write(out_, stmt.text); return Flow::next;
+      case Stmt::Kind::text: context_.write(out_, stmt.text, Origin::author); return Flow::next;
       case Stmt::Kind::print: context_.write(out_, to_text(context_, evaluate(*stmt.expr, scope))); return Flow::next;
       case Stmt::Kind::condition:
         for (const auto& [condition, body] : stmt.branches) {
@@ -120,13 +122,13 @@ class Renderer {
   }
 
   // What the body writes, instead of writing it.
-  std::string capture(const Body& body, Scope& scope) {
-    std::string outer;
-    outer.swap(out_);
+  MarkedString capture(const Body& body, Scope& scope) {
+    MarkedString outer;
+    std::swap(outer, out_);
     ++num_captures_;
     run(body, scope);
     --num_captures_;
-    outer.swap(out_);
+    std::swap(outer, out_);
     return outer;
   }
 
@@ -190,8 +192,8 @@ class Renderer {
     context_.step();
     Value value = evaluate_kind(expr, scope);
     if (const auto* text = std::get_if<Text>(&value)) {
-      context_.scan((*text)->size());  // whoever gets it reads it
-      if (!text->is_shared()) context_.charge((*text)->size());
+      context_.scan((*text)->memory());  // whoever gets it reads it
+      if (!text->is_shared()) context_.charge((*text)->memory());
     }
     return value;
   }
@@ -242,10 +244,8 @@ class Renderer {
       }
       case Expr::Kind::compare: return evaluate_compare(expr, scope);
       case Expr::Kind::concat: {
-        std::string text;
-        for (const ExprPtr& part : expr.children) {
-          text += to_text(context_, evaluate(*part, scope));
-        }
+        MarkedString text;
+        for (const ExprPtr& part : expr.children) text.append(to_text(context_, evaluate(*part, scope)));
         return text;
       }
       case Expr::Kind::conditional:
@@ -267,7 +267,7 @@ class Renderer {
     if (is_global(name)) {
       return context_.new_callable({.kind = Callable::Kind::function, .name = name, .macro = nullptr, .self = None{}});
     }
-    return Undefined{fmt::format("'{}' is undefined", name)};
+    return Undefined{author_text(fmt::format("'{}' is undefined", name))};
   }
 
   Value evaluate_dict(const Expr& expr, Scope& scope) {
@@ -314,7 +314,7 @@ class Renderer {
       const Value bound = evaluate(*expr.children[i + 1], scope);
       if (!is<None>(bound)) bounds[i] = to_integer(context_, bound, "a slice bound");
     }
-    if (is<Undefined>(object)) context_.fail("{}", *std::get<Undefined>(object).what);
+    if (is<Undefined>(object)) context_.fail("{}", std::get<Undefined>(object).what->text());
     if (!is<Text>(object) && !is<List*>(object)) context_.fail("a {} cannot be sliced", type_name(object));
     const auto size = static_cast<int64_t>(length(context_, object));
     const int64_t step = bounds[2].value_or(1);
@@ -326,8 +326,7 @@ class Renderer {
     };
     const int64_t start = place(bounds[0], step > 0 ? low : high), stop = place(bounds[1], step > 0 ? high : low);
     if (const std::string* text = text_of(object); text != nullptr && step == 1) {
-      const size_t begin = byte_place(*text, start), end = byte_place(*text, std::max(start, stop));
-      return text->substr(begin, end - begin);
+      return std::get<Text>(object)->part(byte_place(*text, start), byte_place(*text, std::max(start, stop)));
     }
     const std::vector<Value> items = iterate(context_, object);
     std::vector<Value> taken;
@@ -337,8 +336,8 @@ class Renderer {
       if (__builtin_add_overflow(i, step, &i)) break;
     }
     if (is<List*>(object)) return context_.new_list(std::move(taken), std::get<List*>(object)->kind);
-    std::string text;
-    for (const Value& character : taken) text += *text_of(character);
+    MarkedString text;
+    for (const Value& character : taken) text.append(*std::get<Text>(character));
     return text;
   }
 
@@ -369,7 +368,7 @@ class Renderer {
   }
 
   Value call(const Value& callee, const Arguments& values) {
-    if (is<Undefined>(callee)) context_.fail("{}", *std::get<Undefined>(callee).what);
+    if (is<Undefined>(callee)) context_.fail("{}", std::get<Undefined>(callee).what->text());
     if (!is<const Callable*>(callee)) context_.fail("a {} cannot be called", type_name(callee));
     const Callable& callable = *std::get<const Callable*>(callee);
     switch (callable.kind) {
@@ -402,7 +401,7 @@ class Renderer {
         scope.set(name, values.positional[i]);
       } else if (!given) {
         scope.set(name, fallback ? evaluate(*fallback, scope)
-                                 : Value(Undefined{fmt::format("parameter '{}' was not provided", name)}));
+                                 : Value(Undefined{author_text(fmt::format("parameter '{}' was not provided", name))}));
       }
     }
     return capture(macro.body, scope);
@@ -410,10 +409,28 @@ class Renderer {
 
   Context& context_;
   Scope& root_;
-  std::string out_;
+  MarkedString out_;
   int num_captures_ = 0;
-  std::vector<std::pair<size_t, size_t>> generation_;
+  ByteRanges generation_;
 };
+
+bool is_word(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+// The roles of messages, where they are words, are the template's.
+void own_roles(const Value& messages) {
+  const auto* list = std::get_if<List*>(&messages);
+  if (list == nullptr) return;
+  for (const Value& message : (*list)->items) {
+    const auto* fields = std::get_if<Dict*>(&message);
+    const Value* role = fields == nullptr ? nullptr : (*fields)->find("role");
+    const std::string* word = role == nullptr ? nullptr : text_of(*role);
+    if (word != nullptr && is_word(*word)) (*fields)->set("role", author_text(*word));
+  }
+}
 
 bool contains_generation(const Body& body) {
   return std::any_of(body.begin(), body.end(), [](const Stmt& stmt) {
@@ -439,11 +456,22 @@ Template& Template::operator=(Template&&) noexcept = default;
 
 bool Template::has_generation_blocks() const { return program_->has_generation; }
 
-Rendered Template::render(const nlohmann::ordered_json& variables, const RenderOptions& options) const {
+Rendered Template::render(const ordered_json& variables, const RenderOptions& options) const {
+  return render(variables, ordered_json::object(), options);
+}
+
+Rendered Template::render(const ordered_json& variables, const ordered_json& own, const RenderOptions& options) const {
   Context context(program_->name, options);
-  if (!variables.is_object()) throw_error(ErrorKind::internal, "template variables are not an object");
+  if (!variables.is_object() || !own.is_object()) {
+    throw_error(ErrorKind::internal, "template variables are not an object");
+  }
   Scope given;
-  for (const auto& [name, value] : variables.items()) given.set(name, from_json(context, value));
+  for (const auto& [name, value] : variables.items()) {
+    Value read = from_json(context, value, Origin::caller);
+    if (name == "messages") own_roles(read);
+    given.set(name, std::move(read));
+  }
+  for (const auto& [name, value] : own.items()) given.set(name, from_json(context, value, Origin::author));
   Scope root{.parent = &given, .variables = {}};
   Renderer renderer(context, root);
   renderer.run(program_->body, root);

@@ -13,57 +13,62 @@ namespace {
 struct Call {
   Context& context;
   const std::string& name;
-  const std::string& text;
+  const MarkedString& self;
+  const std::string& text;           // of self
   const std::vector<Value>& values;  // as the table's parameters name them
 
   bool given(size_t i) const { return !is<Undefined>(values[i]); }
   const std::string& string(size_t i, const char* what) const { return to_string(context, values[i], what); }
+  const MarkedString& marked(size_t i, const char* what) const { return to_marked(context, values[i], what); }
+  Value part(const ByteRange& range) const { return self.part(range.first, range.second); }
 };
 
 // The parts of `text` between `separator`s, at most `limit` cuts (all when negative), each charged.
-std::vector<std::string> cut(Context& context, std::string_view text, std::string_view separator, int64_t limit) {
-  std::vector<std::string> parts;
+ByteRanges cut(Context& context, std::string_view text, std::string_view separator, int64_t limit) {
+  ByteRanges parts;
   size_t at = 0;
   while (limit < 0 || static_cast<int64_t>(parts.size()) < limit) {
     const size_t found = find_text(text, separator, at);
     if (found == std::string::npos) break;
-    context.charge(found - at + sizeof(std::string));
-    parts.emplace_back(text.substr(at, found - at));
+    context.charge(found - at + sizeof(MarkedString));
+    parts.emplace_back(at, found);
     at = found + separator.size();
   }
-  context.charge(text.size() - at + sizeof(std::string));
-  parts.emplace_back(text.substr(at));
+  context.charge(text.size() - at + sizeof(MarkedString));
+  parts.emplace_back(at, text.size());
   return parts;
 }
 
 std::string reversed(std::string_view text) { return {text.rbegin(), text.rend()}; }
 
 // As cut, with the cuts counted from the end.
-std::vector<std::string> cut_from_end(Context& context, std::string_view text, std::string_view separator,
-                                      int64_t limit) {
-  std::vector<std::string> parts = cut(context, reversed(text), reversed(separator), limit);
-  for (std::string& part : parts) part = reversed(part);
+ByteRanges cut_from_end(Context& context, std::string_view text, std::string_view separator, int64_t limit) {
+  ByteRanges parts = cut(context, reversed(text), reversed(separator), limit);
+  for (ByteRange& part : parts) part = {text.size() - part.second, text.size() - part.first};
   std::reverse(parts.begin(), parts.end());
   return parts;
 }
 
-std::vector<std::string> cut_at_space(Context& context, std::string_view text, int64_t limit) {
-  std::vector<std::string> parts;
+ByteRanges cut_at_space(Context& context, std::string_view text, int64_t limit) {
+  ByteRanges parts;
   std::string_view rest = strip(text, nullptr, true, false);
   while (!rest.empty()) {
     size_t end = 0;
     while (end < rest.size() && !is_python_space(decode_utf8(rest, end).code_point)) end += decode_utf8(rest, end).size;
     // With a limit, the last part keeps the white space behind it, as in Python.
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) end = rest.size();
-    context.charge(end + sizeof(std::string));
-    parts.emplace_back(rest.substr(0, end));
+    context.charge(end + sizeof(MarkedString));
+    const auto begin = static_cast<size_t>(rest.data() - text.data());
+    parts.emplace_back(begin, begin + end);
     rest = strip(rest.substr(end), nullptr, true, false);
   }
   return parts;
 }
 
-Value to_list(Context& context, std::vector<std::string> parts, List::Kind kind = List::Kind::list) {
-  return context.new_list({std::make_move_iterator(parts.begin()), std::make_move_iterator(parts.end())}, kind);
+Value to_list(const Call& call, const ByteRanges& parts) {
+  std::vector<Value> items;
+  for (const ByteRange& part : parts) items.push_back(call.part(part));
+  return call.context.new_list(std::move(items));
 }
 
 Value split(const Call& call) {
@@ -71,28 +76,29 @@ Value split(const Call& call) {
   const int64_t limit = call.given(1) ? to_integer(call.context, call.values[1], "maxsplit") : -1;
   if (!call.given(0) || is<None>(call.values[0])) {
     if (from_right && limit >= 0) call.context.fail(ErrorKind::unsupported, "rsplit at white space with a limit");
-    return to_list(call.context, cut_at_space(call.context, call.text, limit));
+    return to_list(call, cut_at_space(call.context, call.text, limit));
   }
   const std::string& separator = call.string(0, "the separator of split");
   if (separator.empty()) call.context.fail("split by an empty string");
-  return to_list(call.context, from_right ? cut_from_end(call.context, call.text, separator, limit)
-                                          : cut(call.context, call.text, separator, limit));
+  return to_list(call, from_right ? cut_from_end(call.context, call.text, separator, limit)
+                                  : cut(call.context, call.text, separator, limit));
 }
 
 Value partition(const Call& call) {
   const std::string& separator = call.string(0, "the separator of partition");
   if (separator.empty()) call.context.fail("partition by an empty string");
   const bool from_right = call.name == "rpartition";
-  std::vector<std::string> parts =
+  const ByteRanges parts =
       from_right ? cut_from_end(call.context, call.text, separator, 1) : cut(call.context, call.text, separator, 1);
-  if (parts.size() == 2) return to_list(call.context, {parts[0], separator, parts[1]}, List::Kind::tuple);
-  if (from_right) return to_list(call.context, {"", "", parts[0]}, List::Kind::tuple);
-  return to_list(call.context, {parts[0], "", ""}, List::Kind::tuple);
+  const Value none = Text(""), first = call.part(parts[0]);
+  std::vector<Value> items = from_right ? std::vector{none, none, first} : std::vector{first, none, none};
+  if (parts.size() == 2) items = {first, call.part({parts[0].second, parts[1].first}), call.part(parts[1])};
+  return call.context.new_list(std::move(items), List::Kind::tuple);
 }
 
 Value split_lines(const Call& call) {
   const bool keep = call.given(0) && truth(call.values[0]);
-  std::vector<std::string> lines;
+  ByteRanges lines;
   const std::string& text = call.text;
   for (size_t begin = 0, at = 0; begin < text.size();) {
     uint32_t code = 0;
@@ -109,11 +115,11 @@ Value split_lines(const Call& call) {
       end = at;
     }
     if (code == '\r' && at < text.size() && text[at] == '\n') ++at;
-    call.context.charge(at - begin + sizeof(std::string));
-    lines.push_back(text.substr(begin, (keep ? at : end) - begin));
+    call.context.charge(at - begin + sizeof(MarkedString));
+    lines.emplace_back(begin, keep ? at : end);
     begin = at;
   }
-  return to_list(call.context, std::move(lines));
+  return to_list(call, lines);
 }
 
 Value has_affix(const Call& call) {
@@ -131,26 +137,29 @@ Value has_affix(const Call& call) {
 Value remove_affix(const Call& call) {
   const bool at_start = call.name == "removeprefix";
   const std::string& part = call.string(0, "what is removed");
-  if (at_start && call.text.starts_with(part)) return call.text.substr(part.size());
-  if (!at_start && call.text.ends_with(part)) return call.text.substr(0, call.text.size() - part.size());
-  return call.text;
+  const size_t size = call.text.size();
+  if (at_start && call.text.starts_with(part)) return call.part({part.size(), size});
+  if (!at_start && call.text.ends_with(part)) return call.part({0, size - part.size()});
+  return call.self;
 }
 
 Value strip_chars(const Call& call) {
   const std::string* chars = text_of(call.values[0]);
   if (chars == nullptr && call.given(0) && !is<None>(call.values[0])) call.string(0, "the argument of strip");
   if (chars != nullptr) call.context.charge(chars->size() * sizeof(std::string_view));
-  return std::string(strip(call.text, chars, call.name != "rstrip", call.name != "lstrip"));
+  const std::string_view kept = strip(call.text, chars, call.name != "rstrip", call.name != "lstrip");
+  const auto begin = static_cast<size_t>(kept.data() - call.text.data());
+  return call.part({begin, begin + kept.size()});
 }
 
 Value join(const Call& call) {
-  std::string out;
+  MarkedString out;
   const std::vector<Value> items = iterate(call.context, call.values[0]);
   for (size_t i = 0; i < items.size(); ++i) {
-    const std::string& item = to_string(call.context, items[i], "an item of join");
-    call.context.charge(item.size() + call.text.size());
-    if (i > 0) out += call.text;
-    out += item;
+    const MarkedString& item = to_marked(call.context, items[i], "an item of join");
+    call.context.charge(item.memory() + call.self.memory());
+    if (i > 0) out.append(call.self);
+    out.append(item);
   }
   return out;
 }
@@ -186,17 +195,17 @@ Value replace(const Call& call) {
   const Value limit = call.given(2) ? call.values[2] : Value(None{});
   call.string(0, "what replace looks for");
   call.string(1, "what replace puts in");
-  return apply_filter(call.context, "replace", call.text, {{call.values[0], call.values[1], limit}, {}});
+  return apply_filter(call.context, "replace", call.self, {{call.values[0], call.values[1], limit}, {}});
 }
 
-std::string title(const std::string& text) {
+std::string title(std::string_view text) {
   std::string out;
   const auto is_cased = [&](size_t at) { return (char_class(decode_utf8(text, at).code_point) & char_cased) != 0; };
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
     const bool cased = is_cased(at);
     while (at < text.size() && is_cased(at) == cased) at += decode_utf8(text, at).size;
-    const std::string_view run = std::string_view(text).substr(begin, at - begin);
+    const std::string_view run = text.substr(begin, at - begin);
     out += cased ? python_capitalize(run) : lower_case(run);
   }
   return out;
@@ -226,27 +235,23 @@ Value is_digit(const Call& call) {
 Value pad(const Call& call) {
   const bool zeros = call.name == "zfill";
   const int64_t width = to_integer(call.context, call.values[0], "the width");
-  std::string fill = zeros ? "0" : " ";
-  if (!zeros && call.given(1)) fill = call.string(1, "the character to fill with");
-  if (count_characters(fill) != 1) call.context.fail("str.{} fills with one character", call.name);
+  MarkedString fill(zeros ? "0" : " ", Origin::author);
+  if (!zeros && call.given(1)) fill = call.marked(1, "the character to fill with");
+  if (count_characters(fill.text()) != 1) call.context.fail("str.{} fills with one character", call.name);
   const auto size = static_cast<int64_t>(count_characters(call.text));
-  if (width <= size) return call.text;
+  if (width <= size) return call.self;
   const int64_t missing = width - size;
   const size_t most = call.context.options().max_memory;
-  call.context.charge(std::min(static_cast<size_t>(missing), most) * fill.size());
-  const auto filling = [&](int64_t times) {
-    std::string out;
-    for (int64_t i = 0; i < times; ++i) out += fill;
-    return out;
-  };
-  if (call.name == "ljust") return call.text + filling(missing);
-  if (call.name == "rjust") return filling(missing) + call.text;
-  if (call.name == "center") {
-    const int64_t left = missing / 2 + (missing & width & 1);
-    return filling(left) + call.text + filling(missing - left);
-  }
-  const size_t sign = call.text.starts_with('-') || call.text.starts_with('+') ? 1 : 0;
-  return call.text.substr(0, sign) + filling(missing) + call.text.substr(sign);
+  call.context.charge(std::min(static_cast<size_t>(missing), most) * fill.size() + call.self.memory());
+  int64_t left = missing;  // of the filling; the rest goes behind
+  if (call.name == "ljust") left = 0;
+  if (call.name == "center") left = missing / 2 + (missing & width & 1);
+  const bool sign = zeros && (call.text.starts_with('-') || call.text.starts_with('+'));
+  MarkedString out = call.self.part(0, sign ? 1 : 0);
+  for (int64_t i = 0; i < left; ++i) out.append(fill);
+  out.append(call.self, sign ? 1 : 0, call.self.size());
+  for (int64_t i = left; i < missing; ++i) out.append(fill);
+  return out;
 }
 
 struct Entry {
@@ -257,7 +262,7 @@ struct Entry {
 
 const std::unordered_map<std::string_view, Entry>& methods() {
   static const std::unordered_map<std::string_view, Entry> table = {
-      {"capitalize", {{}, 0, [](const Call& c) { return apply_filter(c.context, "capitalize", c.text, {}); }}},
+      {"capitalize", {{}, 0, [](const Call& c) { return apply_filter(c.context, "capitalize", c.self, {}); }}},
       {"center", {{"width", "fillchar"}, 1, pad}},
       {"count", {{"sub"}, 1, count}},
       {"endswith", {{"suffix"}, 1, has_affix}},
@@ -276,12 +281,12 @@ const std::unordered_map<std::string_view, Entry>& methods() {
           return all_characters(c, [](uint32_t x) { return (char_class(x) & char_letter) != 0; });
         }}},
       {"isdigit", {{}, 0, is_digit}},
-      {"islower", {{}, 0, [](const Call& c) -> Value { return apply_test(c.context, "lower", c.text, {}); }}},
+      {"islower", {{}, 0, [](const Call& c) -> Value { return apply_test(c.context, "lower", c.self, {}); }}},
       {"isspace", {{}, 0, [](const Call& c) -> Value { return all_characters(c, is_python_space); }}},
-      {"isupper", {{}, 0, [](const Call& c) -> Value { return apply_test(c.context, "upper", c.text, {}); }}},
+      {"isupper", {{}, 0, [](const Call& c) -> Value { return apply_test(c.context, "upper", c.self, {}); }}},
       {"join", {{"iterable"}, 1, join}},
       {"ljust", {{"width", "fillchar"}, 1, pad}},
-      {"lower", {{}, 0, [](const Call& c) -> Value { return python_lower(c.text); }}},
+      {"lower", {{}, 0, [](const Call& c) -> Value { return map_runs(c.self, python_lower); }}},
       {"lstrip", {{"chars"}, 0, strip_chars}},
       {"partition", {{"sep"}, 1, partition}},
       {"removeprefix", {{"prefix"}, 1, remove_affix}},
@@ -297,8 +302,8 @@ const std::unordered_map<std::string_view, Entry>& methods() {
       {"splitlines", {{"keepends"}, 0, split_lines}},
       {"startswith", {{"prefix"}, 1, has_affix}},
       {"strip", {{"chars"}, 0, strip_chars}},
-      {"title", {{}, 0, [](const Call& c) -> Value { return title(c.text); }}},
-      {"upper", {{}, 0, [](const Call& c) -> Value { return upper_case(c.text); }}},
+      {"title", {{}, 0, [](const Call& c) -> Value { return map_runs(c.self, title); }}},
+      {"upper", {{}, 0, [](const Call& c) -> Value { return map_runs(c.self, upper_case); }}},
       {"zfill", {{"width"}, 1, pad}},
   };
   return table;
@@ -308,26 +313,26 @@ const std::unordered_map<std::string_view, Entry>& methods() {
 
 bool has_string_method(std::string_view name) { return name == "format" || methods().contains(name); }
 
-Value call_string_method(Context& context, const std::string& text, const std::string& name,
-                         const Arguments& arguments) {
-  if (name == "format") return format_braces(context, text, arguments);
+Value call_string_method(Context& context, const Text& self, const std::string& name, const Arguments& arguments) {
+  if (name == "format") return format_braces(context, *self, arguments);
   const Entry& entry = methods().at(name);
-  context.scan(text.size());
-  return entry.run(
-      {context, name, text, jinja::bind(context, "str." + name, arguments, entry.parameters, entry.num_required)});
+  context.scan(self->memory());
+  return entry.run({context, name, *self, self->text(),
+                    jinja::bind(context, "str." + name, arguments, entry.parameters, entry.num_required)});
 }
 
-std::string format_braces(Context& context, const std::string& format, const Arguments& arguments) {
-  std::string out;
+MarkedString format_braces(Context& context, const MarkedString& marked, const Arguments& arguments) {
+  const std::string& format = marked.text();
+  MarkedString out;
   size_t next = 0;  // of the fields without a name; a number in a field makes it npos
   for (size_t i = 0; i < format.size(); ++i) {
     const char c = format[i];
     if (c != '{' && c != '}') {
-      out += c;
+      out.append(marked, i, i + 1);
       continue;
     }
     if (i + 1 < format.size() && format[i + 1] == c) {
-      out += c;
+      out.append(marked, i, i + 1);
       ++i;
       continue;
     }
@@ -355,33 +360,36 @@ std::string format_braces(Context& context, const std::string& format, const Arg
       }
     }
     if (value == nullptr) context.fail("a format has no value for the field {{{}}}", field);
-    out += to_text(context, *value);
+    out.append(to_text(context, *value));
     i = end;
   }
   return out;
 }
 
-std::string format_percent(Context& context, const std::string& format, const Value& arguments) {
+MarkedString format_percent(Context& context, const MarkedString& marked, const Value& arguments) {
+  const std::string& format = marked.text();
   std::vector<Value> values = {arguments};
   if (is<List*>(arguments) && std::get<List*>(arguments)->is_tuple()) values = std::get<List*>(arguments)->items;
   size_t next = 0;
-  std::string out;
+  MarkedString out;
   for (size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%') {
-      out += format[i];
+      out.append(marked, i, i + 1);
       continue;
     }
     const char kind = i + 1 < format.size() ? format[++i] : '\0';
     if (kind == '%') {
-      out += '%';
+      out.append(marked, i, i + 1);
       continue;
     }
     if (kind != 's' && kind != 'd') context.fail(ErrorKind::unsupported, "formatting with %{}", kind);
     if (next >= values.size()) context.fail("a format has more places than values");
     const Value& value = values[next++];
-    const std::string text = kind == 's' ? to_text(context, value) : std::to_string(to_integer(context, value, "%d"));
-    context.charge(text.size());
-    out += text;
+    if (kind == 's') {
+      out.append(to_text(context, value));
+    } else {
+      out.append(std::to_string(to_integer(context, value, "%d")), Origin::author);
+    }
   }
   if (next < values.size()) context.fail("a format has fewer places than values");
   return out;

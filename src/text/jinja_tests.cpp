@@ -15,7 +15,7 @@ bool is_sequence(const Value& value) {
   return is<Text>(value) || is<List*>(value) || is_mapping(value) || is<Undefined>(value);
 }
 bool is_cased(Context& context, const Value& value, bool upper) {
-  const std::string text = to_text(context, value);
+  const std::string text = to_text(context, value).text();
   return (upper ? upper_case(text) : lower_case(text)) == text && upper_case(text) != lower_case(text);
 }
 

@@ -51,11 +51,11 @@ const Value* Dict::find_key(const Value& key) const {
   return nullptr;
 }
 
-void Dict::set(std::string_view key, Value value) {
+void Dict::set(std::string_view key, Value value, Origin of_key) {
   if (const Value* old = find(key)) {
     const_cast<Value&>(*old) = std::move(value);
   } else {
-    items.emplace_back(Text(key), std::move(value));
+    items.emplace_back(MarkedString(std::string(key), of_key), std::move(value));
   }
 }
 

@@ -11,21 +11,23 @@
 #include <variant>
 #include <vector>
 
+#include "text/marked_string.h"
+
 namespace ingot::text::jinja {
 
 struct List;
 struct Dict;
 struct Callable;
 
-// A string that values share, so that a value is copied in no time. It never changes.
+// A string that values share, so that a value is copied in no time. It never changes. What it is made from says which
+// of its bytes are content: a plain std::string is no value, so that no operation forgets where its result comes from.
 class Text {
  public:
   // Not explicit: strings are values.
-  Text(std::string text) : text_(std::make_shared<const std::string>(std::move(text))) {}
-  Text(std::string_view text) : Text(std::string(text)) {}
-  Text(const char* text) : Text(std::string(text)) {}
-  const std::string& operator*() const { return *text_; }
-  const std::string* operator->() const { return text_.get(); }
+  Text(MarkedString text) : text_(std::make_shared<const MarkedString>(std::move(text))) {}
+  Text(const char* text) : Text(MarkedString(text, Origin::author)) {}  // the renderer's own words
+  const MarkedString& operator*() const { return *text_; }
+  const MarkedString* operator->() const { return text_.get(); }
   bool is_shared() const { return text_.use_count() > 1; }
   // Marked by the filter safe: what is added to such a string is escaped for HTML.
   bool is_safe() const { return safe_; }
@@ -36,7 +38,7 @@ class Text {
   }
 
  private:
-  std::shared_ptr<const std::string> text_;
+  std::shared_ptr<const MarkedString> text_;
   bool safe_ = false;
 };
 
@@ -63,7 +65,7 @@ struct Dict {
   Role role = Role::mapping;
 
   const Value* find(std::string_view key) const;
-  void set(std::string_view key, Value value);
+  void set(std::string_view key, Value value, Origin of_key = Origin::author);
   // The same for any key; 1, 1.0 and true are one.
   const Value* find_key(const Value& key) const;
   void set_key(const Value& key, Value value);
@@ -101,8 +103,11 @@ bool is(const Value& value) {
 // The string of a value, nullptr when it is none.
 inline const std::string* text_of(const Value& value) {
   const auto* text = std::get_if<Text>(&value);
-  return text == nullptr ? nullptr : &**text;
+  return text == nullptr ? nullptr : &(*text)->text();
 }
+
+// What the renderer or the template itself says.
+inline Text author_text(std::string text) { return MarkedString(std::move(text), Origin::author); }
 
 bool truth(const Value& value);
 

@@ -1,5 +1,7 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
+
 #include "text/unicode.h"
 
 namespace ingot::text {
@@ -7,14 +9,16 @@ namespace {
 
 using Kind = NormalizerStep::Kind;
 
-std::string replace_matches(std::string_view text, const Regex& regex, std::string_view to) {
+std::string replace_matches(std::string_view text, const Regex& regex, std::string_view to, const GrowthLimit& limit) {
   std::string out;
   out.reserve(text.size());
   size_t at = 0;
   for (const auto& [begin, end] : regex.find_all(text)) {
+    limit.check(out.size() + begin - at + to.size());
     out.append(text.substr(at, begin - at)).append(to);
     at = end;
   }
+  limit.check(out.size() + text.size() - at);
   return out.append(text.substr(at));
 }
 
@@ -27,7 +31,18 @@ std::string strip_accents(std::string_view text) {
   return out;
 }
 
-std::string apply_step(const NormalizerStep& step, std::string text) {
+// Of a replacing step.
+ByteRanges matches_of(const NormalizerStep& step, std::string_view text) {
+  if (step.regex) return step.regex->find_all(text);
+  ByteRanges matches;
+  const size_t size = step.from.size();
+  for (size_t at = text.find(step.from); at != std::string_view::npos; at = text.find(step.from, at + size)) {
+    matches.emplace_back(at, at + size);
+  }
+  return matches;
+}
+
+std::string apply_step(const NormalizerStep& step, std::string_view text, const GrowthLimit& limit) {
   switch (step.kind) {
     case Kind::nfc: return normalize_nfc(text);
     case Kind::nfd: return normalize_nfd(text);
@@ -35,32 +50,101 @@ std::string apply_step(const NormalizerStep& step, std::string text) {
     case Kind::nfkd: return normalize_nfkd(text);
     case Kind::lowercase: return lower_case(text);
     case Kind::strip_accents: return strip_accents(text);
-    case Kind::strip_left: return text.substr(leading_space(text));
-    case Kind::strip_right: return text.substr(0, text.size() - trailing_space(text));
-    case Kind::prepend: return text.empty() ? text : step.to + text;
+    case Kind::strip_left: return std::string(text.substr(leading_space(text)));
+    case Kind::strip_right: return std::string(text.substr(0, text.size() - trailing_space(text)));
+    case Kind::prepend:
+      limit.check(step.to.size() + text.size());
+      return text.empty() ? std::string() : step.to + std::string(text);
     case Kind::replace:
-      return step.regex ? replace_matches(text, *step.regex, step.to) : replace_all(text, step.from, step.to);
+      return step.regex ? replace_matches(text, *step.regex, step.to, limit)
+                        : replace_all(text, step.from, step.to, limit);
     case Kind::charsmap: return step.charsmap->apply(text);
   }
-  return text;
+  return std::string(text);
+}
+
+// Of a step that changes no more than single grapheme clusters: a cluster that has content and other text, and becomes
+// something else than its parts would, is content.
+MarkedString apply_to_clusters(const NormalizerStep& step, const MarkedString& text, const GrowthLimit& limit) {
+  static const Regex grapheme_cluster("\\X");
+  const auto map = [&](std::string_view part) { return apply_step(step, part, limit); };
+  MarkedString joined;
+  size_t at = 0;
+  for (const auto& [begin, end] : grapheme_cluster.find_all(text.text())) {
+    const MarkedString cluster = text.part(begin, end);
+    const bool mixed = cluster.content().size() > 1 ||
+                       (cluster.content().size() == 1 && cluster.content()[0] != ByteRange{0, cluster.size()});
+    if (!mixed) continue;
+    std::string parts;
+    for_each_run(cluster, [&](std::string_view run, Origin) { parts += map(run); });
+    if (parts == map(cluster.text())) continue;
+    joined.append(text, at, begin);
+    joined.append(cluster.text(), Origin::caller);
+    at = end;
+  }
+  joined.append(text, at, text.size());
+  return map_runs(joined, map);
+}
+
+MarkedString apply_step(const NormalizerStep& step, const MarkedString& text, const GrowthLimit& limit) {
+  MarkedString out;
+  switch (step.kind) {
+    case Kind::strip_left: return text.part(leading_space(text.text()), text.size());
+    case Kind::strip_right: return text.part(0, text.size() - trailing_space(text.text()));
+    case Kind::prepend:
+      limit.check(step.to.size() + text.size());
+      if (text.empty()) return out;
+      out.append(step.to, Origin::author);
+      out.append(text);
+      return out;
+    case Kind::replace: {
+      size_t at = 0;
+      for (const auto& [begin, end] : matches_of(step, text.text())) {
+        limit.check(out.size() + begin - at + step.to.size());
+        out.append(text, at, begin);
+        out.append(step.to, touches(text.content(), begin, end) ? Origin::caller : Origin::author);
+        at = end;
+      }
+      limit.check(out.size() + text.size() - at);
+      out.append(text, at, text.size());
+      return out;
+    }
+    default: return apply_to_clusters(step, text, limit);
+  }
 }
 
 }  // namespace
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to, const GrowthLimit& limit) {
   std::string out;
   out.reserve(text.size());
   size_t at = 0;
   for (size_t found = text.find(from); found != std::string_view::npos; found = text.find(from, at)) {
+    limit.check(out.size() + found - at + to.size());
     out.append(text.substr(at, found - at)).append(to);
     at = found + from.size();
   }
+  limit.check(out.size() + text.size() - at);
   return out.append(text.substr(at));
 }
 
 std::string Normalizer::apply(std::string_view text) const {
+  const GrowthLimit limit(text.size());
   std::string result(text);
-  for (const NormalizerStep& step : steps_) result = apply_step(step, std::move(result));
+  for (const NormalizerStep& step : steps_) {
+    result = apply_step(step, std::string_view(result), limit);
+    limit.check(result.size());
+  }
+  return result;
+}
+
+MarkedString Normalizer::apply(const MarkedString& text) const {
+  const GrowthLimit limit(text.size());
+  MarkedString result = text;
+  for (const NormalizerStep& step : steps_) {
+    result = apply_step(step, result, limit);
+    limit.check(result.size());
+  }
   return result;
 }
 

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "text/charsmap.h"
+#include "text/growth.h"
+#include "text/marked_string.h"
 #include "text/regex.h"
 
 namespace ingot::text {
@@ -36,13 +38,16 @@ class Normalizer {
  public:
   void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
+  // Errors: unsupported beyond the bound of text/growth.h.
   std::string apply(std::string_view text) const;
+  // The same, and what the result has of content; where a step joins content and other text, the result is content.
+  MarkedString apply(const MarkedString& text) const;
 
  private:
   std::vector<NormalizerStep> steps_;
 };
 
-// `text` with every occurrence of `from` (not empty) replaced by `to`, left to right.
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
+// `text` with every occurrence of `from` (not empty) replaced by `to`, left to right. Errors: beyond `limit`.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to, const GrowthLimit& limit);
 
 }  // namespace ingot::text

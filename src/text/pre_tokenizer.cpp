@@ -148,6 +148,12 @@ Pieces PreTokenizer::split(std::string_view text, bool at_start) const {
   if (text.empty()) return pieces;
   pieces.views.push_back(text);
   std::vector<std::string_view> next;
+  const GrowthLimit limit(text.size());
+  size_t owned = 0;  // bytes
+  const auto own = [&](std::string changed) -> std::string& {
+    limit.check(owned += changed.size());
+    return pieces.owned.emplace_back(std::move(changed));
+  };
   for (const PreTokenizerStep& step : steps_) {
     next.clear();
     for (const std::string_view piece : pieces.views) {
@@ -157,16 +163,15 @@ Pieces PreTokenizer::split(std::string_view text, bool at_start) const {
         case Kind::qwen2: split_llama3(piece, 1, next); break;
         case Kind::digits: split_digits(piece, false, next); break;
         case Kind::digit_characters: split_digits(piece, true, next); break;
-        case Kind::prefix_space:
-          next.push_back(piece.starts_with(' ') ? piece : pieces.owned.emplace_back(" " + std::string(piece)));
-          break;
+        case Kind::prefix_space: next.push_back(piece.starts_with(' ') ? piece : own(" " + std::string(piece))); break;
         case Kind::metaspace: {
-          std::string& changed = pieces.owned.emplace_back(replace_all(piece, " ", step.literal));
+          std::string spaced = replace_all(piece, " ", step.literal, limit);
           const bool is_first = at_start && piece.data() == text.data();
           if ((step.prepend == Prepend::always || (step.prepend == Prepend::first && is_first)) &&
-              !changed.starts_with(step.literal)) {
-            changed.insert(0, step.literal);
+              !spaced.starts_with(step.literal)) {
+            spaced.insert(0, step.literal);
           }
+          const std::string& changed = own(std::move(spaced));
           if (step.cut) {
             split_pattern(step, changed, next);
           } else {

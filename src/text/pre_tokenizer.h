@@ -56,6 +56,7 @@ class PreTokenizer {
   void add(PreTokenizerStep::Kind kind);
 
   // Thread-safe. Without steps the text is one piece; an empty text has none. `at_start`: the whole text starts here.
+  // Errors: those of the patterns; unsupported beyond the bound of text/growth.h.
   Pieces split(std::string_view text, bool at_start) const;
 
  private:

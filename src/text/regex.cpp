@@ -93,8 +93,9 @@ std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text) co
                                    PCRE2_NOTEMPTY, data.get(), nullptr);
     if (status == PCRE2_ERROR_NOMATCH) break;
     if (status < 0) {
-      throw_error(ErrorKind::resource, "the pattern \"{}\" fails on a text of {} bytes: {}", pattern_, text.size(),
-                  error_text(status));
+      // But for memory, to try again does not help.
+      throw_error(status == PCRE2_ERROR_NOMEMORY ? ErrorKind::resource : ErrorKind::unsupported,
+                  "the pattern \"{}\" fails on a text of {} bytes: {}", pattern_, text.size(), error_text(status));
     }
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
     matches.emplace_back(range[0], range[1]);

@@ -21,7 +21,7 @@ class Regex {
   Regex& operator=(const Regex&) = delete;
 
   // Byte ranges [begin, end) of all non-overlapping, non-empty matches, in order. Thread-safe.
-  // Errors: resource when the pattern needs more backtracking than PCRE2 allows.
+  // Errors: unsupported when the pattern needs more backtracking than PCRE2 allows.
   std::vector<std::pair<size_t, size_t>> find_all(std::string_view text) const;
 
  private:

@@ -80,4 +80,9 @@ void SentencePieceModel::encode(std::string_view text, std::vector<int32_t>& out
   out.insert(out.end(), ids.begin(), ids.end());
 }
 
+void SentencePieceModel::encode_without(const std::vector<bool>& /*excluded*/, std::string_view text,
+                                        std::vector<int32_t>& out) const {
+  encode(text, out);
+}
+
 }  // namespace ingot::text

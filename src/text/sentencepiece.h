@@ -20,6 +20,9 @@ class SentencePieceModel : public TokenModel {
 
   // A whole text, not a pre-token: the library normalises and adds the space in front. Stray bytes are U+FFFD to it.
   void encode(std::string_view text, std::vector<int32_t>& out) const override;
+  // The library finds no control tokens in a text: what is excluded must be one to it.
+  void encode_without(const std::vector<bool>& excluded, std::string_view text,
+                      std::vector<int32_t>& out) const override;
 
  private:
   struct Processor;

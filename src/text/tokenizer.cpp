@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
@@ -19,7 +21,7 @@ const Token& token_at(const TokenizerParts& parts, int32_t id) {
 // What the token stands for in a text; the first one may lose something.
 std::string bytes_of(const DecodeRules& rules, const Token& token, bool is_first) {
   if (!is_first || rules.drop_in_first.empty() || token.fallback_byte) return token.bytes;
-  return replace_all(token.text, rules.drop_in_first, "");
+  return replace_all(token.text, rules.drop_in_first, "", GrowthLimit(token.text.size()));
 }
 
 // A run of byte tokens: text if it is UTF-8 as a whole, else one U+FFFD a byte.
@@ -34,17 +36,32 @@ void append_byte_run(std::string& out, std::string& run) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(TokenizerParts parts) : parts_(std::make_unique<const TokenizerParts>(std::move(parts))) {}
+Tokenizer::Tokenizer(TokenizerParts parts) {
+  parts.control.reserve(parts.tokens.size());
+  for (const Token& token : parts.tokens) parts.control.push_back(token.special);
+  if (parts.unk_id && static_cast<size_t>(*parts.unk_id) < parts.control.size()) {
+    parts.control[static_cast<size_t>(*parts.unk_id)] = false;
+  }
+  parts_ = std::make_unique<const TokenizerParts>(std::move(parts));
+}
 Tokenizer::~Tokenizer() = default;
 
 void Tokenizer::encode_plain(std::string_view text, bool at_start, bool parse_special,
-                             std::vector<int32_t>& out) const {
-  std::string normalized;
+                             std::span<const ByteRange> content, std::vector<int32_t>& out) const {
+  const bool guarded = !parse_special || !content.empty();
+  const bool marked = !content.empty() && parts_->normalized_matcher.has_special();
+  MarkedString normalized;
   if (!parts_->normalizer.empty()) {
-    normalized = parts_->normalizer.apply(text);
-    text = normalized;
+    if (marked) {
+      normalized = parts_->normalizer.apply(MarkedString(std::string(text), {content.begin(), content.end()}));
+      content = normalized.content();
+    } else {
+      normalized = {parts_->normalizer.apply(text), Origin::author};
+    }
+    text = normalized.text();
   }
-  for (const TextPart& part : parts_->normalized_matcher.split(text, parse_special)) {
+  if (!marked) content = {};
+  for (const TextPart& part : parts_->normalized_matcher.split(text, parse_special, content)) {
     if (part.id) {
       out.push_back(*part.id);
       continue;
@@ -52,7 +69,14 @@ void Tokenizer::encode_plain(std::string_view text, bool at_start, bool parse_sp
     const bool starts_text = at_start && part.text.data() == text.data();
     const TokenModel& model = starts_text || !parts_->later_model ? *parts_->model : *parts_->later_model;
     const Pieces pieces = parts_->pre_tokenizer.split(part.text, starts_text);
-    for (const std::string_view piece : pieces.views) model.encode(piece, out);
+    for (const std::string_view piece : pieces.views) {
+      const size_t begin = out.size();
+      model.encode(piece, out);
+      const auto is_control = [&](int32_t id) { return parts_->control[static_cast<size_t>(id)]; };
+      if (!guarded || std::none_of(out.begin() + static_cast<ptrdiff_t>(begin), out.end(), is_control)) continue;
+      out.resize(begin);
+      model.encode_without(parts_->control, piece, out);
+    }
   }
 }
 
@@ -64,12 +88,14 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 2);
   if (options.add_special_tokens) ids = parts_->prefix;
-  for (const TextPart& part : parts_->raw_matcher.split(text, options.parse_special)) {
+  for (const TextPart& part : parts_->raw_matcher.split(text, options.parse_special, options.content)) {
     if (part.id) {
       ids.push_back(*part.id);
-    } else {
-      encode_plain(part.text, part.text.data() == text.data(), options.parse_special, ids);
+      continue;
     }
+    const auto begin = static_cast<size_t>(part.text.data() - text.data());
+    const ByteRanges content = clip(options.content, begin, begin + part.text.size());
+    encode_plain(part.text, begin == 0, options.parse_special, content, ids);
   }
   if (options.add_special_tokens) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
   return ids;

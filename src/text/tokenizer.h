@@ -26,7 +26,12 @@ struct TokenizerParts;
 struct EncodeOptions {
   bool add_special_tokens = true;  // what the post-processor adds, e.g. BOS in front
   bool parse_special = true;       // find special tokens in the text; false for text from people one does not trust
+  // Bytes of the text where no special token is found, wholly or in part, and none comes out of the model: those of
+  // content in a rendered chat (text/chat_template.h). All else sees the text as one. Ranges in order.
+  std::span<const ByteRange> content = {};
 };
+
+// Added tokens without the mark `special` are found in every text, as they are by the tokenizers library.
 
 // Settings that come from beside the tokenizer: tokenizer_config.json, special_tokens_map.json.
 struct SpecialTokens {
@@ -47,9 +52,9 @@ enum TokenType : int32_t {
 // A vocabulary as plain data: what a GGUF file has under tokenizer.ggml.* (the key is behind the name), or what a
 // SentencePiece model has (text/sentencepiece_file.h).
 struct VocabularySpec {
-  std::string name;                  // of the file, for errors
-  std::string model;                 // model: "gpt2" byte-level BPE, "llama" BPE by scores, "t5" unigram
-  std::string pre;                   // pre, for gpt2: a name of text/splitting.h
+  std::string name;   // of the file, for errors
+  std::string model;  // model: "gpt2" byte-level BPE, "llama" BPE by scores, "t5" unigram, "bert" WordPiece
+  std::string pre;    // pre, for gpt2: a name of text/splitting.h
   std::vector<std::string> tokens;   // tokens, by id; for gpt2 in byte stand-ins except control and user-defined ones
   std::vector<int32_t> token_types;  // token_type: TokenType by id, or empty
   std::vector<std::string> merges;   // merges, for gpt2: "left right", by rank
@@ -58,8 +63,12 @@ struct VocabularySpec {
   std::optional<bool> add_space_prefix;          // add_space_prefix, for llama and t5; unset: true
   std::optional<bool> remove_extra_whitespaces;  // remove_extra_whitespaces; unset: true for t5, false for llama
   std::optional<int32_t> bos_id, eos_id, unk_id,
-      pad_id;                            // bos_token_id, eos_token_id, unknown_token_id, padding_token_id
-  std::optional<bool> add_bos, add_eos;  // add_bos_token, add_eos_token; unset: BOS for llama and llama-bpe, EOS for t5
+      pad_id;  // bos_token_id, eos_token_id, unknown_token_id, padding_token_id
+  // add_bos_token, add_eos_token; unset: BOS for llama and llama-bpe, EOS for t5, both for bert, where they are CLS and
+  // SEP (cls_token_id, seperator_token_id, add_sep_token).
+  std::optional<bool> add_bos, add_eos;
+  std::optional<bool> lowercase, strip_accents;  // normalizer.*, for bert; unset: true, and as lowercase
+  bool special_take_space = false;               // special tokens take the white space behind them, as Phi-3's do
   // User-defined tokens of SentencePiece are found by the model, inside a text; those of GGUF files before, and what
   // follows them is a text of its own with a space in front.
   bool user_defined_inside = false;
@@ -77,7 +86,8 @@ class Tokenizer {
                                               const SpecialTokens& special = {});
 
   // A vocabulary from a GGUF file or a SentencePiece model. `pre` qwen2 also normalises to NFC, as the original
-  // tokenizer does; models llama and t5 are encoded by the SentencePiece library. Errors: corrupt, unsupported as
+  // tokenizer does; models llama and t5 are encoded by the SentencePiece library. Several tokens may be of the type
+  // unknown, as names that pad a vocabulary are: unknown characters become unk_id. Errors: corrupt, unsupported as
   // above.
   static std::unique_ptr<Tokenizer> from_vocabulary(VocabularySpec spec);
 
@@ -86,7 +96,8 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Errors: none but resource, for texts over 2 GiB.
+  // Errors: resource for texts over 2 GiB; unsupported for what the steps of a tokenizer.json refuse: a pattern that
+  // needs too much backtracking on this text, steps that make it too long (text/growth.h).
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // The text of `ids`; valid UTF-8. Ids without a token (a padded vocabulary) give nothing. With `skip_special` the
@@ -112,7 +123,8 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
-  void encode_plain(std::string_view text, bool at_start, bool parse_special, std::vector<int32_t>& out) const;
+  void encode_plain(std::string_view text, bool at_start, bool parse_special, std::span<const ByteRange> content,
+                    std::vector<int32_t>& out) const;
 
   std::unique_ptr<const TokenizerParts> parts_;
 };

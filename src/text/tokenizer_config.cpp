@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace ingot::text {
 namespace {
@@ -80,9 +81,9 @@ std::vector<AddedToken> added_tokens(const json& config, std::string_view name) 
 TokenizerConfig parse_tokenizer_config(std::string_view text, std::string_view name, std::string_view template_name) {
   json config;
   try {
-    config = json::parse(text);
-  } catch (const json::exception& error) {
-    throw_error(ErrorKind::corrupt, "{} is not JSON: {}", name, error.what());
+    config = parse_loose_json(text);
+  } catch (const Error& error) {
+    throw_error(error.kind(), "{} {}", name, error.message());
   }
   if (!config.is_object()) throw_error(ErrorKind::corrupt, "{} is not a JSON object", name);
   TokenizerConfig result;

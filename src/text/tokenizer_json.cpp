@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer.h"
@@ -120,9 +121,9 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
                                                 const SpecialTokens& special) {
   json document;
   try {
-    document = json::parse(tokenizer_json);
-  } catch (const json::exception& error) {
-    throw_error(ErrorKind::corrupt, "{} is not JSON: {}", name, error.what());
+    document = parse_loose_json(tokenizer_json);
+  } catch (const Error& error) {
+    throw_error(error.kind(), "{} {}", name, error.message());
   }
   const Reader root(document, std::string(name));
   const Reader model(root.at("model"), root.where() + ": model");

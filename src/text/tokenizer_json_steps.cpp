@@ -3,21 +3,33 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "text/unicode.h"
 
 namespace ingot::text {
 namespace {
 
-// Calls `each` on the component, or on every part of it when it is a Sequence.
+constexpr int max_steps = 100;  // of one kind; every text goes through all of them
+
+// Calls `each` on the component, or on every part of it when it is a Sequence; `count` is the number of calls.
 template <class Each>
-void for_each_part(const json& value, const std::string& where, const char* list_key, Each each, int depth = 0) {
+void for_each_part(const json& value, const std::string& where, const char* list_key, Each each, int& count,
+                   int depth = 0) {
   if (value.is_null()) return;
   if (depth > 8) throw_error(ErrorKind::corrupt, "{}: sequences are too deeply nested", where);
   const Reader reader(value, where);
-  if (reader.string("type") != "Sequence") return each(reader);
+  if (reader.string("type") != "Sequence") {
+    if (++count > max_steps) throw_error(ErrorKind::unsupported, "{}: there are more than {} steps", where, max_steps);
+    return each(reader);
+  }
   size_t index = 0;
   for (const json& part : reader.array(list_key)) {
-    for_each_part(part, fmt::format("{}.{}[{}]", where, list_key, index++), list_key, each, depth + 1);
+    for_each_part(part, fmt::format("{}.{}[{}]", where, list_key, index++), list_key, each, count, depth + 1);
   }
+}
+template <class Each>
+void for_each_part(const json& value, const std::string& where, const char* list_key, Each each) {
+  int count = 0;
+  for_each_part(value, where, list_key, each, count);
 }
 
 // The text of {"String": text}, or nothing for a {"Regex": ...}.
@@ -110,7 +122,9 @@ PreTokenizerStep::Prepend read_prepend(const Reader& reader) {
 
 std::string read_replacement(const Reader& reader) {
   std::string replacement = reader.string("replacement");
-  if (replacement.empty()) throw_error(ErrorKind::corrupt, "{}: the replacement is empty", reader.where());
+  if (split_characters(replacement).size() != 1) {
+    throw_error(ErrorKind::corrupt, "{}: the replacement is not one character", reader.where());
+  }
   return replacement;
 }
 

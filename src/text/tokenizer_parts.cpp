@@ -51,7 +51,8 @@ void TokenizerParts::set_token(int32_t id, std::string text, bool plain) {
     token.fallback_byte = true;
   } else {
     token.bytes = text;
-    for (const auto& [from, to] : decode.replace) token.bytes = replace_all(token.bytes, from, to);
+    const GrowthLimit limit(text.size());
+    for (const auto& [from, to] : decode.replace) token.bytes = replace_all(token.bytes, from, to, limit);
   }
   ids.insert_or_assign(text, id);
   token.text = std::move(text);

@@ -48,6 +48,7 @@ struct TokenizerParts {
   std::vector<int32_t> suffix;
   DecodeRules decode;
   std::optional<int32_t> bos_id, eos_id, unk_id, pad_id;
+  std::vector<bool> control;  // by id: special, and not what unknown characters become; set by the Tokenizer
 
   // Adds a token, or changes the one with this id. `plain` tokens are text even in a byte-level vocabulary.
   // The decode rules must be set before. Errors: corrupt for ids below 0 or from 2^22 on.

@@ -6,9 +6,11 @@
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
 #include "text/sentencepiece.h"
+#include "text/space_taking.h"
 #include "text/splitting.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
+#include "text/wordpiece.h"
 
 namespace ingot::text {
 namespace {
@@ -23,12 +25,13 @@ std::optional<int32_t> check_id(const VocabularySpec& spec, std::optional<int32_
   return id;
 }
 
-// Registers a token that is searched in the text before the model sees it.
-void add_searched(TokenizerParts& parts, int32_t id, const std::string& content, bool special) {
+// Registers a token that is searched in the text before the model sees it, by its type.
+void add_searched(const VocabularySpec& spec, size_t index, TokenizerParts& parts) {
   AddedToken token;
-  token.id = id;
-  token.content = content;
-  token.special = special;
+  token.id = static_cast<int32_t>(index);
+  token.content = spec.tokens[index];
+  token.special = spec.token_types[index] != token_user_defined;
+  token.rstrip = takes_space_behind(spec, index);
   parts.add_token(token, true);
 }
 
@@ -73,7 +76,7 @@ void build_gpt2(const VocabularySpec& spec, TokenizerParts& parts) {
     const std::string& text = spec.tokens[index];
     const int32_t type = spec.token_types[index];
     if (type == token_control || type == token_unknown || type == token_user_defined) {
-      add_searched(parts, id, text, type != token_user_defined);
+      add_searched(spec, index, parts);
       if (type == token_user_defined) pieces.emplace_back(text, id);  // merges may make it
       continue;
     }
@@ -100,29 +103,37 @@ void build_sentencepiece(VocabularySpec& spec, TokenizerParts& parts) {
   const bool removes_extra = spec.remove_extra_whitespaces.value_or(spec.model == "t5");
   parts.decode.strip_count = removes_extra ? INT32_MAX : adds_space ? 1 : 0;
 
-  const auto unk = static_cast<size_t>(spec.unk_id.value_or(0));
-  if (spec.unk_id && unk < spec.tokens.size() && spec.token_types[unk] == token_normal) {
-    spec.token_types[unk] = token_unknown;
-  }
+  // The library wants one unknown token: that which a GGUF file names, or the first of the type.
+  auto& types = spec.token_types;
+  const auto first = std::find(types.begin(), types.end(), token_unknown);
+  const auto unknown = spec.unk_id ? types.begin() + std::min<ptrdiff_t>(*spec.unk_id, std::ssize(types)) : first;
+  const bool own_file = spec.user_defined_inside;  // a model of SentencePiece's, which is held to its rules
+  if (!own_file) std::replace(first, types.end(), int32_t{token_unknown}, int32_t{token_control});
+  if (unknown != types.end() && (!own_file || *unknown == token_normal)) *unknown = token_unknown;
   for (size_t index = 0; index < spec.tokens.size(); ++index) {
     const auto id = static_cast<int32_t>(index);
     const int32_t type = spec.token_types[index];
     const bool searched =
         type == token_control || type == token_unknown || (type == token_user_defined && !spec.user_defined_inside);
     if (searched) {
-      add_searched(parts, id, spec.tokens[index], type != token_user_defined);
+      add_searched(spec, index, parts);
     } else {
       parts.set_token(id, spec.tokens[index], false);
     }
   }
   // The library wants names without doubles; those of tokens that it never makes may be any.
+  VocabularySpec own = spec;
+  for (const AddedToken& token : spec.added) {  // found before the library sees the text, or not to be found
+    if (!token.special || static_cast<size_t>(token.id) >= own.tokens.size()) continue;
+    int32_t& type = own.token_types[static_cast<size_t>(token.id)];
+    if (type == token_normal || type == token_user_defined) type = token_control;
+  }
   std::unordered_set<std::string_view> made;
   for (size_t index = 0; index < spec.tokens.size(); ++index) {
-    const int32_t type = spec.token_types[index];
+    const int32_t type = own.token_types[index];
     if (type == token_normal || type == token_unknown || type == token_byte) made.insert(spec.tokens[index]);
   }
   std::unordered_set<std::string> others;
-  VocabularySpec own = spec;
   for (size_t index = 0; index < own.tokens.size(); ++index) {
     const int32_t type = own.token_types[index];
     if (type == token_normal || type == token_unknown || type == token_byte) continue;
@@ -136,6 +147,30 @@ void build_sentencepiece(VocabularySpec& spec, TokenizerParts& parts) {
     own.add_space_prefix = false;
     parts.later_model = std::make_unique<SentencePieceModel>(own);
   }
+}
+
+// WordPiece.
+void build_bert(const VocabularySpec& spec, TokenizerParts& parts) {
+  parts.decode.replace.emplace_back("\u2581", " ");
+  parts.decode.strip = ' ';
+  parts.decode.strip_count = 1;
+  std::vector<std::pair<std::string, int32_t>> pieces;
+  for (size_t index = 0; index < spec.tokens.size(); ++index) {
+    const int32_t type = spec.token_types[index];
+    if (type == token_control || type == token_unknown || type == token_user_defined) {
+      add_searched(spec, index, parts);
+      continue;
+    }
+    const auto id = static_cast<int32_t>(index);
+    if (type != token_unused) pieces.emplace_back(spec.tokens[index], id);
+    parts.set_token(id, spec.tokens[index], false);
+  }
+  if (!spec.unk_id) throw_error(ErrorKind::corrupt, "{}: a WordPiece vocabulary without an unknown token", spec.name);
+  WordPieceOptions options;
+  options.lowercase = spec.lowercase.value_or(true);
+  options.strip_accents = spec.strip_accents.value_or(options.lowercase);
+  options.unk_id = *spec.unk_id;
+  parts.model = std::make_unique<WordPieceModel>(pieces, options);
 }
 
 }  // namespace
@@ -166,8 +201,13 @@ std::unique_ptr<Tokenizer> Tokenizer::from_vocabulary(VocabularySpec spec) {
     build_sentencepiece(spec, parts);
     add_bos = spec.model == "llama" && parts.bos_id.has_value();
     add_eos = spec.model == "t5" && parts.eos_id.has_value();
+  } else if (spec.model == "bert") {
+    build_bert(spec, parts);
+    add_bos = parts.bos_id.has_value();
+    add_eos = parts.eos_id.has_value();
   } else {
-    throw_hint(ErrorKind::unsupported, "supported: gpt2 (byte-level BPE), llama (BPE by scores), t5 (unigram)",
+    throw_hint(ErrorKind::unsupported,
+               "supported: gpt2 (byte-level BPE), llama (BPE by scores), t5 (unigram), bert (WordPiece)",
                "{}: the tokenizer model \"{}\" is not known", spec.name, spec.model);
   }
   for (const AddedToken& token : spec.added) parts.add_token(token, true);

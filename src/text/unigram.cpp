@@ -53,11 +53,16 @@ void UnigramModel::append_unknown(std::string_view text, std::vector<int32_t>& o
 void UnigramModel::encode(std::string_view piece, std::vector<int32_t>& out) const {
   if (cache_.find(piece, out)) return;
   const size_t begin = out.size();
-  cut(piece, out);
+  cut(piece, nullptr, out);
   cache_.insert(piece, out.data() + begin, out.size() - begin);
 }
 
-void UnigramModel::cut(std::string_view piece, std::vector<int32_t>& out) const {
+void UnigramModel::encode_without(const std::vector<bool>& excluded, std::string_view piece,
+                                  std::vector<int32_t>& out) const {
+  cut(piece, &excluded, out);
+}
+
+void UnigramModel::cut(std::string_view piece, const std::vector<bool>* excluded, std::vector<int32_t>& out) const {
   std::vector<Arrival> arrivals(piece.size() + 1);
   const auto offer = [&](size_t from, size_t to, int32_t id, double score) {
     Arrival& arrival = arrivals[to];
@@ -73,7 +78,7 @@ void UnigramModel::cut(std::string_view piece, std::vector<int32_t>& out) const 
       if (node == ByteTrie::none) break;
       ++end;
       const int32_t id = trie_.value(node);
-      if (id == ByteTrie::none) continue;
+      if (id == ByteTrie::none || (excluded != nullptr && (*excluded)[static_cast<size_t>(id)])) continue;
       offer(at, end, id, scores_[static_cast<size_t>(id)]);
       covered = covered || end == next;
     }

@@ -25,9 +25,12 @@ class UnigramModel : public TokenModel {
                bool byte_fallback);
 
   void encode(std::string_view piece, std::vector<int32_t>& out) const override;
+  void encode_without(const std::vector<bool>& excluded, std::string_view piece,
+                      std::vector<int32_t>& out) const override;
 
  private:
-  void cut(std::string_view piece, std::vector<int32_t>& out) const;
+  // `excluded` may be null.
+  void cut(std::string_view piece, const std::vector<bool>* excluded, std::vector<int32_t>& out) const;
   void append_unknown(std::string_view text, std::vector<int32_t>& out) const;
 
   ByteTrie trie_;

@@ -4,6 +4,8 @@
 
 #include "base/append_file.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/path.h"
 
 namespace ingot::train {
 
@@ -13,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 // The lines to keep of an earlier process's file: whole ones, of steps up to `keep_through`.
 std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) {
-  if (!std::filesystem::exists(path)) return {};
+  if (!path_exists(path)) return {};
   const std::string all = read_file(path);
   std::string kept;
   for (size_t begin = 0; begin < all.size();) {
@@ -21,7 +23,7 @@ std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) 
     if (end == std::string::npos) break;
     const std::string_view line(all.data() + begin, end - begin);
     begin = end + 1;
-    const Json event = Json::parse(line, nullptr, false);
+    const Json event = try_parse_json(line);
     if (event.is_discarded() || !event.is_object()) continue;
     const auto step = event.find("step");
     if (step != event.end() && step->is_number_integer() && step->get<int64_t>() > keep_through) continue;
@@ -67,6 +69,7 @@ void EventLog::on_start(const StartEvent& e) {
                 {"precision", e.precision},
                 {"peak_tflops", e.rates.peak / 1e12},
                 {"gemm_tflops", e.rates.gemm / 1e12},
+                {"rates_measured", e.rates_date.empty() ? Json(nullptr) : Json(e.rates_date)},
                 {"resumed", e.resumed},
                 {"batch_micro", e.micro},
                 {"batch_micro_reason", e.micro_reason},
@@ -81,6 +84,7 @@ void EventLog::on_step(const StepEvent& e) {
                {"grad_norm", e.grad_norm},
                {"tokens", e.tokens},
                {"tokens_per_s", e.tokens_per_s},
+               {"padding", e.padding},
                {"tflops", e.tflops},
                {"mfu", or_null(e.shares.mfu)},
                {"mfu_full_square", or_null(e.shares.mfu_full_square)},

@@ -33,6 +33,7 @@ struct StartEvent {
   int64_t micro = 0;         // sequences computed at once
   std::string micro_reason;  // why so many
   DataCounts train, eval;    // eval: zeros without held-out data
+  std::string rates_date;    // when the rates were measured (UTC); empty for a datasheet's
 };
 
 struct StepEvent {
@@ -40,9 +41,10 @@ struct StepEvent {
   double loss = 0;
   double lr = 0;
   double grad_norm = 0;
-  int64_t tokens = 0;  // so far, over all steps of the run
+  int64_t tokens = 0;  // so far, over all steps of the run; without padding, as the next
   double tokens_per_s = 0;
-  double tflops = 0;  // useful, causal (spec/flops.h)
+  double padding = 0;  // share of what the step computed
+  double tflops = 0;   // useful, causal (spec/flops.h)
   Shares shares;
   double step_s = 0;
   uint64_t memory_bytes = 0;       // of the process (peak so far on a CPU), or of the device

@@ -1,6 +1,7 @@
 #include "train/recipe.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <string_view>
@@ -94,6 +95,38 @@ struct ingot::EnumNames<ingot::data::TooLong> {
       {data::TooLong::truncate, "truncate"}, {data::TooLong::skip, "skip"}, {data::TooLong::stop, "stop"}};
 };
 
+// A number of steps, or a share of the run such as 5%.
+template <>
+struct ingot::ConfigType<ingot::train::Warmup> {
+  static void read(const ConfigNode& node, train::Warmup& value, const FieldRules& rules) {
+    const std::string text = node.is_scalar() ? node.as_text() : "";
+    value = {};
+    if (!text.ends_with('%')) {
+      try {
+        ConfigType<int64_t>::read(node, value.steps, rules);
+      } catch (const Error&) {
+        node.fail("a number of steps, or a share of the run such as 5%");
+      }
+      return;
+    }
+    double percent = 0;
+    const char* end = text.data() + text.size() - 1;
+    const auto [stopped, code] = std::from_chars(text.data(), end, percent);
+    if (code != std::errc() || stopped != end || !(percent >= 0 && percent < 100)) {
+      node.fail("a share of at least 0% and below 100%, or a number of steps");
+    }
+    value.percent = percent;
+  }
+  static ConfigNode write(const train::Warmup& value) {
+    return value.percent ? ConfigNode::text(fmt::format("{}%", *value.percent)) : ConfigNode::integer(value.steps);
+  }
+  static ConfigNode schema(const FieldRules& rules) {
+    ConfigNode share = config_detail::type_schema("string");
+    share.set("pattern", ConfigNode::text("^[0-9]{1,2}(\\.[0-9]+)?%$"));
+    return config_detail::any_of({ConfigType<int64_t>::schema(rules), std::move(share)});
+  }
+};
+
 namespace ingot::train {
 
 // Beyond any use, and low enough that products of them stay whole numbers of 64 bits.
@@ -173,7 +206,8 @@ void describe(Visitor& v, OptimizerRecipe& r) {
 template <class Visitor>
 void describe(Visitor& v, ScheduleRecipe& r) {
   v.field("name", r.name, "after the warm-up: constant, linear or cosine down to min_lr");
-  v.field("warmup_steps", r.warmup_steps, "steps of linear rise", {.min = 0});
+  v.field("warmup", r.warmup, "of linear rise: steps, or a share of the run such as 5%",
+          {.min = 0, .former = "warmup_steps"});
   v.field("min_lr", r.min_lr, "learning rate of the last step", {.min = 0});
 }
 
@@ -204,6 +238,8 @@ void describe(Visitor& v, EvalRecipe& r) {
 template <class Visitor>
 void describe(Visitor& v, CheckpointRecipe& r) {
   v.field("every", r.every, "steps between checkpoints; one is always written at the last step", {.min = 0});
+  v.field("minutes", r.minutes, "one also when so long none was written; 0: never; auto: 5 where every is 0, else 0",
+          {.min = 0, .max = 1e6});
   v.field("keep", r.keep, "newest checkpoints kept", {.min = 1});
   v.field("store", r.store, "s3://bucket/prefix, or a folder: checkpoints are kept in NAME/checkpoints there, too");
 }

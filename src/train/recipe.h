@@ -86,7 +86,7 @@ struct OptimizerRecipe {
 
 struct ScheduleRecipe {
   ScheduleName name = ScheduleName::cosine;
-  int64_t warmup_steps = 0;
+  Warmup warmup;
   double min_lr = 0;
 };
 
@@ -108,9 +108,12 @@ struct EvalRecipe {
 
 struct CheckpointRecipe {
   int64_t every = 0;
+  AutoOr<double> minutes;  // auto: default_checkpoint_minutes where `every` is 0, else 0
   int64_t keep = 2;
   std::optional<std::string> store;  // an s3:// address or a folder, in which NAME/checkpoints is a copy of the run's
 };
+
+inline constexpr double default_checkpoint_minutes = 5;
 
 struct LogRecipe {
   bool tensorboard = false;

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/function_ref.h"
+#include "base/json.h"
+#include "base/threads.h"
 
 namespace ingot::train {
 
@@ -56,7 +58,7 @@ std::string metadata_of(const RunProgress& progress, const std::string& identity
                          {"tokens", progress.tokens},
                          {"updates", trained.updates()},
                          {"arch", device.arch()},
-                         {"identity", Json::parse(identity)}};
+                         {"identity", parse_loose_ordered_json(identity)}};
   return metadata.dump();
 }
 
@@ -148,12 +150,12 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
 }
 
 void require_same_run(const std::string& shown, const std::string& metadata, const std::string& identity) {
-  const Json found = Json::parse(metadata, nullptr, false);
+  const Json found = try_parse_json(metadata);
   if (!found.is_object() || !found.contains("identity") || !found.contains("tokens") || !found.contains("updates") ||
       !found.contains("arch")) {
     throw_error(ErrorKind::corrupt, "{}: the manifest is not of a training run", shown);
   }
-  const Json now = Json::parse(identity);
+  const Json now = parse_loose_ordered_json(identity);
   const std::string difference = first_difference(found.at("identity"), now, "");
   if (difference.empty()) return;
   throw_hint(ErrorKind::usage, "continue it with the settings it was begun with, or begin another run (name=...)",
@@ -166,7 +168,7 @@ namespace {
 RunProgress read_found(const checkpoint::NativeCheckpoint& found, const std::string& identity, Trained& trained,
                        Device& device, const comm::Group& ranks) {
   require_same_run(found.path.string(), found.metadata, identity);
-  const Json metadata = Json::parse(found.metadata);
+  const Json metadata = parse_loose_ordered_json(found.metadata);
   checkpoint::restore_tensors(found, read_by(trained), device);
   ranks.barrier();  // every file was checked by some rank
   trained.set_updates(metadata.at("updates").get<int64_t>());
@@ -230,7 +232,7 @@ void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunP
   unpublished_ = true;
   if (ranks_.size() > 1) begin_together(folder, step_, ranks_);
   snapshot_.take(written_by(trained), context.device, context.threads);
-  writing_ = std::async(std::launch::async, [this] {
+  writing_ = start_task("writing a checkpoint", [this] {
     if (ranks_.size() == 1) checkpoint::begin_checkpoint(folder_, step_);
     try {
       return checkpoint::write_part(folder_, step_, snapshot_.tensors(), nullptr, ranks_.rank(), ranks_.size());
@@ -251,7 +253,7 @@ void BackgroundCheckpoint::publish() {
   unpublished_ = false;  // gather_parts and what follows leave nothing
   const std::vector<std::string> parts = gather_parts(folder_, step_, ranks_, [&] { return writing_.get(); });
   if (ranks_.rank() != 0) return;
-  publishing_ = std::async(std::launch::async, [this, parts] {
+  publishing_ = start_task("publishing a checkpoint", [this, parts] {
     try {
       const uint64_t bytes = checkpoint::publish_checkpoint(folder_, step_, parts, metadata_, {.keep = keep_});
       return Written{step_, bytes, steady_seconds() - from_};

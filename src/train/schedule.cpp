@@ -6,6 +6,11 @@
 
 namespace ingot::train {
 
+int64_t Warmup::in(int64_t total) const {
+  if (!percent) return steps;
+  return std::min(total - 1, static_cast<int64_t>(*percent * static_cast<double>(total) / 100));
+}
+
 double Schedule::at(int64_t step) const {
   if (step <= warmup_steps) return lr * static_cast<double>(step) / static_cast<double>(warmup_steps + 1);
   const int64_t span = std::max<int64_t>(1, steps - warmup_steps - 1);

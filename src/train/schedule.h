@@ -2,10 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace ingot::train {
 
 enum class ScheduleName { constant, linear, cosine };
+
+// How long the learning rate rises at first: a number of steps, or a share of the run.
+struct Warmup {
+  int64_t steps = 0;
+  std::optional<double> percent;  // of the run's steps, 0 or more and below 100; then `steps` does not count
+
+  // In a run of `total` steps; of a share whole steps, rounded down.
+  int64_t in(int64_t total) const;
+};
 
 struct Schedule {
   ScheduleName name = ScheduleName::cosine;

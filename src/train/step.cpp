@@ -185,18 +185,21 @@ void Step::update(double lr) {
 void Step::count(StepResult& result, std::span<const data::PackedSequence> sequences) const {
   int64_t squares = 0;
   for (const data::PackedSequence& sequence : sequences) {
-    result.tokens += static_cast<int64_t>(sequence.ids.size());
+    result.positions += std::ssize(sequence.ids);
+    result.tokens += data::num_tokens(sequence);
     result.counted += sequence.counted;
     for (size_t s = 1; s < sequence.offsets.size(); ++s) {
+      const bool is_padding = s <= sequence.sample_ids.size() && sequence.sample_ids[s - 1] < 0;
       const int64_t length = sequence.offsets[s] - sequence.offsets[s - 1];
-      squares += length * length;
+      if (!is_padding) squares += length * length;
     }
   }
-  std::array<int64_t, 4> counts{result.tokens, result.counted, squares, std::ssize(sequences)};
+  std::array<int64_t, 5> counts{result.tokens, result.counted, squares, std::ssize(sequences), result.positions};
   ranks_.all_reduce(std::span<int64_t>(counts), comm::Combine::sum);
   result.tokens = counts[0];
   result.counted = counts[1];
   result.squared_lengths = static_cast<double>(counts[2]);
+  result.positions = counts[4];
   if (counts[3] == 0 || static_cast<int64_t>(sequences.size()) % settings_.unit != 0) {
     throw_error(ErrorKind::internal, "{} sequences are not whole units of {}", sequences.size(), settings_.unit);
   }

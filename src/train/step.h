@@ -42,9 +42,10 @@ struct StepSettings {
 struct StepResult {
   double loss = 0;             // sum over counted tokens / their number
   double grad_norm = 0;        // of the mean gradient, before clipping
-  int64_t tokens = 0;          // in all sequences of the step
+  int64_t positions = 0;       // in all sequences of the step, padding too
+  int64_t tokens = 0;          // of them, those of the data
   int64_t counted = 0;         // tokens that count in the loss
-  double squared_lengths = 0;  // sum over sub-sequences of length^2, for FLOPs
+  double squared_lengths = 0;  // sum over sub-sequences, without padding, of length^2, for FLOPs
   bool skipped = false;        // the gradient was not finite: nothing was updated
   bool again = false;          // a fixed sum's range was too small for the step and is larger now: begin it again
 };

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/mapped_range.h"
 #include "spec/flops.h"
 
 namespace ingot::train {
@@ -110,7 +111,8 @@ Trainer::Took Trainer::took(const Begun& begun, double now) {
 void Trainer::tell(const StepResult& result, const Begun& begun, double seconds, const std::vector<Took>& ranks) {
   const spec::ModelSpec& model = model_.spec();
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
-  // Full-square counting is of the packed sequence as a whole, as the stacks do that count this way.
+  // Padding is no work that anybody wanted. Full-square counting is of the packed sequence as a whole, as the stacks do
+  // that count this way.
   const double length = static_cast<double>(train_.sequence_length());
   const spec::AttentionSquares whole{squares.tokens, squares.tokens * length};
   const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
@@ -131,6 +133,7 @@ void Trainer::tell(const StepResult& result, const Begun& begun, double seconds,
   event.grad_norm = result.grad_norm;
   event.tokens = tokens_;
   event.tokens_per_s = static_cast<double>(result.tokens) / seconds;
+  event.padding = 1 - static_cast<double>(result.tokens) / static_cast<double>(result.positions);
   event.tflops = work.useful / seconds / 1e12;
   event.shares = shares;
   event.step_s = seconds;
@@ -148,6 +151,7 @@ void Trainer::tell(const StepResult& result, const Begun& begun, double seconds,
       if (rank.joules) event.energy_j = event.energy_j.value_or(0) + *rank.joules;
     }
   }
+  check_mapped_files();  // what a frozen weight or a sample was read from
   observer_.on_step(event);
   const auto warn = [&](const std::string& message) {
     if (!message.empty()) observer_.on_warning({done_, message});
@@ -174,12 +178,40 @@ std::string Trainer::why_skipped(const StepResult& result, int64_t step, const d
                      fault);
 }
 
+Trainer::Next Trainer::agree(bool stop) const {
+  const Next own = stop ? Next::stop : first() && overdue() ? Next::checkpoint : Next::step;
+  return static_cast<Next>(step_.ranks().all_max(static_cast<int32_t>(own)));
+}
+
+bool Trainer::overdue() const {
+  return settings_.checkpoint_minutes > 0 && done_ > std::max<int64_t>(written_, 0) && !checkpoint_.begun() &&
+         settings_.clock() - written_at_ >= 60 * settings_.checkpoint_minutes;
+}
+
+// Where a rank has no memory for a copy any more, checkpoints are written between steps.
+void Trainer::reserve_copy() {
+  if (!settings_.background_checkpoints || std::exchange(reserved_, true)) return;
+  std::string shortage;
+  try {
+    checkpoint_.reserve(trained_, step_.context());
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::resource) throw;
+    shortage = error.message();
+  }
+  settings_.background_checkpoints = !agreed(!shortage.empty());
+  if (settings_.background_checkpoints || !first()) return;
+  observer_.on_warning({done_, fmt::format("checkpoints are written between steps: there is no memory for a copy{}{}",
+                                           shortage.empty() ? "" : ": ", shortage)});
+}
+
 void Trainer::checkpoint() {
   const double begin = steady_seconds();
   const fs::path folder = settings_.run_dir / "checkpoints";
   const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, trained_,
                                               step_.context().device, settings_.checkpoints_kept, step_.ranks());
   const double seconds = steady_seconds() - begin;
+  written_ = done_;
+  written_at_ = settings_.clock();
   if (!first()) return;
   observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, seconds});
   upload(done_);
@@ -190,12 +222,14 @@ void Trainer::begin_checkpoint() {
   end_checkpoint();
   checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_, step_.context(),
                     settings_.checkpoints_kept);
+  written_ = done_;
   paused_ = steady_seconds() - begin;
 }
 
 void Trainer::end_checkpoint() {
   if (!checkpoint_.begun()) return;
   const BackgroundCheckpoint::Written written = checkpoint_.wait();
+  written_at_ = settings_.clock();
   if (!first()) return;
   observer_.on_checkpoint({written.step, settings_.run_dir / "checkpoints" / fmt::format("step-{}", written.step),
                            written.bytes, written.seconds, paused_});
@@ -206,7 +240,8 @@ void Trainer::upload(int64_t step) {
   if (!upload_) return;
   if (const std::optional<int64_t> left_out = upload_->add(step)) {
     observer_.on_warning({done_, fmt::format("the checkpoint of step {} is not in {}: that of step {} came before the "
-                                             "upload of an earlier one had ended; raise checkpoint.every",
+                                             "upload of an earlier one had ended; raise checkpoint.every or "
+                                             "checkpoint.minutes",
                                              *left_out, settings_.remote->address(), step)});
   }
 }
@@ -298,39 +333,44 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   }
   if (done_ == 0) evaluate_now();
   End end = End::done;
-  int64_t written = done_ > 0 ? done_ : -1;
+  written_ = done_ > 0 ? done_ : -1;
+  written_at_ = settings_.clock();
   if (done_ < settings_.steps) {
     const int64_t every = settings_.checkpoint_every;
-    if (settings_.background_checkpoints && every > 0 && done_ / every * every + every < settings_.steps) {
-      checkpoint_.reserve(trained_, step_.context());
-    }
+    // Those by the clock may never come.
+    if (every > 0 && done_ / every * every + every < settings_.steps) reserve_copy();
     data::Loader loader(train_, order_, done_);
     // A device that works by itself has its next step before anybody looks at the last one's loss; but where ranks
     // exchange gradients, the host waits for each step's.
     const bool waits = step_.context().device.host_visible() || step_.ranks().size() > 1;
     const size_t ahead = waits ? 1 : Step::most_begun;
+    Next next = Next::step;
+    const auto write = [&] {
+      reserve_copy();
+      settings_.background_checkpoints ? begin_checkpoint() : checkpoint();
+    };
     while (done_ < settings_.steps) {
-      while (end == End::done && begun_.size() < ahead &&
+      while (next == Next::step && begun_.size() < ahead &&
              (begun_.empty() || !pauses_after(done_ + static_cast<int64_t>(begun_.size())))) {
-        if (agreed(stop())) {
-          end = End::stopped;
-        } else {
-          begin(loader);
-        }
+        next = agree(stop());
+        if (next == Next::step) begin(loader);
       }
-      if (begun_.empty()) break;
-      finish();
-      if (checkpoint_.advance()) end_checkpoint();
-      tell_upload(0);
-      if (due(settings_.eval_every, done_) || done_ == settings_.steps) evaluate_now();
-      if (due(settings_.checkpoint_every, done_) && done_ < settings_.steps) {
-        settings_.background_checkpoints ? begin_checkpoint() : checkpoint();
-        written = done_;
+      if (!begun_.empty()) {
+        finish();
+        if (checkpoint_.advance()) end_checkpoint();
+        tell_upload(0);
+        if (due(settings_.eval_every, done_) || done_ == settings_.steps) evaluate_now();
+        if (due(settings_.checkpoint_every, done_) && done_ < settings_.steps) write();
       }
+      if (!begun_.empty() || next == Next::step) continue;
+      if (next == Next::stop) break;
+      if (written_ != done_ && done_ < settings_.steps) write();
+      next = Next::step;
     }
+    if (next == Next::stop) end = End::stopped;
   }
   end_checkpoint();
-  if (written != done_) checkpoint();
+  if (written_ != done_) checkpoint();
   step_.ranks().barrier();  // what was written is there
   while (agreed(upload_ && upload_->busy())) {
     stop();  // it is for the upload's end that one waits: only what it throws counts

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/function_ref.h"
 #include "checkpoint/background_upload.h"
 #include "data/loader.h"
@@ -24,6 +25,10 @@ struct TrainerSettings {
   Schedule schedule;
   int64_t eval_every = 0;        // steps; 0: only before the first and after the last step
   int64_t checkpoint_every = 0;  // steps; 0: only after the last one
+  // One more when so many minutes have passed since the last was there (or since run() was called); 0: none. Rank 0's
+  // clock decides for all.
+  double checkpoint_minutes = 0;
+  std::function<double()> clock = steady_seconds;  // of checkpoint_minutes
   int64_t checkpoints_kept = 2;
   bool background_checkpoints = false;  // written from a copy of the state while the steps behind them run
   std::filesystem::path run_dir;
@@ -74,6 +79,11 @@ class Trainer {
   bool first() const { return step_.ranks().rank() == 0; }
   // Whether any rank says so.
   bool agreed(bool wish) const { return step_.ranks().all_max<int32_t>(wish ? 1 : 0) != 0; }
+  // What is to be done before the next step, by all ranks alike.
+  enum class Next { step, checkpoint, stop };
+  Next agree(bool stop) const;
+  bool overdue() const;  // rank 0: checkpoint_minutes have passed
+  void reserve_copy();
   void checkpoint();
   void begin_checkpoint();
   void end_checkpoint();
@@ -118,6 +128,9 @@ class Trainer {
   int64_t done_ = 0;              // steps behind us
   int64_t tokens_ = 0;            // of them
   BackgroundCheckpoint checkpoint_;
+  bool reserved_ = false;                               // checkpoint_'s memory was asked for
+  int64_t written_ = -1;                                // the step of the newest checkpoint, also of one being written
+  double written_at_ = 0;                               // settings_.clock() when it was there
   double paused_ = 0;                                   // seconds that steps waited for it
   double seen_ = 0;                                     // steady seconds when the last of them was done
   std::optional<checkpoint::BackgroundUpload> upload_;  // with settings_.remote

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/data/temp_folder.h"
+#include "tests/locations.h"
 
 namespace ingot::app::eval {
 namespace {
@@ -22,7 +23,7 @@ using data::error_of;
 using data::expect_error;
 using data::TempFolder;
 
-const std::filesystem::path golden = std::filesystem::path(INGOT_TEST_DATA) / "eval";
+const std::filesystem::path golden = std::filesystem::path(test_data) / "eval";
 
 TEST(Task, lines_are_told_by_their_fields) {
   const TempFolder folder;

@@ -46,9 +46,9 @@ constexpr const char* two_steps =
     "\n"
     R"({"type":"sample","step":0,"prompt":"<b>My</b>","text":" <script>alert(1)</script>"})"
     "\n"
-    R"({"type":"step","step":1,"loss":2.5,"lr":0.1,"grad_norm":1,"tokens":100,"tokens_per_s":100,"mfu":0.5,"step_s":1,"memory_bytes":2048})"
+    R"({"type":"step","step":1,"loss":2.5,"lr":0.1,"grad_norm":1,"tokens":100,"tokens_per_s":100,"padding":0.5,"mfu":0.5,"step_s":1,"memory_bytes":2048})"
     "\n"
-    R"({"type":"step","step":2,"loss":null,"lr":0.1,"grad_norm":null,"tokens":200,"tokens_per_s":50,"mfu":0.1,"step_s":3,"memory_bytes":1024,"skipped":true})"
+    R"({"type":"step","step":2,"loss":null,"lr":0.1,"grad_norm":null,"tokens":200,"tokens_per_s":50,"padding":0,"mfu":0.1,"step_s":3,"memory_bytes":1024,"skipped":true})"
     "\n"
     R"({"type":"eval","step":2,"loss":2.0,"perplexity":7.5,"tokens":9,"seconds":1})"
     "\n";
@@ -161,6 +161,7 @@ TEST(RunLog, ReadsEventsAndCountsATornLine) {
   EXPECT_DOUBLE_EQ(facts.perplexity_before, 20);
   EXPECT_DOUBLE_EQ(facts.perplexity_after, 7.5);
   EXPECT_DOUBLE_EQ(facts.tokens_per_s, (100 * 1 + 50 * 3) / 4.0);
+  EXPECT_DOUBLE_EQ(facts.padding, 0.25);
   EXPECT_DOUBLE_EQ(facts.seconds, 4);
   EXPECT_DOUBLE_EQ(facts.peak_memory, 2048);
   EXPECT_EQ(progress_of(run), "step 2 of 4, running or killed");

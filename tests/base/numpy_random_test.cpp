@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "tests/locations.h"
 
 namespace ingot {
 namespace {
@@ -56,7 +57,7 @@ void compare(Generator source, std::istream& line) {
 }
 
 TEST(NumpyRandom, DrawsWhatNumpyDraws) {
-  std::istringstream file(read_file(std::filesystem::path(INGOT_TEST_DATA) / "base" / "numpy_random.txt"));
+  std::istringstream file(read_file(std::filesystem::path(test_data) / "base" / "numpy_random.txt"));
   int lines = 0;
   for (std::string text; std::getline(file, text); ++lines) {
     std::istringstream line(text);

@@ -16,6 +16,7 @@
 #include "tests/base/loopback_server.h"
 #include "tests/base/s3_server.h"
 #include "tests/base/scratch.h"
+#include "tests/locations.h"
 
 namespace ingot {
 namespace {
@@ -27,7 +28,7 @@ std::span<const std::byte> bytes_of(const std::string& text) { return std::as_by
 
 // Signatures of botocore (tools/reference/make_s3_golden.py).
 TEST(S3Signature, IsBotocores) {
-  const auto golden = nlohmann::json::parse(read_file(fs::path(INGOT_TEST_DATA) / "base/s3_signatures.json"));
+  const auto golden = nlohmann::json::parse(read_file(fs::path(test_data) / "base/s3_signatures.json"));
   ASSERT_EQ(golden["cases"].size(), 6U);
   for (const auto& c : golden["cases"]) {
     S3Request request;

@@ -64,6 +64,32 @@ TEST(StopSignal, PutsTheFormerHandlersBack) {
   EXPECT_EQ(after.sa_handler, SIG_DFL);
 }
 
+TEST(StopSignal, AHangUpStopsUnlessItIsIgnoredOrLeftAlone) {
+  auto* const inherited = ::signal(SIGHUP, SIG_DFL);  // the tests themselves may run under nohup
+  {
+    const StopSignal stop(note_second);
+    ::raise(SIGHUP);
+    EXPECT_EQ(stop.number(), SIGHUP);
+  }
+  struct sigaction now{};
+  EXPECT_EQ(::signal(SIGHUP, SIG_IGN), SIG_DFL);
+  EXPECT_EQ(stop_signals(), (std::vector<int>{SIGINT, SIGTERM, SIGUSR1}));
+  {
+    const StopSignal stop(note_second);
+    ::raise(SIGHUP);
+    EXPECT_FALSE(stop.requested());
+  }
+  ::sigaction(SIGHUP, nullptr, &now);
+  EXPECT_EQ(now.sa_handler, SIG_IGN);
+  ::signal(SIGHUP, SIG_DFL);
+  {
+    const StopSignal stop(note_second, HangUp::is_left_alone);
+    ::sigaction(SIGHUP, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, SIG_DFL);
+  }
+  ::signal(SIGHUP, inherited);
+}
+
 // In a process of its own, as the application does it: two signals and it is gone with 130.
 TEST(StopSignal, SecondEndsTheProcess) {
   const pid_t child = ::fork();

@@ -175,6 +175,42 @@ TEST(AdapterConfig, PatternsGiveEachLayerItsRankAndFactor) {
   EXPECT_FLOAT_EQ(made.read(scratch.path / "b", spec_of("a")).modules[2].factor, 4.0F / std::sqrt(3.0F));
 }
 
+TEST(AdapterConfig, NumbersThatCannotBeAreNamed) {
+  const Scratch scratch;
+  const spec::ModelSpec model = spec_of("a");
+  const fs::path folder = copy_adapter("a", scratch.path / "x");
+  const std::string config = read_file(folder / "adapter_config.json");
+  const auto refused = [&](const char* key, const json& value, const std::vector<std::string>& words) {
+    edit_json(folder / "adapter_config.json", [&](json& edited) { edited[key] = value; });
+    expect_error(ErrorKind::corrupt, words, [&] { read_adapter(folder, model); });
+    expect_error(ErrorKind::corrupt, words, [&] { inspect_adapter(folder, model); });
+    write_file(folder / "adapter_config.json", config);
+  };
+  refused("lora_alpha", 1e308, {"lora_alpha", "1e+308", "not finite"});
+  refused("lora_alpha", 1e40, {"lora_alpha", "not finite"});
+  refused("alpha_pattern", {{"q_proj", 1e308}}, {"q_proj", "1e+308", "not finite"});
+  refused("r", 1'000'000'000, {"\"r\" is 1000000000", "from 1 to"});
+  refused("r", 0, {"\"r\" is 0"});
+  refused("r", 2.5, {"\"r\" is not a whole number"});
+  refused("r", uint64_t{1} << 63, {"\"r\" is 9223372036854775808"});
+  refused("r", 1e300, {"\"r\" is 1e+300"});
+  refused("rank_pattern", {{"q_proj", 1e9}}, {"rank_pattern", "q_proj", "from 1 to"});
+  refused("target_modules", "(q_proj", {"target_modules", "does not compile"});
+  // Compiles, and needs more work than it may: that is the file's fault, too, and no lack of memory.
+  refused("target_modules", "(([a-z0-9._]*)*)*([a-z0-9._]*)*[A-Z]", {"target_modules"});
+}
+
+TEST(Adapter, InspectedAsItIsRead) {
+  const AdapterFile read = read_adapter(golden("a") / "lora", spec_of("a"));
+  const AdapterFile inspected = inspect_adapter(golden("a") / "lora", spec_of("a"));
+  ASSERT_EQ(inspected.modules.size(), read.modules.size());
+  for (size_t i = 0; i < read.modules.size(); ++i) {
+    EXPECT_EQ(inspected.modules[i].param.module, read.modules[i].param.module);
+    EXPECT_EQ(inspected.modules[i].a.shape, read.modules[i].a.shape);
+    EXPECT_EQ(inspected.modules[i].factor, read.modules[i].factor);
+  }
+}
+
 TEST(AdapterConfig, TargetsByRegularExpressionLayerAndExclusion) {
   const Scratch scratch;
   HandMade made;

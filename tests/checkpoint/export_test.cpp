@@ -4,6 +4,7 @@
 #include "checkpoint/text_assets.h"
 #include "formats/gguf.h"
 #include "tests/checkpoint/fixtures.h"
+#include "tests/locations.h"
 
 namespace ingot::checkpoint {
 namespace {
@@ -80,7 +81,7 @@ TEST(ExportGguf, SameTensorsAsThePackageWrites) {
   const LoadedModel model = load(golden("b"), device);
   write_gguf(scratch.path / "b.gguf", {model.spec, model.weights, device, "b", {}, nullptr}, Storage::f16);
   const formats::GgufFile ours(scratch.path / "b.gguf");
-  const formats::GgufFile wanted(fs::path(INGOT_TEST_DATA) / "checkpoint/b.f16.gguf");
+  const formats::GgufFile wanted(fs::path(test_data) / "checkpoint/b.f16.gguf");
   ASSERT_EQ(ours.tensors().size(), wanted.tensors().size());
   for (const formats::GgufTensor& tensor : wanted.tensors()) {
     const formats::GgufTensor& own = ours.at(tensor.name);
@@ -144,8 +145,7 @@ TEST(Export, TokenizersGoBothWays) {
   const Scratch scratch;
   const fs::path source = copy_model("a", scratch.path / "source");
   edit_json(source / "config.json", [](nlohmann::json& c) { c["vocab_size"] = 131; });
-  nlohmann::json tokenizer =
-      nlohmann::json::parse(read_file(fs::path(INGOT_TEST_DATA) / "text/smollm2.tokenizer.json"));
+  nlohmann::json tokenizer = nlohmann::json::parse(read_file(fs::path(test_data) / "text/smollm2.tokenizer.json"));
   // The golden model has 131 tokens: keep the bytes-to-stand-ins that fit, and three added tokens.
   nlohmann::json vocab = nlohmann::json::object();
   vocab["<s>"] = 0;

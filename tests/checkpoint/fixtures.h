@@ -16,12 +16,13 @@
 #include "checkpoint/load.h"
 #include "formats/safetensors_set.h"
 #include "tests/checkpoint/host_device.h"
+#include "tests/locations.h"
 
 namespace ingot::checkpoint {
 
 namespace fs = std::filesystem;
 
-inline fs::path golden(const std::string& name) { return fs::path(INGOT_TEST_DATA) / "llama" / name; }
+inline fs::path golden(const std::string& name) { return fs::path(test_data) / "llama" / name; }
 
 // A folder of the running test's own, empty at first and removed with it.
 class Scratch {

@@ -4,11 +4,12 @@
 #include "checkpoint/row_codec.h"
 #include "formats/gguf_writer.h"
 #include "tests/checkpoint/fixtures.h"
+#include "tests/locations.h"
 
 namespace ingot::checkpoint {
 namespace {
 
-fs::path gguf_file(const std::string& name) { return fs::path(INGOT_TEST_DATA) / "checkpoint" / (name + ".gguf"); }
+fs::path gguf_file(const std::string& name) { return fs::path(test_data) / "checkpoint" / (name + ".gguf"); }
 
 LoadedModel load(const fs::path& path, const LoadOptions& options) {
   return load_model(open_model(path.string(), ""), options);
@@ -20,7 +21,7 @@ class GgufLoad : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufLoad, ValuesAndRowOrderAsThePackageDecodesThem) {
   const nlohmann::json expected =
-      nlohmann::json::parse(read_file(fs::path(INGOT_TEST_DATA) / "checkpoint/golden.json")).at(GetParam());
+      nlohmann::json::parse(read_file(fs::path(test_data) / "checkpoint/golden.json")).at(GetParam());
   ThreadPool pool(2);
   HostDevice device;
   const LoadedModel model = load(gguf_file(GetParam()), {.device = device, .pool = &pool});

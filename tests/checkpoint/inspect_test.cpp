@@ -3,6 +3,7 @@
 #include "checkpoint/pull.h"
 #include "tests/base/s3_server.h"
 #include "tests/checkpoint/fixtures.h"
+#include "tests/locations.h"
 
 namespace ingot::checkpoint {
 namespace {
@@ -41,7 +42,7 @@ TEST(ReadTensor, DecodesByItsNameInTheFile) {
   EXPECT_EQ(values.shape, (std::vector<int64_t>{96, 64}));
   const formats::SafetensorsFile file(golden("a") / "model.safetensors");
   EXPECT_EQ(values.values, values_of(file.at("model.layers.1.mlp.up_proj.weight")));
-  const TensorStore gguf(open_model((fs::path(INGOT_TEST_DATA) / "checkpoint/a.q4_1.gguf").string(), ""));
+  const TensorStore gguf(open_model((fs::path(test_data) / "checkpoint/a.q4_1.gguf").string(), ""));
   EXPECT_EQ(read_tensor(gguf, "blk.1.ffn_up.weight").shape, (std::vector<int64_t>{96, 64}));
   EXPECT_EQ(read_tensor(gguf, "output_norm.weight").values.size(), 64U);
   expect_error(ErrorKind::not_found, {"model.layers.1.mlp.up.weight", "model.layers.1.mlp.up_proj.weight"},

@@ -3,12 +3,13 @@
 #include "checkpoint/scored_vocabulary.h"
 #include "checkpoint/vocabulary.h"
 #include "tests/checkpoint/fixtures.h"
+#include "tests/locations.h"
 #include "text/sentencepiece_file.h"
 
 namespace ingot::checkpoint {
 namespace {
 
-fs::path text_golden(const std::string& name) { return fs::path(INGOT_TEST_DATA) / "text" / name; }
+fs::path text_golden(const std::string& name) { return fs::path(test_data) / "text" / name; }
 
 // A golden tokenizer without the added tokens that GGUF cannot describe.
 std::string plain_tokens(const std::string& name) {
@@ -49,6 +50,36 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Vocabulary,
                          testing::Values(std::pair{"gpt2", "gpt-2"}, std::pair{"smollm2", "smollm"},
                                          std::pair{"qwen2", "qwen2"}),
                          [](const auto& test) { return std::string(test.param.first); });
+
+// What no tokenizer.json of ours is split as goes from a GGUF file to one.
+TEST(VocabularyNames, MakeATokenizerJson) {
+  const std::string original = plain_tokens("gpt2");
+  text::VocabularySpec vocabulary = gguf_vocabulary_of(original, "gpt2", {}, 1000).spec;
+  for (const char* pre : {"falcon", "deepseek-llm", "deepseek-coder", "command-r"}) {
+    vocabulary.pre = pre;
+    expect_same_ids(*text::Tokenizer::from_vocabulary(vocabulary),
+                    *text::Tokenizer::from_json(tokenizer_json(vocabulary), pre));
+  }
+}
+
+// As Phi-3's file has it: padding names of the type unknown, and special tokens that take the white space behind them.
+TEST(VocabularyOfPhi3, MakesATokenizerJson) {
+  text::VocabularySpec spec;
+  spec.name = "phi";
+  spec.model = "llama";
+  spec.tokens = {"[PAD0]", "<unk>", "<s>", "</s>", "\u2581", "a", "b", "<|end|>"};
+  spec.token_types = {text::token_unknown, text::token_control, text::token_control, text::token_user_defined,
+                      text::token_normal,  text::token_normal,  text::token_normal,  text::token_control};
+  spec.scores.assign(spec.tokens.size(), 0);
+  spec.unk_id = 1;
+  spec.add_space_prefix = false;
+  spec.special_take_space = true;
+  const auto read = text::Tokenizer::from_vocabulary(spec),
+             made = text::Tokenizer::from_json(tokenizer_json(spec), "made");
+  for (const char* text : {"<|end|> \n</s> b<s> a", "[PAD0] a?b", "a<unk> ?"}) {
+    EXPECT_EQ(read->encode(text), made->encode(text)) << text;
+  }
+}
 
 // Llama 3 puts BOS in front; the settings must survive.
 TEST(VocabularyOfLlama3, KeepsTheBosRule) {

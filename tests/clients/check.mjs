@@ -1,6 +1,7 @@
 // OpenAI's JavaScript client against a server: node check.mjs BASE_URL KEY MODEL. Called by tools/clients.sh, which
 // installs the client beside a copy of this file.
 import assert from "node:assert/strict";
+import { runInNewContext } from "node:vm";
 import OpenAI from "openai";
 import { VERSION } from "openai/version";
 
@@ -124,6 +125,46 @@ const checks = {
       const final = await client.chat.completions.stream(asked).finalChatCompletion();
       assert.equal(final.choices[0].message.tool_calls[0].function.arguments, call.arguments);
     }
+  },
+
+  async responses() {
+    const asked = { model, input: "Say something.", max_output_tokens: 24, temperature: 0 };
+    const whole = await client.responses.create(asked);
+    let text = "";
+    let last;
+    for await (const event of await client.responses.create({ ...asked, stream: true })) {
+      if (event.type === "response.output_text.delta") text += event.delta;
+      last = event;
+    }
+    assert.equal(text, whole.output_text);
+    assert.equal(last.type, `response.${whole.status}`);
+    assert.equal(last.response.usage.total_tokens, whole.usage.total_tokens);
+    const tools = [{ type: "function", name: "look", parameters: { type: "object", properties: {}, additionalProperties: false } }];
+    const call = (await client.responses.create({ model, input: "Look.", tools, tool_choice: "required" })).output[0];
+    assert.equal(call.name, "look");
+    const items = [{ role: "user", content: "Look." }, call, { type: "function_call_output", call_id: call.call_id, output: "A boat." }];
+    assert.ok((await client.responses.create({ model, input: items, max_output_tokens: 8 })).output.length > 0);
+    await refused(OpenAI.BadRequestError, () => client.responses.create({ ...asked, store: true }), "store");
+  },
+
+  // The page's own script, in as much of a browser as it takes: an empty field is left out of what it sends.
+  async page() {
+    const html = await (await fetch(baseURL.replace(/\/v1$/, "/"))).text();
+    const fields = { tokens: "", seed: "", temperature: "0.5", way: "chat", prompt: "x", key: "" };
+    const element = (id) => ({ value: fields[id], style: {}, selectedOptions: [{ value: model }], append() {}, replaceChildren() {} });
+    const elements = {};
+    const sent = [];
+    const page = {
+      document: { getElementById: (id) => (elements[id] ??= element(id)), createElement: () => element() },
+      fetch: async (url, options) => (sent.push(options), { ok: false, status: 400, json: async () => ({ error: { message: "" } }) }),
+      performance, AbortController, Option: class {}, TextDecoderStream,
+    };
+    runInNewContext(html.match(/<script>([^]*)<\/script>/)[1], page);
+    elements.form.onsubmit({ preventDefault() {} });
+    await new Promise((done) => setTimeout(done));
+    const body = JSON.parse(sent.at(-1).body);
+    assert.equal(body.temperature, 0.5);
+    assert.ok(!("max_tokens" in body) && !("seed" in body), JSON.stringify(body));
   },
 
   async errors() {

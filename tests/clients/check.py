@@ -1,5 +1,6 @@
 """OpenAI's Python client against a server: check.py BASE_URL KEY MODEL. Called by tools/clients.sh."""
 import json
+import re
 import sys
 import time
 import urllib.request
@@ -139,6 +140,40 @@ def tools_that_are_demanded():
         assert (name, arguments) == (function.name, function.arguments)
 
 
+def responses():
+    asked = dict(model=model, input="Say something.", max_output_tokens=24, temperature=0)
+    whole = client.responses.create(**asked)
+    assert whole.output_text == client.chat.completions.create(
+        model=model, messages=question, max_tokens=24, temperature=0).choices[0].message.content
+    assert whole.status in ("completed", "incomplete") and whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens
+    events = list(client.responses.create(**asked, stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == whole.output_text
+    assert events[0].type == "response.created" and events[-1].type == f"response.{whole.status}"
+    assert events[-1].response.output_text == whole.output_text
+    assert events[-1].response.usage.total_tokens == whole.usage.total_tokens  # more of the prompt was cached
+    schema = {"type": "object", "properties": {"kind": {"enum": ["boat", "house"]}}, "required": ["kind"], "additionalProperties": False}
+    held = client.responses.create(model=model, input=[{"role": "user", "content": "Boat?"}],
+                                   text={"format": {"type": "json_schema", "name": "thing", "schema": schema, "strict": True}})
+    assert held.status == "completed" and json.loads(held.output_text)["kind"] in ("boat", "house"), held
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}]
+    with client.responses.stream(model=model, input="Look.", tools=tools, tool_choice="required") as stream:
+        call = stream.get_final_response().output[0]
+    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "look", {}), call
+    items = [{"role": "user", "content": "Look."}, call.model_dump(exclude_none=True, exclude={"parsed_arguments"}),
+             {"type": "function_call_output", "call_id": call.call_id, "output": "A boat."}]
+    assert client.responses.create(model=model, input=items, max_output_tokens=8).output
+    refused(openai.BadRequestError, lambda: client.responses.create(model=model, input="x", previous_response_id="resp_1"),
+            "previous_response_id", "unsupported_parameter")
+
+
+def constraints():
+    for more, expected in (({"guided_regex": "[ab]{3}"}, r"[ab]{3}"), ({"guided_choice": ["left", "right"]}, "left|right"),
+                           ({"structured_outputs": {"grammar": 'root ::= "x" [yz]{2}'}}, "x[yz]{2}")):
+        reply = client.completions.create(model=model, prompt="Say", max_tokens=50, seed=4, extra_body=more).choices[0]
+        assert reply.finish_reason == "stop" and re.fullmatch(expected, reply.text), reply
+
+
 def errors():
     def ask(**more):
         return lambda: client.chat.completions.create(**({"model": model, "messages": question} | more))
@@ -179,6 +214,6 @@ def cancellation():
 
 
 for check in (models, chat, streams_by_helper, completions, embeddings, tools_by_choice_of_the_model,
-              json_by_schema, tools_that_are_demanded, errors, cancellation):
+              json_by_schema, tools_that_are_demanded, responses, constraints, errors, cancellation):
     check()
     print(json.dumps({"client": "python " + openai.__version__, "check": check.__name__, "result": "agrees"}), flush=True)

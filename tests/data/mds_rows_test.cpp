@@ -9,6 +9,7 @@
 #include "data/source.h"
 #include "tests/data/byte_tokenizer.h"
 #include "tests/data/temp_folder.h"
+#include "tests/locations.h"
 
 namespace ingot::data {
 namespace {
@@ -69,7 +70,7 @@ TEST(MdsRows, TokensAreBytesOfInt64OrArraysOfIntegers) {
 
 // Written by MosaicML Streaming (tools/reference/make_mds_golden.py).
 TEST(MdsRows, FoldersOfTheProgram) {
-  const fs::path golden = fs::path(INGOT_TEST_DATA) / "formats/mds";
+  const fs::path golden = fs::path(test_data) / "formats/mds";
   const std::vector<Document> tokens = read_all(golden / "tokens"), bytes = read_all(golden / "tokens_bytes");
   ASSERT_EQ(tokens.size(), 23U);
   ASSERT_EQ(bytes.size(), 23U);
@@ -130,7 +131,7 @@ TEST(MdsRows, FormatsAndColumnsThatAreNotThere) {
   expect_error(error_of(read(tokens, Format::text)), ErrorKind::unsupported, {"tokens (ndarray:int32)"});
   expect_error(error_of(read(other, Format::automatic)), ErrorKind::unsupported, {"words (str)", "tokens"});
   expect_error(error_of(read(text, Format::chat)), ErrorKind::usage, {"MDS", "chat"});
-  expect_error(error_of(read(folder.path(), Format::automatic)), ErrorKind::usage, {"is a folder"});
+  expect_error(error_of(read(folder.path(), Format::automatic)), ErrorKind::not_found, {"is a folder"});
 }
 
 TEST(MdsRows, BecomeADataset) {

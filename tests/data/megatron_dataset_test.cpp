@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "tests/data/megatron_source.h"
 #include "tests/data/temp_folder.h"
+#include "tests/locations.h"
 
 namespace ingot::data {
 namespace {
@@ -41,7 +42,7 @@ Case prepare(const Json& json, const TempFolder& folder) {
 }
 
 TEST(MegatronDataset, IsMegatrons) {
-  const Json cases = Json::parse(read_file(std::filesystem::path(INGOT_TEST_DATA) / "megatron/order.json"));
+  const Json cases = Json::parse(read_file(std::filesystem::path(test_data) / "megatron/order.json"));
   for (const Json& json : cases) {
     SCOPED_TRACE(json.dump().substr(0, 300));
     const Json& wanted = json["wanted"];
@@ -155,7 +156,7 @@ TEST_F(MegatronDatasetTest, RefusesWhatCannotBe) {
   settings_.vocabulary = 20;
   EXPECT_THROW(build({{a_, {}}}).get(0), Error);
   EXPECT_THROW(build({{a_, {}}}).get(7), Error);
-  const std::filesystem::path golden = std::filesystem::path(INGOT_TEST_DATA) / "megatron";
+  const std::filesystem::path golden = std::filesystem::path(test_data) / "megatron";
   refused(ErrorKind::unsupported, "holds float32 values", {{golden / "float32", {}}});
 }
 

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "tests/data/megatron_source.h"
 #include "tests/data/temp_folder.h"
+#include "tests/locations.h"
 
 namespace ingot::data {
 namespace {
@@ -16,7 +17,7 @@ using Json = nlohmann::json;
 using Pair = std::array<int64_t, 2>;
 
 TEST(MegatronOrder, IsMegatrons) {
-  const Json cases = Json::parse(read_file(std::filesystem::path(INGOT_TEST_DATA) / "megatron/order.json"));
+  const Json cases = Json::parse(read_file(std::filesystem::path(test_data) / "megatron/order.json"));
   EXPECT_EQ(cases.size(), 19U);
   for (const Json& c : cases) {
     SCOPED_TRACE(c.dump().substr(0, 300));

@@ -15,6 +15,7 @@
 #include "tests/base/s3_server.h"
 #include "tests/data/megatron_source.h"
 #include "tests/data/temp_folder.h"
+#include "tests/locations.h"
 
 namespace ingot::data {
 namespace {
@@ -185,7 +186,7 @@ TEST_F(Remote, FilesOfTextAndTokens) {
   server_.put("bucket/a b.jsonl", "{\"text\": \"another\"}\nnothing\n");  // another version
   const Error error = error_of("s3://bucket/a b.jsonl");
   EXPECT_TRUE(error.message().starts_with("s3://bucket/a b.jsonl line 2: ")) << error.message();
-  const fs::path golden = fs::path(INGOT_TEST_DATA) / "formats/npy/govreport.npy";
+  const fs::path golden = fs::path(test_data) / "formats/npy/govreport.npy";
   server_.put("bucket/govreport.npy", read_file(golden));
   DocumentReader here(golden, Format::automatic, OnError::stop),
       there("s3://bucket/govreport.npy", Format::automatic, OnError::stop);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/locations.h"
 
 namespace ingot::data {
 namespace {
@@ -17,7 +18,7 @@ using Json = nlohmann::json;
 using Ids = std::vector<int64_t>;
 
 Json golden(const std::string& name, const char* part) {
-  return Json::parse(read_file(std::filesystem::path(INGOT_TEST_DATA) / "data" / name)).at(part);
+  return Json::parse(read_file(std::filesystem::path(test_data) / "data" / name)).at(part);
 }
 
 // A whole number, or nothing for null and where the key is missing.

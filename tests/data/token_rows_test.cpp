@@ -7,6 +7,7 @@
 #include "data/tokenized.h"
 #include "tests/data/byte_tokenizer.h"
 #include "tests/data/temp_folder.h"
+#include "tests/locations.h"
 
 namespace ingot::data {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using namespace std::string_literals;
 
 std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(INGOT_TEST_DATA) / "formats/npy" / (name + ".npy");
+  return std::filesystem::path(test_data) / "formats/npy" / (name + ".npy");
 }
 
 std::vector<Document> read_all(const std::filesystem::path& path) {

@@ -12,6 +12,7 @@
 #include "tests/data/byte_tokenizer.h"
 #include "tests/data/megatron_source.h"
 #include "tests/data/temp_folder.h"
+#include "tests/locations.h"
 
 namespace ingot::data {
 namespace {
@@ -55,7 +56,7 @@ class TokenizeJobTest : public testing::Test {
 
 // Rows of tokens that say what counts in the loss: a Megatron data set could not.
 TEST_F(TokenizeJobTest, MasksAreRefused) {
-  job_.inputs = {std::filesystem::path(INGOT_TEST_DATA) / "formats/npy/govreport.npy"};
+  job_.inputs = {std::filesystem::path(test_data) / "formats/npy/govreport.npy"};
   refused(ErrorKind::unsupported, "counts in the loss");
 }
 

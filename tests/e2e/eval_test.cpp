@@ -7,6 +7,7 @@
 
 #include "tensor/tolerance.h"
 #include "tests/e2e/program.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
 namespace {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 // As in score_test.cpp; a difference of two models of about the same loss.
 const double bound = tolerance(DType::f32, 16 * 96);
 
-const fs::path golden = fs::path(INGOT_TEST_DATA) / "eval";
+const fs::path golden = fs::path(test_data) / "eval";
 
 // The model that the golden files were made with.
 std::string golden_model(const Program& program) {

@@ -1,11 +1,15 @@
-// Ctrl-C: exit code 130, one line that says so, and what the contract wants kept is kept. Every signal is sent when the
-// program has shown that it is at work.
+// Ctrl-C and hang-ups: exit code 130, one line that says so, and what the contract wants kept is kept. Every signal is
+// sent when the program has shown that it is at work.
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <functional>
 
 #include "tests/e2e/program.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
 namespace {
@@ -34,9 +38,9 @@ class Interrupt : public testing::Test {
     return path(name);
   }
 
-  // Starts it, sends SIGINT as soon as `at_work` holds, and expects exit code 130.
-  static Result interrupt(const std::vector<std::string>& arguments,
-                          const std::function<bool(const Process&)>& at_work) {
+  // Starts it, sends the signal as soon as `at_work` holds, and expects exit code 130.
+  static Result interrupt(const std::vector<std::string>& arguments, const std::function<bool(const Process&)>& at_work,
+                          int signal = SIGINT) {
     Process process(arguments);
     while (!at_work(process)) {
       if (process.wait(std::chrono::milliseconds(10))) {
@@ -44,7 +48,7 @@ class Interrupt : public testing::Test {
         return process.result();
       }
     }
-    process.kill(SIGINT);
+    process.kill(signal);
     EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
     return process.result();
   }
@@ -61,6 +65,27 @@ TEST_F(Interrupt, Generate) {
                                    "--temperature", "1", "--threads", "1", "--device", "cpu"},
                                   [](const Process& p) { return !p.result().output.empty(); });
   EXPECT_EQ(result.error, "ingot: stopped\n");
+}
+
+// What programs that start this one have chosen for SIGHUP: the tests themselves may run under nohup.
+class HangUp {
+ public:
+  explicit HangUp(void (*handler)(int)) : before_(::signal(SIGHUP, handler)) {}
+  HangUp(const HangUp&) = delete;
+  HangUp& operator=(const HangUp&) = delete;
+  ~HangUp() { ::signal(SIGHUP, before_); }
+
+ private:
+  void (*before_)(int);
+};
+
+TEST_F(Interrupt, AHangUpEndsOtherCommandsToo) {
+  const HangUp inherited(SIG_DFL);
+  const Result result = interrupt(
+      {"eval", "--model", model_, "--data", text("long.txt", 40000), "--threads", "1", "--sequence-length", "8192",
+       "--json"},
+      [](const Process& p) { return p.result().error.find("loss") != std::string::npos; }, SIGHUP);
+  EXPECT_TRUE(result.error.ends_with("\ningot: stopped\n")) << result.error;
 }
 
 TEST_F(Interrupt, ScoreLeavesNoHalfFile) {
@@ -92,13 +117,70 @@ class InterruptFinetune : public Interrupt {
     return words;
   }
   fs::path run() const { return program_ / "runs" / "run"; }
+  bool has(const std::string& event) const {
+    return fs::exists(run() / "events.jsonl") && read(run() / "events.jsonl").find(event) != std::string::npos;
+  }
+  // The run was stopped with a checkpoint of its last step.
+  void expect_stopped() const {
+    const std::vector<Json> ends = events_of(run(), "end");
+    ASSERT_EQ(ends.size(), 1U);
+    EXPECT_EQ(ends[0]["reason"], "stopped");
+    EXPECT_TRUE(fs::exists(run() / "checkpoints" / ("step-" + ends[0]["step"].dump()) / "manifest.json"));
+  }
 };
+
+TEST_F(InterruptFinetune, AHangUpWritesACheckpoint) {
+  const HangUp inherited(SIG_DFL);
+  interrupt(command(text("eval.txt", 10)), [&](const Process&) { return has(R"("step":3)"); }, SIGHUP);
+  expect_stopped();
+}
+
+TEST_F(InterruptFinetune, AHangUpThatIsIgnoredAtTheStartChangesNothing) {
+  const HangUp inherited(SIG_IGN);  // as nohup leaves it
+  Process process(command(text("eval.txt", 10)));
+  int64_t hung_up = 0;  // the step at the time
+  while (hung_up == 0 || !has("\"step\":" + std::to_string(hung_up + 5) + ",")) {
+    ASSERT_FALSE(process.wait(std::chrono::milliseconds(10))) << process.result().error;
+    if (hung_up > 0 || !has(R"("step":3)")) continue;
+    const std::string events = read(run() / "events.jsonl");
+    const std::string kind = R"({"type":"step",)";
+    for (size_t at = 0; (at = events.find(kind, at)) != std::string::npos; ++at) ++hung_up;
+    process.kill(SIGHUP);
+  }
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
+  expect_stopped();
+}
+
+// A terminal that goes away, as with an ssh connection: nothing can be written to it any more.
+TEST_F(InterruptFinetune, AClosedTerminalLeavesACheckpoint) {
+  const HangUp inherited(SIG_DFL);
+  std::vector<std::string> words = command(text("eval.txt", 10), {"--quiet"});
+  words.insert(words.begin(), ingot_executable);
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::execv(pointers[0], pointers.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  while (!has(R"("step":3)")) {
+    ASSERT_EQ(::waitpid(child, &status, WNOHANG), 0) << "it ended by itself";
+    ::usleep(10'000);
+  }
+  ::close(terminal);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 130) << status;
+  expect_stopped();
+}
 
 TEST_F(InterruptFinetune, ACheckpointIsWrittenAndTheRunGoesOn) {
   const std::string eval = text("eval.txt", 10);
-  const Result result = interrupt(command(eval), [&](const Process&) {
-    return read(run() / "events.jsonl").find(R"("step":3)") != std::string::npos;
-  });
+  const Result result = interrupt(command(eval), [&](const Process&) { return has(R"("step":3)"); });
   const size_t at = result.error.find("stopped after step ");
   ASSERT_NE(at, std::string::npos) << result.error;
   const int64_t step = std::stoll(result.error.substr(at + 19));
@@ -120,6 +202,40 @@ TEST_F(InterruptFinetune, BeforeTheFirstStepNothingIsLeft) {
   });
   EXPECT_TRUE(result.error.ends_with("\ningot: stopped\n")) << result.error;
   EXPECT_FALSE(fs::exists(run()));
+}
+
+// What the model is read from is cut short while it is used: in bf16 these weights are not copied.
+class CutShort : public InterruptFinetune {
+ protected:
+  fs::path weights() const { return fs::path(model_) / "model.safetensors"; }
+  void cut_and_expect_its_name(const std::vector<std::string>& arguments,
+                               const std::function<bool(const Process&)>& at_work) {
+    Process process(arguments);
+    while (!at_work(process)) {
+      if (process.wait(std::chrono::milliseconds(10))) {
+        FAIL() << "it ended by itself: " << process.result().error;
+      }
+    }
+    fs::resize_file(weights(), 4096);
+    EXPECT_EQ(process.wait(std::chrono::minutes(5)), 3) << process.result().error;
+    EXPECT_NE(process.result().error.find(weights().string() + ": it was cut short"), std::string::npos)
+        << process.result().error;
+  }
+};
+
+TEST_F(CutShort, AFinetuningSaysSoAndWritesNothingMore) {
+  cut_and_expect_its_name(command(text("eval.txt", 10), {"precision=bf16", "eval.every=0"}), [&](const Process&) {
+    return read(run() / "events.jsonl").find(R"("step":3)") != std::string::npos;
+  });
+  EXPECT_FALSE(fs::exists(run() / "adapter"));
+}
+
+TEST_F(CutShort, AGenerationSaysSo) {
+  edit("config.json", [](Json& c) { c.erase("eos_token_id"); });
+  edit("tokenizer_config.json", [](Json& c) { c.erase("eos_token"); });
+  cut_and_expect_its_name({"generate", "--model", model_, "--prompt", "Hello", "--max-tokens", "50000", "--temperature",
+                           "1", "--threads", "2", "--device", "cpu", "--dtype", "bf16"},
+                          [](const Process& p) { return !p.result().output.empty(); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/e2e/program.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
 namespace {
@@ -77,7 +78,7 @@ TEST(Devices, Fields) {
 
 // Vendors' drivers and libraries are bound when they are asked for: a machine without them starts the program.
 TEST(Devices, TheExecutableNeedsNoVendorsLibrary) {
-  FILE* pipe = popen("ldd " INGOT_EXECUTABLE, "r");
+  FILE* pipe = popen((std::string("ldd ") + ingot_executable).c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string needed;
   char part[4096];
@@ -121,6 +122,111 @@ TEST(RecipeSchema, IsJsonSchema) {
   const Json schema = json_of(result);
   EXPECT_TRUE(schema.at("properties").contains("data"));
   EXPECT_EQ(schema.at("additionalProperties"), false);
+}
+
+// A measurement is kept with its date, and made again when that is asked for.
+TEST(Devices, AreMeasuredOnce) {
+  const Program program;
+  const auto cpu = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"devices", "--seconds", "0.2"});
+    return program.report(more).at("devices").at(0);
+  };
+  const Json first = cpu({});
+  EXPECT_EQ(first.at("kept"), true);
+  const auto rates = [](const Json& device) {
+    return std::tuple(device.at("peak_tflops"), device.at("peak_f32_tflops"), device.at("gemm_bf16_tflops"),
+                      device.at("gemm_f32_tflops"), device.at("read_gb_s"), device.at("measured"));
+  };
+  EXPECT_EQ(rates(cpu({})), rates(first));
+  // As if it had been measured long ago.
+  const fs::path folder = program / "home/rates";
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    Json kept = Json::parse(read(entry.path()));
+    kept["date"] = "2020-01-01T00:00:00Z";
+    write(entry.path(), kept.dump());
+  }
+  EXPECT_EQ(cpu({}).at("measured").at("f32"), "2020-01-01T00:00:00Z");
+  const Result words = program.run({"devices"});
+  EXPECT_NE(words.output.find("as measured 2020-01-01T00:00:00Z"), std::string::npos) << words.output;
+  EXPECT_NE(cpu({"--measure"}).at("measured").at("f32"), "2020-01-01T00:00:00Z");
+}
+
+// What a run is compared with is what was kept, however fast or slow this machine is now.
+TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
+  const Program program;
+  write(program / "train.jsonl", "{\"text\": \"A line.\"}\n");
+  const std::string model = make_text_model(program, false);
+  const auto train = [&](const std::string& name) {
+    const Result result = program.run({"pretrain", (program / "recipe.yaml").string(), "name=" + name});
+    EXPECT_EQ(result.code, 0) << result.error;
+    return std::pair(result, events_of(program / "runs" / name, "start").at(0));
+  };
+  write(program / "recipe.yaml", "name: run\nmodel: " + model +
+                                     "\ninit: random\ndata: {train: " + (program / "train.jsonl").string() +
+                                     ", sequence_length: 16}\nsteps: 2\nbatch: {global: 1}\nthreads: 1\ndevice: cpu\n" +
+                                     "run_dir: " + (program / "runs").string() + "\n");
+  train("first");
+  for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
+    Json kept = Json::parse(read(entry.path()));
+    kept["values"] = {4e18, 3e18};
+    kept["date"] = "2020-01-01T00:00:00Z";
+    write(entry.path(), kept.dump());
+  }
+  const auto [result, start] = train("second");
+  EXPECT_EQ(start.at("peak_tflops"), 4e6);
+  EXPECT_EQ(start.at("gemm_tflops"), 3e6);
+  EXPECT_EQ(start.at("rates_measured"), "2020-01-01T00:00:00Z");
+  EXPECT_NE(result.error.find("as measured 2020-01-01T00:00:00Z"), std::string::npos) << result.error;
+  EXPECT_NE(result.output.find("measured 2020-01-01T00:00:00Z"), std::string::npos) << result.output;
+  // Seven characters and the end token; the rest of sixteen is padding.
+  const Json step = events_of(program / "runs/second", "step").at(0);
+  const int64_t tokens = step.at("tokens");
+  EXPECT_LT(tokens, 16);
+  EXPECT_DOUBLE_EQ(step.at("padding"), 1 - static_cast<double>(tokens) / 16);
+  EXPECT_NEAR(step.at("tokens_per_s").get<double>() * step.at("step_s").get<double>(), static_cast<double>(tokens),
+              1e-6);
+  EXPECT_NE(result.output.find("% of what was computed, not in the speed"), std::string::npos) << result.output;
+  // Weights were random: nothing was tuned.
+  EXPECT_EQ(result.output.find("tuned"), std::string::npos) << result.output;
+}
+
+// Short documents that leave half of the shortest sequences empty are packed into longer ones.
+TEST(Init, ChoosesALengthByPacking) {
+  const Program program;
+  const std::string model = make_text_model(program, false);
+  Json config = Json::parse(read(fs::path(model) / "config.json"));
+  config["max_position_embeddings"] = 4096;
+  write(fs::path(model) / "config.json", config.dump());
+  const auto init = [&](const std::string& name, const std::string& lines) {
+    write(program / (name + ".jsonl"), lines);
+    write(program / (name + ".heldout.jsonl"), lines);
+    return program.report({"init", (program / (name + ".jsonl")).string(), "--model", model, "--eval",
+                           (program / (name + ".heldout.jsonl")).string(), "--out",
+                           (program / (name + ".yaml")).string()});
+  };
+  std::string lines;
+  for (int i = 0; i < 57; ++i) {
+    lines += R"({"prompt": ")" + std::string(30, 'q') + R"(", "completion": ")" + std::string(40, 'a') + "\"}\n";
+  }
+  const Json chats = init("chats", lines);  // of 70 characters and a bit
+  EXPECT_GT(chats.at("sequence_length"), 128);
+  EXPECT_LT(chats.at("padding"), 0.2);
+  const std::string recipe = read(program / "chats.yaml");
+  EXPECT_NE(recipe.find("# Packing: "), std::string::npos) << recipe;
+  EXPECT_NE(recipe.find("warmup: 5%"), std::string::npos) << recipe;
+  EXPECT_NE(recipe.find("minutes: 5"), std::string::npos) << recipe;
+  // Documents that fill them well stay in the shortest.
+  lines.clear();
+  for (int i = 0; i < 200; ++i) {
+    lines += R"({"prompt": ")" + std::string(60, 'q') + R"(", "completion": ")" + std::string(60, 'a') + "\"}\n";
+  }
+  EXPECT_EQ(init("long", lines).at("sequence_length"), 128);
+  // A text of two tokens is not padded to a thousand; one that fills them is not cut short.
+  EXPECT_EQ(init("two", "{\"text\": \"a\"}\n").at("sequence_length"), 128);
+  EXPECT_EQ(init("text", "{\"text\": \"" + std::string(100'000, 'a') + "\"}\n").at("sequence_length"), 1024);
+  // However short the run, its warm-up is.
+  const Result dry = program.run({"finetune", (program / "chats.yaml").string(), "steps=8", "--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.error;
 }
 
 // What init writes is a recipe that a dry run accepts.

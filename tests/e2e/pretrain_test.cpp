@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tests/e2e/program.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
 namespace {
@@ -25,7 +26,7 @@ class Pretrain : public testing::Test {
     }
     write(program_ / "train.jsonl", text);
     write(program_ / "recipe.yaml",
-          "name: run\nmodel: " + std::string(INGOT_SOURCE) +
+          "name: run\nmodel: " + std::string(source_root) +
               "/recipes/models/tiny\ninit: random\ndata: {train: " + (program_ / "train.jsonl").string() +
               ", sequence_length: 64}\noptimizer: {lr: 1e-3}\nsteps: 6\n"
               "batch: {global: 6}\nthreads: 1\n");
@@ -133,8 +134,8 @@ TEST_F(Cluster, TwiceKilledASupervisedRunIsTheRunThatNeverWas) {
 }
 
 TEST_F(Cluster, RestartsAreBounded) {
-  Process process(
-      long_run("bounded", {"steps=100000", "checkpoint.every=0", "--restarts", "1", "--restart-wait", "0"}));
+  Process process(long_run("bounded", {"steps=100000", "checkpoint.every=0", "checkpoint.minutes=0", "--restarts", "1",
+                                       "--restart-wait", "0"}));
   pid_t victim = 0;
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":7,)"));
   ASSERT_NO_FATAL_FAILURE(kill_holder(process, "bounded", victim));
@@ -170,9 +171,10 @@ TEST_F(Cluster, ASupervisedRunIsNotGivenTheSupervisorsInput) {
 
 // Sent to the supervisor and, as a scheduler does, to the run at the same time: one checkpoint, one end.
 TEST_F(Cluster, SignalsWriteACheckpointAndEndTheSupervisorToo) {
-  for (const int signal : {SIGTERM, SIGUSR1}) {
+  auto* const inherited = ::signal(SIGHUP, SIG_DFL);  // the tests themselves may run under nohup
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1}) {
     const std::string name = "signal-" + std::to_string(signal);
-    Process process(long_run(name, {"--restarts", "3", "steps=100000", "checkpoint.every=0"}));
+    Process process(long_run(name, {"--restarts", "3", "steps=100000", "checkpoint.every=0", "checkpoint.minutes=0"}));
     ASSERT_NO_FATAL_FAILURE(wait_for(process, name, R"("step":4,)"));
     const pid_t child = holder(run(name));
     ASSERT_GT(child, 1);
@@ -185,10 +187,12 @@ TEST_F(Cluster, SignalsWriteACheckpointAndEndTheSupervisorToo) {
     EXPECT_EQ(restarts(name).size(), 0U);
     EXPECT_EQ(holder(run(name)), 0) << "the lock was not given back";
   }
+  ::signal(SIGHUP, inherited);
 }
 
 TEST_F(Cluster, ARunWhoseSupervisorDiesStopsWithACheckpoint) {
-  Process process(long_run("orphan", {"--restarts", "3", "steps=100000", "checkpoint.every=0"}));
+  Process process(
+      long_run("orphan", {"--restarts", "3", "steps=100000", "checkpoint.every=0", "checkpoint.minutes=0"}));
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "orphan", R"("step":4,)"));
   process.kill(SIGKILL);
   for (int i = 0; i < 6000 && !has("orphan", R"({"type":"end")"); ++i) ::usleep(10'000);
@@ -198,7 +202,7 @@ TEST_F(Cluster, ARunWhoseSupervisorDiesStopsWithACheckpoint) {
 TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
   Process process(long_run("shared", {"steps=100000"}));
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "shared", R"("step":2,)"));
-  const Result second = program_.run(long_run("shared", {"steps=100000", "--resume"}));
+  const Result second = program_.run(long_run("shared", {"steps=100000", "--resume=fresh"}));
   EXPECT_EQ(second.code, 5) << second.error;
   EXPECT_NE(second.error.find("another process runs here: process " + std::to_string(holder(run("shared")))),
             std::string::npos)

@@ -12,8 +12,27 @@
 #include <thread>
 
 #include "base/file.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
+
+namespace {
+
+// INGOT_HOME of what a test starts, unless it has set one: not the user's, and one for all processes, so that the
+// machine is measured once. Removed when the test ends.
+std::string test_home() {
+  struct Home {
+    std::filesystem::path path = std::filesystem::temp_directory_path() / ("ingot-home-" + std::to_string(getpid()));
+    ~Home() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+  static const Home home;
+  return home.path;
+}
+
+}  // namespace
 
 Process::Process(const std::vector<std::string>& arguments, uint64_t file_limit, const std::string& input) {
   static std::atomic<int> count = 0;
@@ -22,11 +41,12 @@ Process::Process(const std::vector<std::string>& arguments, uint64_t file_limit,
   std::filesystem::create_directories(folder_);
   std::ofstream(folder_ / "input") << input;
   for (const char* name : {"output", "error"}) std::ofstream(folder_ / name).close();
-  std::vector<std::string> words = {INGOT_EXECUTABLE};
+  std::vector<std::string> words = {ingot_executable};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
+  const std::string home = test_home();
   const std::string in = folder_ / "input", out = folder_ / "output", error = folder_ / "error";
   pid_ = fork();
   if (pid_ != 0) return;
@@ -38,6 +58,7 @@ Process::Process(const std::vector<std::string>& arguments, uint64_t file_limit,
     setrlimit(RLIMIT_FSIZE, &limit);
     signal(SIGXFSZ, SIG_IGN);
   }
+  setenv("INGOT_HOME", home.c_str(), 0);
   execv(pointers[0], pointers.data());
   _exit(127);
 }

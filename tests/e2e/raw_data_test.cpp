@@ -6,6 +6,7 @@
 
 #include "formats/compression.h"
 #include "tests/e2e/program.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
 namespace {
@@ -23,7 +24,7 @@ class RawData : public testing::Test {
     Json& words = tokenizer["model"]["vocab"];
     for (size_t id = words.size(); id < 32000; ++id) words["word " + std::to_string(id)] = id;
     write(fs::path(model_) / "tokenizer.json", tokenizer.dump());
-    fs::copy_file(fs::path(INGOT_TEST_DATA) / "formats/npy/govreport.npy", govreport_);
+    fs::copy_file(fs::path(test_data) / "formats/npy/govreport.npy", govreport_);
     write(c4(0), member(0, 4) + member(4, 9));
     write(c4(1), member(9, 12));
   }

@@ -7,13 +7,14 @@
 #include <sstream>
 
 #include "tests/e2e/program.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path source = INGOT_SOURCE;
+const fs::path source = source_root;
 
 std::vector<std::string> families() {
   std::vector<std::string> names;
@@ -35,7 +36,7 @@ class FamilyRecipe : public testing::TestWithParam<std::string> {
     const fs::path folder = program_ / "shape", tiny = source / "recipes/models/tiny";
     fs::create_directories(folder);
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) fs::copy_file(tiny / name, folder / name);
-    Json config = Json::parse(read(fs::path(INGOT_TEST_DATA) / GetParam() / "a/config.json"));
+    Json config = Json::parse(read(fs::path(test_data) / GetParam() / "a/config.json"));
     config["vocab_size"] = Json::parse(read(tiny / "config.json"))["vocab_size"];
     for (const char* context : {"max_position_embeddings", "n_positions", "max_seq_len"}) {
       if (config.contains(context)) config[context] = 1024;  // the longest sequence_length of a recipe

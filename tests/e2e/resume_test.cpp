@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include "base/file.h"
 #include "base/function_ref.h"
 #include "tests/e2e/process.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
 namespace {
@@ -36,7 +38,7 @@ class Resume : public testing::TestWithParam<const char*> {
     text.close();
     fs::copy_file(folder_ / "train.jsonl", folder_ / "eval.jsonl");
     std::ofstream recipe(folder_ / "recipe.yaml");
-    recipe << "name: run\nmodel: " << INGOT_SOURCE << "/recipes/models/tiny\n"
+    recipe << "name: run\nmodel: " << source_root << "/recipes/models/tiny\n"
            << "data: {train: " << (folder_ / "train.jsonl").string() << ", eval: " << (folder_ / "eval.jsonl").string()
            << ", sequence_length: 64}\n"
            << "optimizer: {lr: 1e-3, weight_decay: 0.1}\nsteps: 24\nbatch: {global: 2}\ndevice: cpu\nthreads: 1\n"
@@ -75,6 +77,14 @@ class Resume : public testing::TestWithParam<const char*> {
     return sha256_hex(file.bytes());
   }
 
+  // How many there are, whole.
+  int64_t checkpoints(const std::string& name) const {
+    const fs::path folder = run(name) / "checkpoints";
+    if (!fs::exists(folder)) return 0;
+    return std::ranges::count_if(fs::directory_iterator(folder),
+                                 [](const auto& entry) { return entry.path().extension() != ".partial"; });
+  }
+
   // Runs it until it ends by itself, each time with the settings that `more` gives. Six times it is killed when it has
   // lived for less than `longest_ms`: of runs of this size, anywhere from reading the recipe to the last checkpoint.
   void run_and_kill(const std::string& name, unsigned longest_ms,
@@ -85,7 +95,8 @@ class Resume : public testing::TestWithParam<const char*> {
     int kills = 0;
     for (int attempt = 0; attempt < 60; ++attempt) {
       std::vector<std::string> words = command(name, more(random));
-      if (fs::exists(run(name) / "events.jsonl")) words.emplace_back("--resume");
+      if (fs::exists(run(name) / "events.jsonl"))
+        words.emplace_back(checkpoints(name) > 0 ? "--resume" : "--resume=fresh");
       Process process(words);
       const auto life = std::chrono::milliseconds(kills < 6 ? 100 + random() % (longest_ms - 100) : 600'000);
       const std::optional<int> code = process.wait(life);
@@ -110,19 +121,14 @@ TEST_P(Resume, KilledAtRandomPointsItIsTheRunThatNeverStopped) {
 }
 
 TEST_P(Resume, ASignalWritesACheckpointAndSaysSo) {
-  Process process(command("stopped", {"steps=2000", "checkpoint.every=0"}));
+  Process process(command("stopped", {"steps=2000", "checkpoint.every=0", "checkpoint.minutes=0"}));
   while (!fs::exists(run("stopped") / "events.jsonl") || curve("stopped").size() < 4) {
     ASSERT_FALSE(process.wait(std::chrono::milliseconds(20))) << process.result().error;
   }
   process.kill(SIGTERM);
   ASSERT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
   EXPECT_NE(process.result().error.find("--resume"), std::string::npos);
-  EXPECT_TRUE(fs::exists(run("stopped") / "checkpoints"));
-  int checkpoints = 0;
-  for (const auto& entry : fs::directory_iterator(run("stopped") / "checkpoints")) {
-    checkpoints += entry.path().filename().string().starts_with("step-");
-  }
-  EXPECT_EQ(checkpoints, 1);
+  EXPECT_EQ(checkpoints("stopped"), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16", "bitwise"),
@@ -255,6 +261,50 @@ TEST_P(Faults, AFullDiskDuringACheckpointKeepsTheLastOne) {
   ASSERT_EQ(ingot(command("full", {"--resume", "steps=6"})).code, 0);
 }
 
+TEST_P(Faults, ResumingWithoutACheckpointIsAnErrorAndFreshBeginsAgain) {
+  {
+    Process process(command("killed", {"steps=100000", "checkpoint.every=0", "checkpoint.minutes=0"}));
+    while (!fs::exists(run("killed") / "events.jsonl") || curve("killed").size() < 4) {
+      ASSERT_FALSE(process.wait(std::chrono::milliseconds(20))) << process.result().error;
+    }
+    process.kill(SIGKILL);
+  }
+  const auto refuses = [&](const std::string& word, int code, const std::string& words, const std::string& hint) {
+    std::vector<std::string> more = {"steps=4"};
+    if (!word.empty()) more.push_back(word);
+    const Result result = ingot(command("killed", more));
+    EXPECT_EQ(result.code, code) << result.error;
+    EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
+    EXPECT_NE(result.error.find(hint), std::string::npos) << result.error;
+  };
+  refuses("--resume", 3, (run("killed") / "checkpoints").string() + ": there is no checkpoint to continue from",
+          "--resume=fresh begins the run again");
+  refuses("", 2, "there is a run already", "--resume=fresh");
+  refuses("--resume=later", 2, "--resume=later", "--resume=fresh");
+
+  const Result fresh = ingot(command("killed", {"steps=4", "--resume=fresh"}));
+  ASSERT_EQ(fresh.code, 0) << fresh.error;
+  EXPECT_NE(fresh.error.find("steps 1 to 4"), std::string::npos) << fresh.error;
+  const std::vector<std::string> lines = curve("killed");
+  EXPECT_EQ(std::ranges::count_if(lines, [](const std::string& line) { return !line.starts_with("eval"); }), 4);
+  refuses("--resume=fresh", 2, "this one has that of step 4", "continue it with --resume");
+}
+
+TEST_P(Faults, AFinishedRunSaysSo) {
+  ASSERT_EQ(ingot(command("finished", {"steps=3"})).code, 0);
+  const std::string before = weights("finished");
+  const std::vector<std::string> steps = curve("finished");
+  fs::remove_all(run("finished") / "model");  // as if it had been killed before it was written
+  const Result again = ingot(command("finished", {"steps=3", "--resume"}));
+  EXPECT_EQ(again.code, 0) << again.error;
+  EXPECT_NE(again.error.find("run: is finished: 3 of 3 steps were made before"), std::string::npos) << again.error;
+  EXPECT_EQ(again.error.find("steps 4 to 3"), std::string::npos) << again.error;
+  EXPECT_NE(again.output.find("finished             3 steps were made before"), std::string::npos) << again.output;
+  EXPECT_EQ(again.output.find("tokens/s"), std::string::npos) << again.output;
+  EXPECT_EQ(weights("finished"), before);
+  EXPECT_EQ(curve("finished"), steps);
+}
+
 TEST_P(Faults, OtherSettingsAreRefusedByName) {
   ASSERT_EQ(ingot(command("other", {"steps=3"})).code, 0);
   const Result again = ingot(command("other", {"steps=6"}));
@@ -309,7 +359,8 @@ TEST_P(Faults, MistakesAreOneClearLineAndTheRightCode) {
   expect({"data.train=/nowhere.jsonl"}, 3, "/nowhere.jsonl");
   expect({"data.sequence_length=100000"}, 2, "context");
   expect({"batch.micro=4000", "batch.global=4000", "data.sequence_length=512"}, 4, "saved activations");
-  expect({"schedule.warmup_steps=99"}, 2, "warm-up");
+  expect({"schedule.warmup_steps=99"}, 2, "99 steps of warm-up in a run of 24");
+  expect({"schedule.warmup=100%"}, 2, "schedule.warmup");
   expect({"eval.prompts=[hello]", "eval.sample_tokens=100000"}, 2, "beyond the model's context");
   std::ofstream(folder_ / "empty.jsonl").close();
   expect({"data.train=" + (folder_ / "empty.jsonl").string()}, 3, "empty.jsonl");

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <memory>
+#include <regex>
 
 #include "tests/e2e/program.h"
 #include "tests/server/raw_client.h"
@@ -19,9 +21,14 @@ TEST(Serve, WhatItRefuses) {
   program.refuses({"serve", "--model", llama("a"), "--adapter-slots", "0"}, 2, "--adapter-slots");
   for (const char* option : {"--adapter-slots", "--adapter-rank", "--adapter-mib"})
     program.refuses({"serve", "--model", llama("a"), option, "64"}, 2, "without --adapters");
+  program.refuses({"serve", "--model", llama("a"), "--connections", "4", "--connections-per-address", "5"}, 2,
+                  "at most --connections, 4");
   program.refuses({"serve", "--model", llama("a"), "--weights", "int3"}, 2, "--weights 'int3'");
   program.refuses({"serve", "--model", llama("b"), "--weights", "int8"}, 3, "not whole q8_0 blocks of 32");
   program.refuses({"serve", "--model", llama("a"), "--queue", "4", "--queue-per-key", "5"}, 2, "at most --queue, 4");
+  program.refuses({"serve", "--model", llama("a"), "--cors-origin", "https://app.example/"}, 2, "is no origin");
+  program.refuses({"serve", "--model", llama("a"), "--cors-origin", "*"}, 2, "without keys");
+  program.refuses({"serve", "--model", llama("a"), "--adapter", "x"}, 2, "'--adapter' is not an option");
   write(program / "keys", "# nothing\n");
   program.refuses({"serve", "--model", llama("a"), "--api-key-file", (program / "keys").string()}, 2, "holds no key");
 }
@@ -103,6 +110,29 @@ TEST_F(Serving, SaysWhatGenerateSaysAndEndsWhenTold) {
   EXPECT_EQ(read(program_ / "log").find("Hello"), std::string::npos);
 }
 
+// What it takes is said before it is taken, and a context that no memory holds is not what it tries to serve.
+TEST_F(Serving, PlansItsMemory) {
+  Json config = Json::parse(read(model_ + "/config.json"));
+  config["max_position_embeddings"] = 2147483647;
+  write(model_ + "/config.json", config.dump());
+  program_.refuses({"serve", "--model", model_, "--port", "0", "--kv-cache-mib", "2", "--context", "2147483647"}, 4,
+                   "a context of 2147483647 tokens takes");
+  program_.refuses({"serve", "--model", model_, "--kv-cache-mib", "2", "--pages", "7"}, 2, "not both");
+  Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
+                   "--kv-cache-mib", "2"});
+  const int port = port_of(process);
+  const std::string said = process.result().error;
+  EXPECT_NE(said.find("KV cache 2"), std::string::npos) << said;
+  EXPECT_NE(said.find("bodies up to "), std::string::npos) << said;
+  EXPECT_NE(said.find("the process takes "), std::string::npos) << said;
+  std::smatch cut;
+  ASSERT_TRUE(std::regex_search(said, cut, std::regex("context of 2147483647 tokens does not fit[^:]*: ([0-9]+) are")))
+      << said;
+  const Json tokens = Json::parse(ask(port, "POST", "/v1/tokenize", R"({"prompt": "Hello"})").body);
+  EXPECT_EQ(tokens["max_model_len"], std::stoll(cut[1]));
+  EXPECT_FALSE(completion(port, "tiny").empty());
+}
+
 // Weights kept in int8 by option, as generate keeps them, adapters beside them.
 TEST_F(Serving, SaysInInt8WhatGenerateSaysInInt8) {
   const auto serve = [&](const std::string& weights) {
@@ -136,13 +166,43 @@ TEST_F(Serving, SaysInInt8WhatGenerateSaysInInt8) {
 }
 
 // Whatever a random model would say.
+TEST_F(Serving, AnswersInExpressionsGrammarsAndChoices) {
+  Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1"});
+  const int port = port_of(process);
+  const auto text = [&](const Json& constraint) {
+    Json body = {{"model", "tiny"}, {"prompt", "Hello"}, {"max_tokens", 100}, {"seed", 3}};
+    body.update(constraint);
+    const server::Answer answer = ask(port, "POST", "/v1/completions", body.dump());
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    const Json choice = Json::parse(answer.body)["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "stop") << choice;
+    return choice["text"].get<std::string>();
+  };
+  for (int i = 0; i < 2; ++i) {  // compiled, and kept
+    const std::string matched = text({{"guided_regex", "[ab]{3}-[cd]{2}"}});
+    EXPECT_TRUE(std::regex_match(matched, std::regex("[ab]{3}-[cd]{2}"))) << matched;
+    const std::string derived = text({{"guided_grammar", "root ::= \"x\" [yz]{4}"}});
+    EXPECT_TRUE(std::regex_match(derived, std::regex("x[yz]{4}"))) << derived;
+    const std::string chosen = text({{"structured_outputs", {{"choice", {"left", "right"}}}}});
+    EXPECT_TRUE(chosen == "left" || chosen == "right") << chosen;
+  }
+  for (const char* wrong : {"(a", "(a)\\\\1"}) {
+    const std::string body = std::string(R"({"model": "tiny", "prompt": "x", "guided_regex": ")") + wrong + "\"}";
+    const server::Answer refused = ask(port, "POST", "/v1/completions", body);
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    EXPECT_EQ(Json::parse(refused.body)["error"]["param"], "guided_regex");
+  }
+}
+
+// Whatever a random model would say.
 TEST_F(Serving, AnswersInASchema) {
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1"});
   const int port = port_of(process);
-  const auto request = [](const Json& schema, int seed) {
+  const auto request = [](const Json& schema, int seed, bool strict = false) {
     Json body = {{"model", "tiny"}, {"max_tokens", 200}, {"seed", seed}};
     body["messages"] = {{{"role", "user"}, {"content", "Numbers?"}}};
-    body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "numbers"}, {"schema", schema}}}};
+    body["response_format"] = {{"type", "json_schema"},
+                               {"json_schema", {{"name", "numbers"}, {"schema", schema}, {"strict", strict}}}};
     return body.dump();
   };
   const Json schema = Json::parse(R"({"type": "object", "required": ["n", "b"], "additionalProperties": false,
@@ -160,9 +220,95 @@ TEST_F(Serving, AnswersInASchema) {
     EXPECT_TRUE(value["b"].is_boolean());
   }
   const server::Answer refused =
-      ask(port, "POST", "/v1/chat/completions", request({{"type", "string"}, {"x-odd", 1}}, 0));
+      ask(port, "POST", "/v1/chat/completions", request({{"type", "string"}, {"x-odd", 1}}, 0, true));
   EXPECT_EQ(refused.status, 400);
   EXPECT_NE(refused.body.find("x-odd"), std::string::npos) << refused.body;
+}
+
+// SIGHUP: what was renamed and written anew is read again, and the server goes on, also where it is wrong.
+TEST_F(Serving, ReadsKeysAndItsLogAgain) {
+  const std::string first = "correct-horse-battery", second = "another-key-of-mine";
+  write(program_ / "keys", first + " alice\n");
+  Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
+                   "--api-key-file", (program_ / "keys").string(), "--access-log", (program_ / "log").string()});
+  const int port = port_of(process);
+  const auto status = [&](const std::string& key) {
+    server::RawClient client(port);
+    client.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key + "\r\n\r\n");
+    return client.answer().status;
+  };
+  const auto wait_for_words = [&](const std::string& words) {
+    while (process.result().error.find(words) == std::string::npos) {
+      if (process.wait(std::chrono::milliseconds(10))) {
+        FAIL() << "it ended: " << process.result().error;
+      }
+    }
+  };
+  EXPECT_EQ(status(first), 200);
+  EXPECT_EQ(status(second), 401);
+  fs::rename(program_ / "log", program_ / "log.1");
+  write(program_ / "keys", second + " bob\n");
+  process.kill(SIGHUP);
+  wait_for_words("the keys are read again");
+  EXPECT_EQ(status(first), 401);
+  EXPECT_EQ(status(second), 200);
+  write(program_ / "keys", "short\n");
+  process.kill(SIGHUP);
+  wait_for_words("the keys are not read again");
+  EXPECT_EQ(status(second), 200);
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
+  EXPECT_NE(read(program_ / "log.1").find("\"key\":\"alice\""), std::string::npos);
+  EXPECT_EQ(read(program_ / "log.1").find("\"key\":\"bob\""), std::string::npos);
+  EXPECT_NE(read(program_ / "log").find("\"key\":\"bob\""), std::string::npos);
+}
+
+// The weights are mapped: they are of the type that is computed in.
+TEST_F(Serving, AModelFileThatIsCutShortFailsRequestsOnly) {
+  const fs::path weights = fs::path(model_) / "model.safetensors";
+  Process process({"serve", "--model", model_, "--dtype", "bf16", "--name", "tiny", "--port", "0", "--threads", "2",
+                   "--access-log", (program_ / "log").string()});
+  const int port = port_of(process);
+  EXPECT_NE(completion(port, "tiny"), "");
+  fs::resize_file(weights, 4096);
+  const Json body = {{"model", "tiny"}, {"prompt", "Hello"}, {"temperature", 0}, {"max_tokens", 12}};
+  for (int i = 0; i < 2; ++i) {
+    const server::Answer answer = ask(port, "POST", "/v1/completions", body.dump());
+    EXPECT_EQ(answer.status, 500) << answer.body;
+    EXPECT_NE(answer.body.find("'model.safetensors'"), std::string::npos) << answer.body;
+  }
+  EXPECT_EQ(ask(port, "GET", "/ready").status, 503);
+  EXPECT_EQ(ask(port, "GET", "/health").status, 200);
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
+  EXPECT_NE(process.result().error.find(weights.string()), std::string::npos) << process.result().error;
+}
+
+// Whatever has an answer by the end has a whole one.
+TEST_F(Serving, TheEndAnswersEverybody) {
+  Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
+                   "--sequences", "1", "--drain-seconds", "0", "--access-log", (program_ / "log").string()});
+  const int port = port_of(process);
+  const auto post = [](bool stream) {
+    const Json body = {
+        {"model", "tiny"}, {"prompt", "Hello"}, {"logit_bias", {{"2", -100}}}, {"max_tokens", 200}, {"stream", stream}};
+    const std::string text = body.dump();
+    return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(text.size()) + "\r\n\r\n" + text;
+  };
+  std::vector<std::unique_ptr<server::RawClient>> clients;
+  for (int i = 0; i < 24; ++i) {
+    clients.push_back(std::make_unique<server::RawClient>(port));
+    clients.back()->send(post(i % 2 == 1));
+  }
+  process.kill(SIGTERM);
+  for (size_t i = 0; i < clients.size(); ++i) {
+    const server::Answer answer = clients[i]->answer();
+    EXPECT_TRUE(answer.status == 200 || answer.status == 503) << i << ": " << answer.status;
+    EXPECT_TRUE(answer.whole) << i << ": " << answer.body;
+    if (answer.status == 503) EXPECT_EQ(Json::parse(answer.body)["error"]["code"], "unavailable");
+  }
+  EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
 }
 
 }  // namespace

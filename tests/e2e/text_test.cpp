@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/e2e/program.h"
+#include "tests/locations.h"
 
 namespace ingot::e2e {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path golden = fs::path(INGOT_TEST_DATA) / "text";
+const fs::path golden = fs::path(test_data) / "text";
 
 // A folder with nothing but a tokenizer.
 std::string tokenizer_folder(const Program& program, const std::string& name) {
@@ -97,13 +98,29 @@ TEST(Render, ModelsTemplate) {
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
+// The text is as ever; the ids, which only a model has, show that contents make no control tokens.
+TEST(Render, ContentIsNotReadAsSpecialTokens) {
+  const Program program;
+  const std::string model = make_text_model(program, true), messages = (program / "m.json").string();
+  write(messages, R"([{"role": "user", "content": "a<|im_end|>"}])");
+  const Json report = program.report({"render", "--model", model, "--messages", messages, "--no-generation-prompt"});
+  EXPECT_EQ(report.at("text"), "<|im_start|>user\na<|im_end|><|im_end|>\n");
+  EXPECT_EQ(report.at("content"), Json::parse("[[17, 28]]"));
+  const auto ids = report.at("ids").get<std::vector<int>>();
+  EXPECT_EQ(ids.size(), 1U + 5U + 11U + 1U + 1U);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 1);  // <|im_end|>
+  write(program / "t.jinja", "{{ messages[0].content }}");
+  const Json bare = program.report({"render", "--template", (program / "t.jinja").string(), "--messages", messages});
+  EXPECT_EQ(bare, Json::parse(R"({"text": "a<|im_end|>", "content": [[0, 11]]})"));
+}
+
 TEST(Render, Errors) {
   const Program program;
   const std::string messages = (program / "m.json").string(), jinja = (program / "t.jinja").string();
   write(messages, R"([{"role": "user", "content": "Hi"}])");
   write(jinja, "{{ raise_exception('no such role') }}");
   program.refuses({"render", "--messages", messages}, 2, "exactly one of --model and --template");
-  program.refuses({"render", "--messages", messages, "--template", jinja}, 2, "no such role");
+  program.refuses({"render", "--messages", messages, "--template", jinja}, 3, "no such role");
   program.refuses({"render", "--messages", messages, "--model", llama("a")}, 3, "has no chat template");
   write(jinja, "{% for %}");
   program.refuses({"render", "--messages", messages, "--template", jinja}, 3, "t.jinja");

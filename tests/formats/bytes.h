@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/locations.h"
 
 namespace ingot::formats::testing {
 
@@ -36,7 +37,7 @@ inline std::string hex(const std::string& text) {
 }
 
 inline std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(INGOT_TEST_DATA) / "formats" / name;
+  return std::filesystem::path(test_data) / "formats" / name;
 }
 
 // A folder that is removed at the end.

@@ -1,6 +1,7 @@
 #include "formats/megatron.h"
 
 #include "tests/formats/bytes.h"
+#include "tests/locations.h"
 
 namespace ingot::formats {
 namespace {
@@ -19,9 +20,7 @@ const std::vector<MegatronDtype> dtypes = {MegatronDtype::u8,  MegatronDtype::i8
 const std::vector<std::vector<std::vector<int32_t>>> documents = {
     {{10, 11, 12, 0}, {20}}, {{}}, {}, {{30, 31, 127, 33, 34, 0}}, {{40, 0}}};
 
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(INGOT_TEST_DATA) / "megatron" / name;
-}
+std::filesystem::path golden(const std::string& name) { return std::filesystem::path(test_data) / "megatron" / name; }
 
 std::vector<int32_t> all(const MegatronFile& file, int64_t sequence) {
   std::vector<int32_t> tokens(static_cast<size_t>(file.length(sequence)));

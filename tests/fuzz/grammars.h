@@ -71,7 +71,7 @@ inline bool compile_rules(std::string_view text) {
 inline bool compile_pattern(std::string_view text) {
   try {
     Automaton automaton;
-    const TermId language = pattern_language(automaton.terms, text, Encoding::json);
+    const TermId language = pattern_language(automaton.terms, text);
     if (automaton.alive(language)) static_cast<void>(automaton.row(language));
     return true;
   } catch (const Error& error) {

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "base/file.h"
+#include "tests/locations.h"
 
 namespace ingot::fuzz {
 
@@ -21,7 +22,7 @@ struct Corpus {
 // `read` takes a std::string, and whether it is to be accepted if it wants to know, and returns whether it was.
 template <class Read>
 void replay(const std::string& target, Read read, Corpus least = {}) {
-  const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA).parent_path() / "fuzz/corpus" / target;
+  const std::filesystem::path folder = std::filesystem::path(test_data).parent_path() / "fuzz/corpus" / target;
   int num_valid = 0;
   int num_bad = 0;
   for (const auto& seed : std::filesystem::directory_iterator(folder)) {

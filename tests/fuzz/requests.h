@@ -16,6 +16,7 @@ inline bool read_request(std::string_view text) {
     switch (text.front()) {
       case 'c': parse_chat(body); break;
       case 'p': parse_completion(body); break;
+      case 'r': parse_responses(body); break;
       case 'e': parse_embeddings(body); break;
       case 't': parse_tokenize(body); break;
       case 'd': parse_detokenize(body); break;

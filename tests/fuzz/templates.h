@@ -2,12 +2,16 @@
 // ingot::Error about the input is the only way out but success.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "base/error.h"
+#include "text/byte_alphabet.h"
 #include "text/chat_template.h"
 #include "text/jinja.h"
+#include "text/tokenizer.h"
 
 namespace ingot::text::fuzz {
 
@@ -16,23 +20,78 @@ inline bool refused(const Error& error) {
   return false;
 }
 
+inline void require(bool holds) {
+  if (!holds) __builtin_trap();
+}
+
+// Ranges lie in the text, in order, and do not touch.
+inline void check_content(std::string_view text, const ByteRanges& content) {
+  size_t before = 0;
+  for (const auto& [begin, end] : content) {
+    require((begin > before || (begin == 0 && before == 0)) && end > begin && end <= text.size());
+    before = end;
+  }
+}
+
+// Stands in every string of the caller, and in no template that has no escapes and not itself.
+constexpr std::string_view callers_mark = "\xEE\x80\x80";
+
 // A template, rendered with variables of every kind under small limits. False when it is refused.
 inline bool render_template(std::string_view source) {
   static const auto variables = nlohmann::ordered_json::parse(
-      R"({"messages": [{"role": "user", "content": " a b\n"}, {"role": "assistant", "content": "\u00e9c"}], "tools": null,
-          "add_generation_prompt": true, "bos_token": "<s>", "items": [1, 2.5, "x", null], "d": {"a": {"b": 1}},
-          "users": [{"name": "Al", "age": 3}, {"name": "Bo"}]})");
+      R"({"messages": [{"role": "user", "content": " a\ue000 b\n"}, {"role": "assistant", "content": "\u00e9\ue000c"}],
+          "tools": null, "add_generation_prompt": true, "bos_token": "<s>\ue000", "items": [1, 2.5, "x\ue000", null],
+          "d": {"a": {"b": 1}}, "users": [{"name": "Al\ue000", "age": 3, "\ue000": 1}, {"name": "\ue000Bo"}]})");
   try {
     const jinja::Template parsed(source, "fuzz");
-    static_cast<void>(
-        parsed.render(variables, {.max_steps = 20'000, .max_memory = 1 << 22, .max_output = 1 << 16, .now = 0}));
+    const jinja::Rendered rendered =
+        parsed.render(variables, {.max_steps = 20'000, .max_memory = 1 << 22, .max_output = 1 << 16, .now = 0});
+    check_content(rendered.text, rendered.content);
+    if (source.find(callers_mark) != std::string_view::npos || source.find('\\') != std::string_view::npos) return true;
+    for (size_t at = rendered.text.find(callers_mark); at != std::string::npos;
+         at = rendered.text.find(callers_mark, at + 1)) {
+      const ByteRanges inside = clip(rendered.content, at, at + callers_mark.size());
+      require(inside == ByteRanges{{0, callers_mark.size()}});
+    }
     return true;
   } catch (const Error& error) {
     return refused(error);
   }
 }
 
-// A line with the JSON of messages, and behind it a template: the spans of the answers lie in the text, in order.
+// A token for every byte, and a few special ones.
+inline const Tokenizer& byte_tokenizer() {
+  static const std::unique_ptr<Tokenizer> tokenizer = [] {
+    VocabularySpec spec;
+    spec.name = "bytes";
+    spec.model = "gpt2";
+    spec.pre = "gpt-2";
+    spec.tokens = {"<s>", "</s>", "<|user|>", "<|", "a"};
+    spec.token_types.assign(spec.tokens.size(), token_control);
+    for (int byte = 0; byte < 256; ++byte) {
+      spec.tokens.push_back(stand_ins_from_bytes(std::string(1, static_cast<char>(byte))));
+    }
+    spec.token_types.resize(spec.tokens.size(), token_normal);
+    return Tokenizer::from_vocabulary(std::move(spec));
+  }();
+  return *tokenizer;
+}
+
+// The tokens join to the text, and no control token has a byte of content.
+inline void check_tokens(const ChatText& chat) {
+  const Tokenizer& tokenizer = byte_tokenizer();
+  size_t at = 0;
+  for (const int32_t id : tokenizer.encode(chat.text, {.add_special_tokens = false, .content = chat.content})) {
+    const std::string& bytes = tokenizer.token_bytes(id);
+    require(chat.text.compare(at, bytes.size(), bytes) == 0);
+    require(!tokenizer.is_special(id) || !touches(chat.content, at, at + bytes.size()));
+    at += bytes.size();
+  }
+  require(at == chat.text.size());
+}
+
+// A line with the JSON of messages, and behind it a template: the spans of the answers lie in the text, in order, and
+// the text is made into tokens.
 inline bool render_chat(std::string_view input) {
   const size_t line = input.find('\n');
   if (line == std::string_view::npos) return false;
@@ -45,9 +104,11 @@ inline bool render_chat(std::string_view input) {
     const ChatSpans spans = chat.render_spans(messages, nullptr, options);
     size_t before = 0;
     for (const auto& [begin, end] : spans.assistant) {
-      if (begin < before || end < begin || end > spans.text.size()) __builtin_trap();
+      require(begin >= before && end >= begin && end <= spans.text.size());
       before = end;
     }
+    check_content(spans.text, spans.content);
+    check_tokens(spans);
     return true;
   } catch (const Error& error) {
     return refused(error);

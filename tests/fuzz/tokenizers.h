@@ -2,6 +2,7 @@
 // where it is one, encode and decode a text with it. An ingot::Error about the file is the only way out but success.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,11 @@ bool use(Load load, std::string_view tail) {
     const std::string text = sample(tail);
     const std::vector<int32_t> ids = tokenizer->encode(text);
     tokenizer->decode(ids, true);
+    ByteRanges content;  // of every other stretch of five bytes
+    for (size_t at = tail.size() % 5; at < text.size(); at += 10)
+      content.emplace_back(at, std::min(at + 5, text.size()));
+    tokenizer->encode(text, {.content = content});
+    tokenizer->encode(text, {.parse_special = false});
     StreamDecoder decoder(*tokenizer);
     for (const int32_t id : ids) decoder.push(id);
     decoder.finish();

@@ -25,6 +25,7 @@ void follow_masks(const GrammarPtr& grammar, uint32_t seed) {
   const Vocabulary& vocabulary = tokens->vocabulary();
   std::mt19937 random(seed);
   Matcher matcher(tokens);
+  std::string text;
   std::vector<uint32_t> mask(vocabulary.num_words() + 1);
   for (int step = 0; step < 60 && !matcher.finished(); ++step) {
     matcher.fill_mask(mask);
@@ -37,9 +38,11 @@ void follow_masks(const GrammarPtr& grammar, uint32_t seed) {
       ASSERT_EQ(matcher.allows(id), expected) << vocabulary.bytes(id);
       if (expected) allowed.push_back(id);
     }
-    ASSERT_FALSE(allowed.empty());
+    ASSERT_FALSE(allowed.empty()) << text;
     EXPECT_EQ(mask.back(), 0U);
-    matcher.accept(allowed[random() % allowed.size()]);
+    const int32_t next = allowed[random() % allowed.size()];
+    text += vocabulary.bytes(next);
+    matcher.accept(next);
   }
 }
 
@@ -63,6 +66,7 @@ TEST(Matcher, MasksOfJsonSchemas) {
           R"({"oneOf": [{"multipleOf": 3, "type": "integer"}, {"multipleOf": 2, "type": "integer"}]})",
           R"({"type": "object", "patternProperties": {"b": {"type": "boolean"}}, "additionalProperties": false})",
       }) {
+    SCOPED_TRACE(schema);
     const GrammarPtr grammar = compile_json_schema(schema);
     for (uint32_t seed = 0; seed < 4; ++seed) follow_masks(grammar, seed);
   }

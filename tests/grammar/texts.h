@@ -1,6 +1,8 @@
 // Texts tried against grammars, byte by byte and by masks.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +37,17 @@ inline std::shared_ptr<const TokenGrammar> with_tokens(GrammarPtr grammar, const
 inline bool accepts(const GrammarPtr& grammar, std::string_view text) {
   Matcher matcher(with_tokens(grammar));
   return matcher.accept_bytes(text) && matcher.may_end();
+}
+
+struct Sample {
+  const char* schema;
+  std::vector<const char*> valid, invalid;
+};
+
+inline void expect(const Sample& sample, const JsonOptions& options = {}) {
+  const GrammarPtr grammar = compile_json_schema(sample.schema, options);
+  for (const char* text : sample.valid) EXPECT_TRUE(accepts(grammar, text)) << sample.schema << "\n" << text;
+  for (const char* text : sample.invalid) EXPECT_FALSE(accepts(grammar, text)) << sample.schema << "\n" << text;
 }
 
 inline bool in_mask(const std::vector<uint32_t>& mask, int32_t id) {

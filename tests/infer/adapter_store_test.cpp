@@ -113,18 +113,79 @@ TEST_F(AdapterStoreTest, WhatWasRemovedIsNotThereUntilItIsAdded) {
   EXPECT_EQ(s.get("one")->rank, 2);
 }
 
-TEST_F(AdapterStoreTest, LinksDoNotLeadOutOfTheRoot) {
+// Whose the root is may put links into it; clients give names, which are no paths.
+TEST_F(AdapterStoreTest, FoldersMayBeLinksToOthers) {
   write(root_ / "outside", 2, 1);
-  write(root_ / "store" / "inside", 2, 1);
+  write(root_ / "store" / "inside", 3, 1);
   root_ /= "store";
   fs::create_directory_symlink(root_.parent_path() / "outside", root_ / "out");
   fs::create_directory_symlink(root_ / "inside", root_ / "alias");
+  fs::create_directory_symlink(root_ / "nowhere", root_ / "dangling");
+  fs::create_directory_symlink(root_ / "loop", root_ / "loop");
   AdapterStore s = store();
-  EXPECT_EQ(names(s), (std::vector<std::string>{"alias", "inside"}));
-  EXPECT_FALSE(s.has("out"));
-  EXPECT_EQ(refused(s, "out"), ErrorKind::not_found);
-  EXPECT_EQ(s.get("alias")->rank, 2);
+  EXPECT_EQ(names(s), (std::vector<std::string>{"alias", "inside", "out"}));
+  EXPECT_TRUE(s.has("out"));
+  EXPECT_EQ(s.get("out")->rank, 2);
+  EXPECT_EQ(s.get("alias")->rank, 3);
+  EXPECT_EQ(refused(s, "../outside"), ErrorKind::usage);
   root_ = root_.parent_path();
+}
+
+TEST_F(AdapterStoreTest, BrokenOnesAreNamedAndNotListedUntilTheyAreMended) {
+  for (const char* name : {"good", "config", "weights", "half"}) write(root_ / name, 2, 1);
+  write(root_ / "wide", 9, 1);
+  write(root_ / "two words", 2, 1);
+  fs::create_directories(root_ / "no-adapter");
+  std::ofstream(root_ / "config" / "adapter_config.json") << "{\"r\": 2, \"lora_alpha\": 1e308}";
+  std::ofstream(root_ / "weights" / "adapter_model.safetensors") << "no";
+  fs::remove(root_ / "half" / "adapter_model.safetensors");
+  fs::create_directory_symlink(root_ / "loop", root_ / "loop");
+  AdapterStore s = store();
+  std::vector<std::string> broken;
+  for (const BrokenAdapter& each : s.check()) {
+    broken.push_back(each.name);
+    EXPECT_FALSE(each.reason.empty());
+  }
+  EXPECT_EQ(broken, (std::vector<std::string>{"config", "half", "loop", "two words", "weights", "wide"}));
+  EXPECT_EQ(names(s), std::vector<std::string>{"good"});
+  EXPECT_EQ(s.counts().registered, 1);
+  EXPECT_TRUE(s.has("weights")) << "whoever asks for it hears why it cannot be had";
+  EXPECT_EQ(refused(s, "weights"), ErrorKind::corrupt);
+  write(root_ / "weights", 3, 1);
+  s.scan();
+  EXPECT_EQ(names(s), (std::vector<std::string>{"good", "weights"}));
+  EXPECT_EQ(s.get("weights")->rank, 3);
+}
+
+TEST_F(AdapterStoreTest, WhatCouldNotBeAddedIsNotListed) {
+  write(root_ / "good", 2, 1);
+  AdapterStore s = store();
+  write(root_ / "late", 2, 1);
+  std::ofstream(root_ / "late" / "adapter_model.safetensors") << "no";
+  EXPECT_THROW(s.add("late"), Error);
+  s.scan();
+  EXPECT_EQ(names(s), std::vector<std::string>{"good"});
+  s.remove("good");
+  fs::remove(root_ / "good" / "adapter_model.safetensors");
+  EXPECT_THROW(s.add("good"), Error);
+  EXPECT_TRUE(names(s).empty());
+  write(root_ / "late", 2, 1);
+  s.add("late");
+  EXPECT_EQ(names(s), std::vector<std::string>{"late"});
+}
+
+TEST_F(AdapterStoreTest, ARootThatIsNoFolderIsRefused) {
+  std::ofstream(root_ / "file") << "x";
+  fs::create_directory_symlink(root_ / "loop", root_ / "loop");
+  for (const char* name : {"none", "file", "loop"}) {
+    try {
+      AdapterStore(small_.spec(), {.root = root_ / name, .activation = DType::f32});
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::not_found) << name;
+      EXPECT_NE(error.message().find((root_ / name).string()), std::string::npos) << error.message();
+    }
+  }
 }
 
 TEST_F(AdapterStoreTest, FilesThatChangedAreReadAgain) {

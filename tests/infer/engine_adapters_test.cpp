@@ -53,7 +53,7 @@ TEST_P(EngineAdaptersTest, LogitsThatAreNotNumbersFailTheirRequestAlone) {
   }
   EXPECT_EQ(found[bad].finish, Finish::failed);
   EXPECT_TRUE(found[bad].tokens.empty());
-  EXPECT_NE(errors[bad].find("not a number"), std::string::npos) << errors[bad];
+  EXPECT_NE(errors[bad].find("not finite"), std::string::npos) << errors[bad];
   EXPECT_EQ(found[embedded].finish, Finish::failed);
   EXPECT_EQ(errors.size(), 2U);
   EXPECT_EQ(found[good].finish, Finish::length);

@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <new>
 #include <thread>
 
 #include "backend/cpu/cpu_device.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mutex.h"
 #include "ops/embedding.h"
 #include "ops/registry.h"
+#include "tests/base/scratch.h"
 #include "tests/infer/small_model.h"
 
 namespace ingot::infer {
@@ -395,6 +399,104 @@ TEST_F(ServiceTest, AfterCancelNothingIsToldOfTheEndEither) {
   turns.notify_all();
   end.join();
   EXPECT_FALSE(told_late);
+}
+
+// As one without memory does. Its requests end, others do not, and the engine goes on.
+TEST_F(ServiceTest, AListenerThatThrowsEndsItsOwnRequestsOnly) {
+  start(100, 4);
+  std::atomic<int> heard = 0;
+  Collector beside(1);
+  const int64_t fine = service->submit({request(1, 30)}, beside.listener());
+  service->submit({request(2, 200), request(3, 200)}, [&](const Output&) -> bool {
+    if (++heard == 2) throw std::bad_alloc();
+    return true;
+  });
+  Request refused = request(4, 4);
+  refused.prompt = {-1};
+  service->submit({refused}, [](const Output&) -> bool { throw std::bad_alloc(); });
+  EXPECT_EQ(beside.ends(1).ids[0], ids_of(model.greedy(model.prompt(1, 5), 30)));
+  service->cancel(fine);
+  while (!service->idle()) std::this_thread::yield();
+  EXPECT_EQ(heard, 2);
+  EXPECT_EQ(service->failure(), "");
+  Collector later(1);
+  const int64_t last = service->submit({request(5, 4)}, later.listener());
+  EXPECT_EQ(later.ends(1).ids[0].size(), 4U);
+  service->cancel(last);
+}
+
+// Two owners, one place: the first holds the engine's thread with its first token until everybody waits.
+TEST_F(ServiceTest, AnOwnersFirstRequestDoesNotWaitForAllOfAnothers) {
+  start(200, 1);
+  Guarded<std::vector<uint64_t>> first_tokens;  // owners, in the order in which their requests began
+  Guarded<bool> all_wait{false};
+  const auto listener = [&](uint64_t owner, bool hold) {
+    return [&, owner, hold, begun = std::map<int64_t, bool>()](const Output& output) mutable {
+      if (hold) all_wait.lock().wait([](bool there) { return there; });
+      if (output.token && !std::exchange(begun[output.request], true)) first_tokens.lock()->push_back(owner);
+      first_tokens.notify_all();
+      return true;
+    };
+  };
+  const auto of = [&](uint64_t owner) {
+    Request out = request(owner, 4);
+    out.owner = owner;
+    return out;
+  };
+  service->submit({of(1)}, listener(1, true));
+  for (int i = 0; i < 127; ++i) service->submit({of(1)}, listener(1, false));
+  service->submit({of(2)}, listener(2, false));
+  *all_wait.lock() = true;
+  all_wait.notify_all();
+  const auto done = [](const auto& owners) { return std::find(owners.begin(), owners.end(), 2U) != owners.end(); };
+  {
+    auto held = first_tokens.lock();
+    ASSERT_TRUE(held.wait_for(60, done));
+    EXPECT_LE(std::find(held->begin(), held->end(), 2U) - held->begin(), 5);
+  }
+  service.reset();
+}
+
+TEST_F(ServiceTest, AFaultOfTheModelsFileFailsRequestsAndNotTheService) {
+  const Scratch scratch;
+  write_file(scratch / "weights", "0123456789");
+  auto watch = std::make_shared<FileWatch>();
+  watch->add(MappedFile(scratch / "weights"));
+  EngineSettings settings;
+  settings.activation = DType::f32;
+  settings.sequences = 1;
+  service = std::make_unique<Service>(
+      std::make_unique<Engine>(model.device, model.registry, model.threads, *model.model, settings), 100, 0, watch);
+  EXPECT_FALSE(service->file_fault());
+  struct Heard {
+    int tokens = 0;
+    std::vector<Output> ends;
+  };
+  Guarded<Heard> heard;
+  const auto listener = [&](Output output) {
+    auto held = heard.lock();
+    if (output.token && ++held->tokens == 3) std::filesystem::resize_file(scratch / "weights", 5);
+    if (output.finish) held->ends.push_back(std::move(output));
+    heard.notify_all();
+    return true;
+  };
+  const auto wait_for_ends = [&](size_t count) {
+    auto held = heard.lock();
+    EXPECT_TRUE(held.wait_for(60, [&](const Heard& h) { return h.ends.size() >= count; }));
+  };
+  service->submit({request(1, 200), request(2, 200)}, listener);
+  wait_for_ends(2);
+  service->submit({request(3, 4)}, listener);
+  wait_for_ends(3);
+  EXPECT_EQ(heard.lock()->tokens, 3);
+  for (const Output& end : heard.lock()->ends) {
+    EXPECT_EQ(end.finish, Finish::failed);
+    EXPECT_EQ(end.file, (scratch / "weights").string());
+    EXPECT_NE(end.error.find("weights: it has 5 bytes now"), std::string::npos) << end.error;
+  }
+  EXPECT_EQ(service->failure(), "");
+  EXPECT_EQ(service->file_fault()->file, scratch / "weights");
+  while (!service->idle()) std::this_thread::yield();
 }
 
 }  // namespace

@@ -9,12 +9,13 @@
 #include "base/philox.h"
 #include "checkpoint/row_codec.h"
 #include "spec/lora.h"
+#include "tests/locations.h"
 
 namespace ingot::infer {
 
 SmallModel::SmallModel(const std::string& shape, Storage matrices, bool visible) : device(visible) {
   cpu::register_ops(registry);
-  const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA) / "llama" / shape;
+  const std::filesystem::path folder = std::filesystem::path(test_data) / "llama" / shape;
   checkpoint::LoadOptions options{device};
   options.kept.matrices = matrices;
   loaded = checkpoint::load_model(checkpoint::open_model(folder.string()), options);

@@ -5,13 +5,14 @@
 
 #include "app/bench/family_specs.h"
 #include "spec/lora.h"
+#include "tests/locations.h"
 #include "train/recipe.h"
 
 namespace ingot::models {
 namespace {
 
 TEST(FamilyRecipes, AdaptLayersThatThereAre) {
-  const std::filesystem::path root = std::filesystem::path(INGOT_TEST_DATA).parent_path().parent_path();
+  const std::filesystem::path root = std::filesystem::path(test_data).parent_path().parent_path();
   for (const std::string_view family : spec::families()) {
     if (family == "llama") continue;  // recipes/demo.yaml and others
     SCOPED_TRACE(family);

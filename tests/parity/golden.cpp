@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
+#include "tests/locations.h"
 #include "tests/sanitized.h"
 
 namespace ingot::parity {
@@ -19,7 +20,7 @@ namespace {
 
 std::filesystem::path golden_root() {
   const char* fresh = std::getenv("INGOT_GOLDEN");
-  return fresh ? fresh : INGOT_TEST_DATA;
+  return fresh ? fresh : test_data;
 }
 
 }  // namespace

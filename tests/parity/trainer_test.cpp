@@ -33,7 +33,10 @@ class Diary : public train::Observer {
     norms.push_back(event.grad_norm);
     energies.push_back(event.energy_j);
     EXPECT_GT(event.step_s, 0);
-    EXPECT_EQ(event.tokens, 2 * length * event.step);
+    EXPECT_EQ(event.tokens, tokens_after.at(static_cast<size_t>(event.step)));
+    const double tokens = static_cast<double>(event.tokens - tokens_after[static_cast<size_t>(event.step) - 1]);
+    EXPECT_NEAR(event.tokens_per_s * event.step_s, tokens, 1e-6);
+    EXPECT_DOUBLE_EQ(event.padding, 1 - tokens / (2 * length));
   }
   void on_eval(const train::EvalEvent& event) override {
     lines.push_back(fmt::format("eval {}", event.step));
@@ -47,6 +50,7 @@ class Diary : public train::Observer {
     warnings.push_back(event.message);
   }
 
+  std::vector<int64_t> tokens_after = {0};  // of the data, without padding, by step
   std::vector<std::string> lines;
   std::vector<double> losses;                   // of steps and evaluations
   std::vector<double> norms;                    // of steps
@@ -78,7 +82,10 @@ struct Options {
   std::optional<int32_t> range;  // of the first step's contributions
   std::function<std::optional<double>()> joules;
   int64_t steps = last;
-  std::chrono::milliseconds late{0};  // a sequence comes
+  std::chrono::milliseconds late{0};           // a sequence comes
+  int64_t every = 3;                           // steps between checkpoints
+  double minutes = 0;                          // between checkpoints
+  std::function<double(int64_t steps)> clock;  // its seconds when so many steps were reported
   comm::Group ranks;
 };
 
@@ -120,14 +127,21 @@ class TrainerTest : public testing::Test {
     settings.steps = options.steps;
     settings.schedule = {.lr = 1e-2, .steps = options.steps};
     settings.eval_every = 4;
-    settings.checkpoint_every = 3;
+    settings.checkpoint_every = options.every;
+    settings.checkpoint_minutes = options.minutes;
     settings.background_checkpoints = options.background;
     settings.run_dir = files_.path() / name;
     settings.identity = "{}";
     settings.joules = options.joules;
     Diary diary;
+    if (options.clock) settings.clock = [&] { return options.clock(std::ssize(diary.norms)); };
     const std::optional<spec::LoraSpec> no_adapter;
     const data::Sampler order(data_->num_sequences(), 0, 2);
+    for (int64_t each = 0; each < options.steps; ++each) {
+      int64_t tokens = diary.tokens_after.back();
+      for (const int64_t sample : order.step_samples(each)) tokens += data::num_tokens(data_->get(sample));
+      diary.tokens_after.push_back(tokens);
+    }
     const SlowSet slow(*data_, options.late);
     train::Trainer trainer(step, *model, weights, trained, no_adapter, slow, order, &*eval_, settings, diary);
     int64_t next = trainer.resume() + 1;
@@ -230,6 +244,65 @@ TEST_F(TrainerTest, WritesCheckpointsInTheBackground) {
       EXPECT_EQ(read_file(file("beside")), read_file(file("between"))) << device << " " << step;
     }
   }
+}
+
+// On a clock on which each step takes a minute.
+TEST_F(TrainerTest, WritesCheckpointsByTheClock) {
+  Machine machine(1);
+  const auto whole = [](int64_t, const Tensor&) { return false; };
+  const auto clock = [](int64_t steps) { return 1000 + 60.0 * static_cast<double>(steps); };
+  const auto checkpoints = [](const Diary& diary) {
+    std::vector<std::string> found;
+    std::ranges::copy_if(diary.lines, std::back_inserter(found),
+                         [](const std::string& line) { return line.starts_with("checkpoint"); });
+    return found;
+  };
+  const Diary expected = run(machine, "never", whole, {.every = 0, .clock = clock});
+  EXPECT_EQ(checkpoints(expected), std::vector<std::string>{"checkpoint 6"});
+  const std::vector<std::string> every_second = {"checkpoint 2", "checkpoint 4", "checkpoint 6"};
+  const Diary found = run(machine, "minutes", whole, {.every = 0, .minutes = 2, .clock = clock});
+  EXPECT_EQ(checkpoints(found), every_second);
+  EXPECT_EQ(found.losses, expected.losses);
+  // Behind those of checkpoint.every the clock begins anew.
+  EXPECT_EQ(checkpoints(run(machine, "both", whole, {.every = 2, .minutes = 3, .clock = clock})), every_second);
+  // Beside the steps: one that is still being written puts the next off.
+  const Diary beside = run(machine, "beside", whole, {.background = true, .every = 0, .minutes = 2, .clock = clock});
+  EXPECT_EQ(beside.losses, expected.losses);
+  EXPECT_EQ(std::ranges::count(beside.lines, "checkpoint 2"), 1);
+  // What was written is continued from.
+  std::filesystem::remove_all(files_.path() / "minutes" / "checkpoints" / "step-6");
+  const Diary rest = run(machine, "minutes", whole, {.every = 0, .clock = clock});
+  EXPECT_EQ(rest.norms, std::vector<double>(expected.norms.begin() + 4, expected.norms.end()));
+}
+
+// A device that has steps ahead: the checkpoint is written behind them.
+TEST_F(TrainerTest, WritesCheckpointsByTheClockBehindTheStepsOnTheirWay) {
+  Machine machine(1, "sim32");
+  const auto whole = [](int64_t, const Tensor&) { return false; };
+  const Diary found = run(machine, "sim", whole, {.steps = 4, .every = 0, .minutes = 1, .clock = [](int64_t steps) {
+                                                    return 60.0 * static_cast<double>(steps);
+                                                  }});
+  EXPECT_EQ(found.lines, (std::vector<std::string>{"eval 0", "step 1", "step 2", "checkpoint 2", "step 3", "step 4",
+                                                   "eval 4", "checkpoint 4"}));
+}
+
+// The others' clocks do not count: all ranks write, or none does.
+TEST_F(TrainerTest, TheFirstRanksClockDecides) {
+  Diary first;
+  comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
+    Machine machine(1);
+    const auto whole = [](int64_t, const Tensor&) { return false; };
+    int64_t calls = 0;
+    Options options{.every = 0, .minutes = 2, .ranks = ranks};
+    options.clock = [&](int64_t steps) {
+      return ranks.rank() == 0 ? 60.0 * static_cast<double>(steps) : 1000.0 * static_cast<double>(++calls);
+    };
+    Diary diary = run(machine, "ranks", whole, options);
+    if (ranks.rank() == 0) first = std::move(diary);
+  });
+  EXPECT_EQ(first.lines,
+            (std::vector<std::string>{"eval 0", "step 1", "step 2", "checkpoint 2", "step 3", "step 4", "eval 4",
+                                      "checkpoint 4", "step 5", "step 6", "eval 6", "checkpoint 6"}));
 }
 
 TEST_F(TrainerTest, StopsBehindTheStepsThatWereBegunAndGoesOn) {

@@ -1,9 +1,13 @@
 // Routes, keys, errors, limits, the access log and the end of a server, over a real socket.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/base/scratch.h"
 #include "tests/server/tiny_server.h"
 
 namespace ingot::server {
@@ -102,6 +106,19 @@ TEST(Api, AdaptersThatMayBeThereSoon) {
   expect_error(answer, 503, "unavailable");
   EXPECT_EQ(answer.headers.at("retry-after"), "1");
   EXPECT_EQ(Json::parse(answer.body)["error"]["message"], "The adapter 'changing' cannot be had just now; ask again.");
+}
+
+// A 500 that says so: no mistake of the server's, and none that another request is likely to meet.
+TEST(Api, WhatIsNotFiniteIsSaidSo) {
+  TinyServer server;
+  server.post("/v1/adapters", {{"name", "boundless"}});
+  const Json prompt = {{"model", "boundless"}, {"prompt", "x"}, {"max_tokens", 4}};
+  const Json error = server.post("/v1/completions", prompt, 500)["error"];
+  EXPECT_EQ(error["code"], "not_finite");
+  EXPECT_NE(error["message"].get<std::string>().find("not finite"), std::string::npos) << error;
+  const Json states = {{"model", "boundless"}, {"input", "x"}};
+  EXPECT_EQ(server.post("/v1/embeddings", states, 500)["error"]["code"], "not_finite");
+  server.post("/v1/completions", {{"model", server.served.id}, {"prompt", "x"}, {"max_tokens", 4}});
 }
 
 TEST(Api, Tokens) {
@@ -220,6 +237,15 @@ TEST(Api, EveryRouteNeedsAKeyButTheProbes) {
   }
   EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 200);
   EXPECT_EQ(server.ask("GET", "/metrics", "", bearer(secret)).status, 200);
+  for (const char* scheme : {"bearer", "BEARER", "bEaReR"}) {
+    EXPECT_EQ(
+        server.ask("GET", "/v1/models", "", std::string("Authorization: ") + scheme + " " + secret + "\r\n").status,
+        200);
+  }
+  for (const char* scheme : {"Basic ", "Bearer", "Bearerx ", ""}) {
+    expect_error(server.ask("GET", "/v1/models", "", std::string("Authorization: ") + scheme + secret + "\r\n"), 401,
+                 "invalid_api_key");
+  }
   EXPECT_EQ(server.ask("POST", "/v1/chat/completions", plain_chat, bearer(secret)).status, 200);
   expect_error(server.ask("POST", "/v1/adapters", R"({"name": "poet"})", bearer("another-key-of-mine")), 403,
                "insufficient_permissions");
@@ -276,6 +302,8 @@ TEST(Api, OtherNamesWithoutAKey) {
     return client.answer().status;
   };
   EXPECT_EQ(status("localhost:8000"), 200);
+  EXPECT_EQ(status("LocalHost"), 200);
+  EXPECT_EQ(status("LOCALHOST:8000"), 200);
   EXPECT_EQ(status("127.0.0.1"), 200);
   EXPECT_EQ(status("[::1]:8000"), 200);
   EXPECT_EQ(status("evil.example"), 403);
@@ -445,6 +473,121 @@ TEST(Api, Draining) {
   expect_error(server.ask("POST", "/v1/chat/completions", plain_chat), 503, "unavailable");
 }
 
+// The engine is held at the gate, so that nothing ends by itself.
+TEST(Api, FinishingGivesEveryRequestItsEnd) {
+  TinyServer server;
+  const auto body = [](bool stream, const char* schema) {
+    Json out = Json::parse(plain_chat);
+    out["max_tokens"] = 100;
+    out["stream"] = stream;
+    if (schema) {
+      out["response_format"] = {{"type", "json_schema"},
+                                {"json_schema", {{"name", "n"}, {"schema", {{"type", "object"}, {schema, true}}}}}};
+    }
+    return out.dump();
+  };
+  const auto send = [](RawClient& client, const std::string& target, const std::string& text) {
+    client.send("POST " + target +
+                " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+                std::to_string(text.size()) + "\r\n\r\n" + text);
+  };
+  RawClient streaming(server.http->port());
+  send(streaming, "/v1/chat/completions", body(true, "wait"));
+  const std::string begin = streaming.read_to("\n\n");
+  EXPECT_NE(begin.find("HTTP/1.1 200"), std::string::npos) << begin;
+  {
+    auto gate = server.masks.gate.lock();
+    EXPECT_TRUE(gate.wait_for(60, [](const Gate& g) { return g.reached; }));
+  }
+  RawClient chat(server.http->port()), waiting_stream(server.http->port()), embedding(server.http->port());
+  send(chat, "/v1/chat/completions", body(false, nullptr));
+  send(waiting_stream, "/v1/chat/completions", body(true, nullptr));
+  send(embedding, "/v1/embeddings", R"({"model": "org/tiny", "input": "abc"})");
+  while (server.service->counts().queued < 3) std::this_thread::yield();
+  server.api->drain();
+  server.http->drain();
+  server.api->finish();
+  server.http->finish();
+  for (RawClient* client : {&chat, &waiting_stream, &embedding}) {
+    const Answer answer = client->answer();
+    expect_error(answer, 503, "unavailable");
+    EXPECT_EQ(answer.headers.at("retry-after"), "1");
+    EXPECT_EQ(answer.headers.at("connection"), "close");
+    EXPECT_EQ(Json::parse(answer.body)["error"]["type"], "server_error");
+  }
+  const std::string rest = streaming.read_to("0\r\n\r\n");
+  EXPECT_NE(rest.find("\"code\":\"unavailable\""), std::string::npos) << rest;
+  EXPECT_TRUE(streaming.ends());
+  server.masks.gate.lock()->open = true;
+  server.masks.gate.notify_all();
+}
+
+TEST(Api, AFaultOfTheModelsFileIsA500ThatNamesIt) {
+  const Scratch scratch;
+  write_file(scratch / "model.safetensors", "0123456789");
+  auto watch = std::make_shared<FileWatch>();
+  watch->add(MappedFile(scratch / "model.safetensors"));
+  TinySettings settings;
+  settings.files = watch;
+  TinyServer server(std::move(settings));
+  EXPECT_EQ(server.ask("POST", "/v1/chat/completions", plain_chat).status, 200);
+  EXPECT_EQ(server.get("/ready")["status"], "ready");
+  std::filesystem::resize_file(scratch / "model.safetensors", 4);
+  const Json embedding = {{"model", "org/tiny"}, {"input", "abc"}};
+  for (const Answer& answer : {server.ask("POST", "/v1/chat/completions", plain_chat),
+                               server.ask("POST", "/v1/embeddings", embedding.dump())}) {
+    expect_error(answer, 500, "model_file_fault");
+    EXPECT_NE(answer.body.find("'model.safetensors'"), std::string::npos) << answer.body;
+    EXPECT_EQ(answer.body.find(scratch.folder().string()), std::string::npos) << answer.body;
+  }
+  expect_error(server.ask("GET", "/ready"), 503, "model_file_fault");
+  std::filesystem::resize_file(scratch / "model.safetensors", 10);
+  expect_error(server.ask("GET", "/ready"), 503, "model_file_fault");
+  EXPECT_EQ(server.get("/health")["status"], "ok");
+  EXPECT_EQ(server.post("/v1/tokenize", {{"prompt", "ab"}})["count"], 2);
+  const std::vector<Json> lines = server.log_lines(8);
+  const auto names = [&](const Json& line) {
+    return line.value("failure", "").find((scratch / "model.safetensors").string()) != std::string::npos;
+  };
+  EXPECT_GE(std::count_if(lines.begin(), lines.end(), names), 1);
+}
+
+// The longest token of the tiny vocabulary has 12 bytes, the context 256 tokens.
+TEST(Api, TextsThatNoContextHoldsAreRefusedBeforeTheyAreTokenized) {
+  TinyServer server;
+  ASSERT_EQ(server.served.longest_token, 12);
+  const std::string fits(12 * 256, ' '), longer(12 * 256 + 1, ' ');
+  EXPECT_EQ(server.post("/v1/tokenize", {{"prompt", fits}})["count"], 12 * 256);
+  const auto message_of = [&](const char* route, Json body, const char* param) {
+    body["model"] = "org/tiny";
+    const Json error = server.post(route, body, 400)["error"];
+    EXPECT_EQ(error["code"], "context_length_exceeded") << error;
+    EXPECT_EQ(error["param"], param) << error;
+    return error["message"].get<std::string>();
+  };
+  const Json messages = {{{"role", "user"}, {"content", longer}}};
+  for (const std::string& message : {message_of("/v1/tokenize", {{"prompt", longer}}, "prompt"),
+                                     message_of("/v1/tokenize", {{"messages", messages}}, "messages"),
+                                     message_of("/v1/completions", {{"prompt", {"a", longer}}}, "prompt"),
+                                     message_of("/v1/embeddings", {{"input", longer}}, "input"),
+                                     message_of("/v1/chat/completions", {{"messages", messages}}, "messages")}) {
+    EXPECT_NE(message.find("bytes"), std::string::npos) << message;
+  }
+}
+
+TEST(Api, KeysAreReplacedUnderWay) {
+  TinySettings settings;
+  settings.api.keys = parse_keys("correct-horse-battery alice\n", "keys");
+  TinyServer server(std::move(settings));
+  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 200);
+  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer("another-key-of-mine")).status, 401);
+  server.api->set_keys(parse_keys("another-key-of-mine bob\n", "keys"));
+  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 401);
+  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer("another-key-of-mine")).status, 200);
+  EXPECT_THROW(server.api->set_keys({}), Error);
+  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer("another-key-of-mine")).status, 200);
+}
+
 TEST(Api, ThePage) {
   TinyServer server;
   const Answer page = server.ask("GET", "/");
@@ -453,6 +596,29 @@ TEST(Api, ThePage) {
   EXPECT_NE(page.body.find("v1/chat/completions"), std::string::npos);
   EXPECT_EQ(page.body.find("http://"), std::string::npos);
   EXPECT_EQ(page.body.find("https://"), std::string::npos);
+}
+
+TEST(Api, HeadIsGetWithoutABody) {
+  TinyServer server;
+  for (const char* target : {"/", "/health", "/ready", "/metrics", "/v1/models", "/v1/models/org/tiny", "/v1/adapters",
+                             "/v1/models/other"}) {
+    const Answer get = server.ask("GET", target);
+    RawClient client(server.http->port());
+    client.send(std::string("HEAD ") + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    const std::string head = client.read_to("\r\n\r\n");
+    EXPECT_TRUE(head.starts_with("HTTP/1.1 " + std::to_string(get.status) + " ")) << target << head;
+    if (std::string(target) != "/metrics") {  // whose numbers change
+      EXPECT_NE(head.find("Content-Length: " + get.headers.at("content-length") + "\r\n"), std::string::npos) << target;
+    }
+    EXPECT_NE(head.find("Content-Type: " + get.headers.at("content-type") + "\r\n"), std::string::npos) << target;
+    // Nothing stands between the head and the next answer.
+    client.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(client.answer().status, 200) << target;
+  }
+  RawClient client(server.http->port());
+  client.send("HEAD /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_TRUE(client.read_to("\r\n\r\n").starts_with("HTTP/1.1 405 "));
+  EXPECT_EQ(server.ask("PUT", "/v1/models/x").headers["allow"], "GET, HEAD, DELETE");
 }
 
 TEST(Api, ManyAtOnce) {

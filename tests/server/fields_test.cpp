@@ -149,7 +149,7 @@ TEST(Requests, ChatInFull) {
   ASSERT_EQ(request.sampling.logit_bias.size(), 2U);
   EXPECT_EQ(request.sampling.logit_bias[0].id, 7);
   EXPECT_EQ(request.sampling.logit_bias[0].bias, -100);
-  EXPECT_EQ(request.format.schema, R"({"type":"null"})");
+  EXPECT_EQ(request.format.constraint.text, R"({"type":"null"})");
   EXPECT_EQ(request.tool_choice, ToolChoice::required);
   ASSERT_EQ(request.tool_list.size(), 1U);
   EXPECT_EQ(request.tool_list[0].name, "f");

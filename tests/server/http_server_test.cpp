@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -146,7 +147,8 @@ TEST_F(HttpServerTest, KeepsAConnectionAndItsOrder) {
     EXPECT_EQ(answer.body, body);
   }
   client.send(
-      "GET /1 HTTP/1.1\r\n\r\nPOST /2 HTTP/1.1\r\nContent-Length: 1\r\n\r\nbGET /3 HTTP/1.1\r\nConnection: "
+      "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nbGET /3 "
+      "HTTP/1.1\r\nHost: a\r\nConnection: "
       "close\r\n\r\n");
   EXPECT_EQ(client.answer().body, "");
   EXPECT_EQ(client.answer().body, "b");
@@ -157,7 +159,7 @@ TEST_F(HttpServerTest, KeepsAConnectionAndItsOrder) {
 
 TEST_F(HttpServerTest, HeadsComeBiteByBite) {
   RawClient client(port());
-  for (const char c : std::string("POST /x?q=1 HTTP/1.1\r\nX-Some: Thing\r\nContent-Length: 3\r\n\r\nabc")) {
+  for (const char c : std::string("POST /x?q=1 HTTP/1.1\r\nHost: a\r\nX-Some: Thing\r\nContent-Length: 3\r\n\r\nabc")) {
     client.send(std::string(1, c));
   }
   EXPECT_EQ(client.answer().body, "abc");
@@ -168,9 +170,11 @@ TEST_F(HttpServerTest, HeadsComeBiteByBite) {
 }
 
 TEST_F(HttpServerTest, ChunkedBodiesAndContinue) {
-  EXPECT_EQ(ask("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").body, "abcde");
+  EXPECT_EQ(
+      ask("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").body,
+      "abcde");
   RawClient client(port());
-  client.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   EXPECT_EQ(client.read_to("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.send("ok");
   EXPECT_EQ(client.answer().body, "ok");
@@ -183,60 +187,69 @@ TEST_F(HttpServerTest, WhatIsNoHttp) {
       "GET\r\n\r\n",
       "GET / HTTP/2.0\r\n\r\n",
       "GET /\r\n\r\n",
-      "GET / HTTP/1.1\r\nno colon\r\n\r\n",
-      "GET / HTTP/1.1\r\n: no name\r\n\r\n",
-      "GET / HTTP/1.1\r\nspace : x\r\n\r\n",
-      "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-      "POST / HTTP/1.1\r\nContent-Length: 1x\r\n\r\n",
-      "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-      "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
-      "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\nContent-Length: 3\r\n\r\nabc",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-      "POST / HTTP/1.1\r\nTransfer-Encoding:\r\nContent-Length: 3\r\n\r\nabc",
+      "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a\r\n: no name\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a\r\nspace : x\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1x\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\nContent-Length: 3\r\n\r\nabc",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\nContent-Length: 3\r\n\r\nabc",
       "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
       "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+      "GET / HTTP/1.1\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: user@a\r\n\r\n",
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nb",
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 1\r\n\r\nb",
       "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS greeting\r\n\r\n",
   };
   for (const std::string_view bytes : cases) EXPECT_EQ(ask(bytes).status, 400) << bytes;
-  EXPECT_EQ(ask("GET /still/here HTTP/1.1\r\n\r\n").status, 200);
+  EXPECT_EQ(ask("GET /still/here HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost:\r\n\r\n").status, 200) << "an authority may be empty";
+  EXPECT_EQ(ask("GET / HTTP/1.0\r\n\r\n").status, 200) << "HTTP/1.0 requires no Host";
 }
 
 TEST_F(HttpServerTest, FloodsOfHeaders) {
   settings.limits.header_bytes = 4096;
   settings.limits.headers = 20;
   settings.limits.linger_s = 0.05;
-  EXPECT_EQ(ask("GET / HTTP/1.1\r\nX: " + std::string(5000, 'a') + "\r\n\r\n").status, 431);
-  EXPECT_EQ(ask("GET /" + std::string(100000, 'a') + " HTTP/1.1\r\n\r\n").status, 431);
-  std::string many = "GET / HTTP/1.1\r\n";
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(5000, 'a') + "\r\n\r\n").status, 431);
+  EXPECT_EQ(ask("GET /" + std::string(100000, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n").status, 431);
+  std::string many = "GET / HTTP/1.1\r\nHost: a\r\n";
   for (int i = 0; i < 21; ++i) many += "a" + std::to_string(i) + ": b\r\n";
   EXPECT_EQ(ask(many + "\r\n").status, 431);
   RawClient endless(port());
-  endless.send("GET / HTTP/1.1\r\n");
+  endless.send("GET / HTTP/1.1\r\nHost: a\r\n");
   while (endless.send("x-more: " + std::string(1000, 'y') + "\r\n")) {
   }
-  EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
 }
 
 TEST_F(HttpServerTest, HugeBodies) {
-  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n").status, 413);
-  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\nabc").status, 413);
-  EXPECT_EQ(ask("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n").status, 413);
-  std::string pieces = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n").status, 413);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1073741824\r\n\r\nabc").status, 413);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n").status, 413);
+  std::string pieces = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 11; ++i) pieces += "64\r\n" + std::string(100, 'z') + "\r\n";
   EXPECT_EQ(ask(pieces).status, 413);
-  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'a')).body.size(), 1000U);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'a')).body.size(),
+            1000U);
   // A gigabyte that nobody reads: the answer comes, and then the connection ends.
   settings.limits.linger_s = 0.05;
   server.reset();
   RawClient huge(port());
-  huge.send("POST / HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\n");
+  huge.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1073741824\r\n\r\n");
   const std::string piece(1 << 20, 'a');
   int64_t sent = 0;
   while (sent < (1 << 30) && huge.send(piece)) sent += static_cast<int64_t>(piece.size());
@@ -244,7 +257,7 @@ TEST_F(HttpServerTest, HugeBodies) {
 }
 
 TEST_F(HttpServerTest, ChunkSizesAndTrailersWithoutEnd) {
-  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   EXPECT_EQ(ask(head + "5;" + std::string(1 << 20, 'a')).status, 400);
   EXPECT_EQ(ask(head + "0\r\nX: " + std::string(1 << 20, 'a')).status, 400);
   EXPECT_EQ(ask(head + "1;a=b\r\nz\r\n0\r\nX: y\r\n\r\n").body, "z");
@@ -252,9 +265,9 @@ TEST_F(HttpServerTest, ChunkSizesAndTrailersWithoutEnd) {
 
 TEST_F(HttpServerTest, RefusedByTheHead) {
   RawClient client(port());
-  client.send("GET /refused HTTP/1.1\r\n\r\n");
+  client.send("GET /refused HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(client.answer().status, 403);
-  client.send("POST /refused HTTP/1.1\r\nContent-Length: 5\r\n\r\n");
+  client.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
   EXPECT_EQ(client.answer().status, 403);  // without a byte of the body
   EXPECT_TRUE(client.ends());
 }
@@ -282,12 +295,12 @@ TEST_F(SlowClients, Heads) {
   settings.limits.header_s = 0.05;
   RawClient silent(port());
   EXPECT_TRUE(silent.ends());
-  expect_time_out("GET / HTTP/1.1\r\nX: ");
+  expect_time_out("GET / HTTP/1.1\r\nHost: a\r\nX: ");
 }
 
 TEST_F(SlowClients, Bodies) {
   settings.limits.body_s = 0.05;
-  expect_time_out("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  expect_time_out("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
 }
 
 // Of bodies that workers look at, and of those that are being read as many bytes as have come.
@@ -295,8 +308,8 @@ TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
   settings.limits.bodies_bytes = 1500;
   settings.limits.uncounted_bytes = 0;
   const auto post = [](const char* target, size_t length, size_t sent) {
-    return "POST " + std::string(target) + " HTTP/1.1\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n" +
-           std::string(sent, 'a');
+    return "POST " + std::string(target) + " HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(length) +
+           "\r\n\r\n" + std::string(sent, 'a');
   };
   RawClient held(port());
   held.send(post("/held", 1000, 1000));
@@ -306,7 +319,7 @@ TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
   }
   EXPECT_EQ(ask(post("/", 501, 501)).status, 503);
   EXPECT_EQ(ask(post("/", 500, 500)).body.size(), 500U);
-  EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
   handler.seen.log.lock()->may_end = true;
   handler.seen.log.notify_all();
   EXPECT_EQ(held.answer().status, 200);
@@ -331,8 +344,8 @@ TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
 
 // A post of 400 bytes in one chunk, and what follows it.
 std::string in_chunks(const std::string& target, const std::string& rest) {
-  return "POST " + target + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" + std::string(400, 'a') + "\r\n" +
-         rest;
+  return "POST " + target + " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" +
+         std::string(400, 'a') + "\r\n" + rest;
 }
 
 // What has memory counts, more than has come where a body grows.
@@ -357,14 +370,14 @@ TEST_F(HttpServerTest, ARefusedBodyIsGivenBackAtOnce) {
   RawClient refused(port());
   refused.send(in_chunks("/late", ""));
   ASSERT_TRUE(holds(400, 500));
-  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n" + std::string(101, 'a')).status, 503);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\n\r\n" + std::string(101, 'a')).status, 503);
   refused.send("no size\r\n");
   {
     auto log = handler.seen.log.lock();
     EXPECT_TRUE(log.wait_for(60, [](const Log& l) { return l.held >= 1; }));
   }
   EXPECT_EQ(server->counts().body_bytes, 0U);
-  EXPECT_EQ(ask("POST / HTTP/1.1\r\nContent-Length: 500\r\n\r\n" + std::string(500, 'a')).status, 200);
+  EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 500\r\n\r\n" + std::string(500, 'a')).status, 200);
   handler.seen.log.lock()->may_end = true;
   refused.send("a");  // what wakes the connection
   EXPECT_EQ(refused.answer().status, 400);
@@ -373,7 +386,7 @@ TEST_F(HttpServerTest, ARefusedBodyIsGivenBackAtOnce) {
 TEST_F(SlowClients, BetweenRequests) {
   settings.limits.idle_s = 0.05;
   RawClient idle(port());
-  idle.send("GET / HTTP/1.1\r\n\r\n");
+  idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(idle.answer().status, 200);
   EXPECT_TRUE(idle.ends());
 }
@@ -381,12 +394,12 @@ TEST_F(SlowClients, BetweenRequests) {
 TEST_F(HttpServerTest, QuickAnswersDoNotWaitForWorkers) {
   settings.workers = 1;
   RawClient held(port());
-  held.send("GET /held HTTP/1.1\r\n\r\n");
+  held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
   {
     auto log = handler.seen.log.lock();
     EXPECT_TRUE(log.wait_for(60, [](const Log& l) { return l.held == 1; }));
   }
-  EXPECT_EQ(ask("GET /quick HTTP/1.1\r\n\r\n").status, 200);
+  EXPECT_EQ(ask("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
   handler.seen.log.lock()->may_end = true;
   handler.seen.log.notify_all();
   EXPECT_EQ(held.answer().status, 200);
@@ -396,7 +409,7 @@ TEST_F(HttpServerTest, EndsThatThrowGiveThePlaceBack) {
   settings.limits.connections = 1;
   for (int i = 0; i < 3; ++i) {
     RawClient client(port());
-    client.send("GET /throws HTTP/1.1\r\nConnection: close\r\n\r\n");
+    client.send("GET /throws HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     EXPECT_EQ(client.answer().status, 200);
     EXPECT_TRUE(client.ends());
     client.close();
@@ -413,7 +426,7 @@ TEST_F(HttpServerTest, AnAccessLogThatFailsChangesNoAnswer) {
   HttpServer http(settings, api);
   RawClient client(http.port());
   for (int i = 0; i < 2; ++i) {
-    client.send("GET /health HTTP/1.1\r\n\r\n");
+    client.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_EQ(client.answer().status, 200);
   }
   client.send("no request\r\n\r\n");
@@ -426,7 +439,7 @@ TEST_F(HttpServerTest, AnAccessLogThatFailsChangesNoAnswer) {
 TEST_F(HttpServerTest, ReadersThatDoNotRead) {
   settings.limits.write_s = 0.2;
   RawClient client(port());
-  client.send("GET /stream HTTP/1.1\r\n\r\n");
+  client.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
   handler.seen.wait_for_ends(1);
   EXPECT_FALSE(handler.seen.log.lock()->whole[0]);
 }
@@ -434,7 +447,7 @@ TEST_F(HttpServerTest, ReadersThatDoNotRead) {
 TEST_F(HttpServerTest, ClientsThatLeave) {
   {
     RawClient client(port());
-    client.send("GET /stream HTTP/1.1\r\n\r\n");
+    client.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
     EXPECT_NE(client.read_to("xxxx"), "");
   }
   handler.seen.wait_for_ends(1);
@@ -445,14 +458,14 @@ TEST_F(HttpServerTest, TooManyConnections) {
   settings.limits.connections = 2;
   RawClient first(port());
   RawClient second(port());
-  first.send("GET / HTTP/1.1\r\n\r\n");
-  second.send("GET / HTTP/1.1\r\n\r\n");
+  first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  second.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(first.answer().status, 200);
   EXPECT_EQ(second.answer().status, 200);
   RawClient third(port());
   EXPECT_EQ(third.answer().status, 503);
   EXPECT_TRUE(third.ends());
-  first.send("GET / HTTP/1.1\r\n\r\n");
+  first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(first.answer().status, 200);
 }
 
@@ -465,7 +478,7 @@ class FullServerTest : public HttpServerTest {
   }
   void fill() {
     first.emplace(port());
-    first->send("GET / HTTP/1.1\r\n\r\n");
+    first->send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     EXPECT_EQ(first->answer().status, 200);
     refused.emplace(port());
     EXPECT_EQ(refused->answer().status, 503);
@@ -478,7 +491,7 @@ TEST_F(FullServerTest, WhoIsRefusedTakesNoPlace) {
   fill();
   first->close();
   while (server->counts().connections > 1) std::this_thread::yield();  // the refused one reads on
-  EXPECT_EQ(ask("GET / HTTP/1.1\r\n\r\n").status, 200);
+  EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
 }
 
 TEST_F(FullServerTest, RefusalsHaveALimitToo) {
@@ -494,7 +507,7 @@ TEST_F(FullServerTest, RefusalsHaveALimitToo) {
 TEST_F(HttpServerTest, TooManyConnectionsOfOneAddress) {
   settings.limits.connections_per_address = 1;
   RawClient first(port());
-  first.send("GET / HTTP/1.1\r\n\r\n");
+  first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(first.answer().status, 200);
   RawClient second(port());
   EXPECT_EQ(second.answer().status, 503);
@@ -509,24 +522,103 @@ TEST_F(HttpServerTest, OldClientsAndHeads) {
 
 TEST_F(HttpServerTest, Draining) {
   RawClient idle(port());
-  idle.send("GET / HTTP/1.1\r\n\r\n");
+  idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(idle.answer().status, 200);
   server->drain();
   EXPECT_TRUE(idle.ends());
   RawClient late(port());
-  late.send("GET / HTTP/1.1\r\n\r\n");
+  late.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   const Answer answer = late.answer();
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("connection"), "close");
   EXPECT_TRUE(late.ends());
 }
 
+// A client that has not asked yet when the server begins to drain is answered, as one is whose request has come.
+TEST_F(HttpServerTest, DrainingAnswersThoseWhoAreAboutToAsk) {
+  RawClient early(port());
+  RawClient other(port());
+  other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(other.answer().status, 200);  // the connection before it is there too
+  server->drain();
+  early.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(early.answer().status, 200);
+  EXPECT_TRUE(early.ends());
+}
+
+TEST_F(HttpServerTest, FinishingAnswersWhatIsUnderWay) {
+  settings.workers = 1;
+  settings.limits.last_head_s = 60;
+  RawClient held(port());
+  held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+  RawClient queued(port());
+  queued.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  RawClient half(port());
+  half.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
+  {
+    auto log = handler.seen.log.lock();
+    EXPECT_TRUE(log.wait_for(60, [](const Log& l) { return l.held == 1 && l.heads.size() == 3; }));
+  }
+  RawClient late(port());
+  server->drain();
+  server->finish();
+  for (RawClient* client : {&held, &queued, &half}) {
+    Answer answer = client->answer();
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_EQ(answer.headers["connection"], "close");
+    EXPECT_TRUE(client->ends());
+  }
+  late.send("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(late.answer().status, 200);
+  handler.seen.log.lock()->may_end = true;
+  handler.seen.log.notify_all();
+}
+
+TEST_F(HttpServerTest, FinishingWaitsForNoHeadForLong) {
+  settings.limits.last_head_s = 0.05;
+  RawClient half(port());
+  half.send("GET / HT");
+  RawClient silent(port());
+  server->drain();
+  server->finish();
+  EXPECT_TRUE(silent.ends());
+  EXPECT_EQ(half.answer().status, 503);
+}
+
+// One is looked at and two wait: of six, three are refused whatever the order, and the others answered in the end.
+TEST_F(HttpServerTest, BodiesWaitForWorkersUpToABound) {
+  settings.workers = 1;
+  settings.limits.waiting_bodies = 2;
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 6; ++i) {
+    clients.emplace_back(port());
+    clients.back().send("POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    auto log = handler.seen.log.lock();
+    EXPECT_TRUE(log.wait_for(60, [](const Log& l) { return l.held == 1; }));
+  }
+  int refused = 0;
+  while (refused < 3) {
+    std::vector<pollfd> there;
+    for (const RawClient& client : clients) there.push_back({client.descriptor(), POLLIN, 0});
+    ASSERT_GT(::poll(there.data(), there.size(), 60000), 0);
+    const auto answered = std::find_if(there.begin(), there.end(), [](const pollfd& p) { return p.revents != 0; });
+    const auto client = clients.begin() + (answered - there.begin());
+    EXPECT_EQ(client->answer().status, 429);
+    clients.erase(client);
+    ++refused;
+  }
+  EXPECT_EQ(ask("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+  handler.seen.log.lock()->may_end = true;
+  handler.seen.log.notify_all();
+  for (RawClient& client : clients) EXPECT_EQ(client.answer().status, 200);
+}
+
 TEST_F(HttpServerTest, EndsWithWorkUnderWay) {
   RawClient streaming(port());
-  streaming.send("GET /stream HTTP/1.1\r\n\r\n");
+  streaming.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_NE(streaming.read_to("xxxx"), "");
   RawClient waiting(port());
-  waiting.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  waiting.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
   server.reset();
   const auto log = handler.seen.log.lock();
   EXPECT_EQ(log->whole.size(), log->heads.size());
@@ -550,6 +642,11 @@ TEST_F(HttpServerTest, SettingsThatCannotBe) {
   HttpSettings half;
   half.certificate = "only.pem";
   EXPECT_EQ(kind_of(half), ErrorKind::usage);
+  EXPECT_EQ(client_of("10.1.2.3"), "10.1.2.3");
+  EXPECT_EQ(client_of("::ffff:10.1.2.3"), "10.1.2.3");
+  EXPECT_EQ(client_of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+  EXPECT_EQ(client_of("2001:db8:1:2:ffff::1"), client_of("2001:db8:1:2::9"));
+  EXPECT_NE(client_of("2001:db8:1:3::1"), client_of("2001:db8:1:2::1"));
   EXPECT_TRUE(is_loopback("127.1.2.3"));
   EXPECT_TRUE(is_loopback("::1"));
   EXPECT_FALSE(is_loopback("0.0.0.0"));

@@ -84,5 +84,26 @@ TEST(Keys, AtOnce) {
   EXPECT_EQ(keys.enter(-1, 0).verdict, Admission::Verdict::unknown_key);
 }
 
+// A key's number is what its requests and its kept prompts are known by: no other key ever has it.
+TEST(Keys, ReplacedOnesKeepTheirNumbersAndWhatTheyUsed) {
+  Keys keys(parse_keys("correct-horse-battery a requests=2\nanother-key-of-mine b\n", "keys"));
+  EXPECT_EQ(keys.enter(0, 0).verdict, Admission::Verdict::ok);
+  EXPECT_EQ(keys.enter(1, 0).verdict, Admission::Verdict::ok);
+  keys.replace(parse_keys("a-third-key-of-mine c\ncorrect-horse-battery a2 requests=2 concurrent=1 infer\n", "keys"));
+  EXPECT_EQ(keys.find(secret), 0);
+  EXPECT_EQ(keys.find("another-key-of-mine"), -1);
+  EXPECT_EQ(keys.find("a-third-key-of-mine"), 2);
+  EXPECT_EQ(keys.at(0).name, "a2");
+  EXPECT_FALSE(keys.at(0).admin);
+  EXPECT_EQ(keys.enter(0, 0).verdict, Admission::Verdict::too_many_at_once);
+  keys.leave(0);
+  EXPECT_EQ(keys.enter(0, 0).remaining, 0);
+  keys.leave(1);  // of a request that began before its key was gone
+  keys.replace(parse_keys("another-key-of-mine b\n", "keys"));
+  EXPECT_EQ(keys.find("another-key-of-mine"), 1);
+  EXPECT_THROW(keys.replace({}), Error);
+  EXPECT_THROW(Keys({}).replace(parse_keys("another-key-of-mine b\n", "keys")), Error);
+}
+
 }  // namespace
 }  // namespace ingot::server

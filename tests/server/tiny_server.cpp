@@ -1,5 +1,7 @@
 #include "tests/server/tiny_server.h"
 
+#include <limits>
+
 #include "base/error.h"
 #include "tests/text/tiny_vocabulary.h"
 
@@ -10,7 +12,7 @@ namespace {
 constexpr const char* chat_text =
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ '<|im_start|>' + message['role'] + "
     "'\\n' + message['content'] + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
-    "'<|im_start|>assistant\\n' }}{% endif %}";
+    "'<|im_start|>assistant\\n' }}{{ opening }}{% endif %}";
 
 void wait_at(Guarded<Gate>& gate) {
   auto held = gate.lock();
@@ -68,12 +70,21 @@ void FakeAdapters::add(const std::string& name) {
   if (name == "strange") throw_error(ErrorKind::unsupported, "/secret/folder/strange/adapter_config.json: DoRA");
   if (name == "changing") throw_error(ErrorKind::unavailable, "/secret/folder/changing is being written");
   std::shared_ptr<infer::RandomAdapter> random = model_.adapter(4, 3);
+  if (name == "boundless") random->adapter.factor = std::numeric_limits<float>::infinity();
   (*made_.lock())[name] = std::make_shared<infer::HostAdapter>(name, random->adapter, random);
 }
 
 void FakeAdapters::remove(const std::string& name) { made_.lock()->erase(name); }
 
-std::shared_ptr<infer::TokenMask> FakeMasks::json_schema(std::string_view schema) {
+std::shared_ptr<infer::TokenMask> FakeMasks::mask(const Constraint& constraint) {
+  kinds.lock()->push_back(constraint.kind);
+  if (constraint.kind == Constraint::Kind::json_object) {
+    return std::make_shared<ScriptMask>(tokenizer_.encode("{}"));
+  }
+  if (constraint.kind == Constraint::Kind::choice) {
+    return std::make_shared<ScriptMask>(tokenizer_.encode(constraint.choices.back()));
+  }
+  const std::string_view schema = constraint.text;
   if (before) before();
   schemas.lock()->emplace_back(schema);
   if (schema.find("refuse") != std::string_view::npos) {
@@ -85,10 +96,6 @@ std::shared_ptr<infer::TokenMask> FakeMasks::json_schema(std::string_view schema
   const bool breaks = schema.find("break") != std::string_view::npos;
   const bool waits = schema.find("wait") != std::string_view::npos;
   return std::make_shared<ScriptMask>(tokenizer_.encode(text), breaks ? 20 : SIZE_MAX, waits ? &gate : nullptr);
-}
-
-std::shared_ptr<infer::TokenMask> FakeMasks::any_json_object() {
-  return std::make_shared<ScriptMask>(tokenizer_.encode("{}"));
 }
 
 TinySettings::TinySettings() {
@@ -111,6 +118,7 @@ TinyServer::TinyServer(TinySettings settings)
   served.eos = {2};
   served.context = model.spec().context;
   served.vocab = model.spec().vocab;
+  served.longest_token = longest_token_of(*tokenizer);
   served.hidden = model.spec().hidden;
   served.fingerprint = "fp_tiny";
   settings.api.access_log = [this](std::string_view line) {
@@ -120,7 +128,7 @@ TinyServer::TinyServer(TinySettings settings)
   settings.api.http_counts = [this] { return http->counts(); };
   service = std::make_unique<infer::Service>(
       std::make_unique<infer::Engine>(model.device, model.registry, model.threads, *model.model, settings.engine),
-      settings.queue, settings.share);
+      settings.queue, settings.share, settings.files);
   api = std::make_unique<Api>(std::move(settings.api), served, *service, &adapters, &masks);
   http = std::make_unique<HttpServer>(settings.http, *api);
 }

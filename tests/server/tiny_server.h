@@ -22,7 +22,8 @@ namespace ingot::server {
 using Json = nlohmann::ordered_json;
 
 // Adapters that are made when they are added. "missing", "broken", "huge", "strange" and "changing" cannot be; "gone",
-// "rotten" and "busy" can, and then cannot be read any more. Errors name files.
+// "rotten" and "busy" can, and then cannot be read any more; what "boundless" computes is not finite. Errors name
+// files.
 class FakeAdapters : public AdapterList {
  public:
   explicit FakeAdapters(infer::SmallModel& model) : model_(model) {}
@@ -43,17 +44,18 @@ struct Gate {
   bool open = false;
 };
 
-// Masks that allow one text and then the end; a schema with "refuse" in it is refused, one with "huge" is too large,
+// Masks that allow one text (of a choice its last one, of any JSON object {}) and then the end; a schema, grammar or
+// expression with "refuse" in it is refused, one with "huge" is too large,
 // that of one with "break" fails behind 20 tokens, that of one with "wait" waits at the gate behind the first.
 class FakeMasks : public MaskFactory {
  public:
   explicit FakeMasks(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  std::shared_ptr<infer::TokenMask> json_schema(std::string_view schema) override;
-  std::shared_ptr<infer::TokenMask> any_json_object() override;
+  std::shared_ptr<infer::TokenMask> mask(const Constraint& constraint) override;
 
   std::string text = R"({"name":"f","arguments":{"x":1}})";
   std::function<void()> before;               // each that is made of a schema
-  Guarded<std::vector<std::string>> schemas;  // that were asked for
+  Guarded<std::vector<std::string>> schemas;  // texts of constraints that were asked for
+  Guarded<std::vector<Constraint::Kind>> kinds;
   Guarded<Gate> gate;
 
  private:
@@ -66,6 +68,7 @@ struct TinySettings {
   infer::EngineSettings engine;
   int64_t queue = 10000;
   int64_t share = 0;
+  std::shared_ptr<const FileWatch> files;  // Service's
   TinySettings();
 };
 

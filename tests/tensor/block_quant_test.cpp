@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/half.h"
+#include "tests/locations.h"
 
 namespace ingot {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 
 std::string golden(const std::string& name) {
-  return read_file(std::filesystem::path(INGOT_TEST_DATA) / "formats/quant" / name);
+  return read_file(std::filesystem::path(test_data) / "formats/quant" / name);
 }
 
 std::vector<float> golden_floats(const std::string& name) {

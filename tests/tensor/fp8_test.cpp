@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/half.h"
+#include "tests/locations.h"
 
 namespace ingot {
 namespace {
@@ -25,7 +26,7 @@ struct Type {
 class Fp8 : public testing::TestWithParam<Type> {
  protected:
   static std::string golden(const std::string& name) {
-    return read_file(std::filesystem::path(INGOT_TEST_DATA) / "formats/fp8" / name);
+    return read_file(std::filesystem::path(test_data) / "formats/fp8" / name);
   }
   static std::vector<float> floats(const std::string& name) {
     const std::string bytes = golden(name + ".f32");

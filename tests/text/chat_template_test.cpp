@@ -75,7 +75,7 @@ TEST(ChatTemplate, RendersAsJinja2) {
     }
     ++num_texts;
     try {
-      EXPECT_EQ(render(), row["text"].get<std::string>()) << name << " " << row["conversation"];
+      EXPECT_EQ(render().text, row["text"].get<std::string>()) << name << " " << row["conversation"];
     } catch (const Error& error) {
       ADD_FAILURE() << row << ": " << error.message();
     }
@@ -107,7 +107,7 @@ TEST(ChatTemplate, SpansAreTheAnswersWithTheirEnd) {
 
   options.add_generation_prompt = true;
   const ChatSpans prompted = named("llama3").render_spans(messages, nullptr, options);
-  EXPECT_EQ(prompted.text, named("llama3").render(messages, nullptr, options));
+  EXPECT_EQ(prompted.text, named("llama3").render(messages, nullptr, options).text);
   EXPECT_EQ(answers(prompted), (Texts{"A1<|eot_id|>", "A2<|eot_id|>"}));
 }
 
@@ -124,7 +124,7 @@ TEST(ChatTemplate, TemplatesThatRewriteTurnsHaveNoSpans) {
 TEST(ChatTemplate, TextInterface) {
   const ChatTemplate chat_template = named("chatml_smollm2");
   const std::string messages = R"([{"role":"system","content":"x"}])";
-  EXPECT_EQ(chat_template.render_json(messages, "", {}), "<|im_start|>system\nx<|im_end|>\n");
+  EXPECT_EQ(chat_template.render_json(messages, "", {}).text, "<|im_start|>system\nx<|im_end|>\n");
   EXPECT_EQ(error_of([&] { chat_template.render_json("[{", "", {}); }).kind(), ErrorKind::corrupt);
   EXPECT_EQ(error_of([&] { chat_template.render_json("{}", "", {}); }).kind(), ErrorKind::usage);
   EXPECT_EQ(error_of([&] { chat_template.render_json("[3]", "", {}); }).kind(), ErrorKind::usage);

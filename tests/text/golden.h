@@ -10,10 +10,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/locations.h"
+
 namespace ingot::text {
 
 inline std::string read_golden(const std::string& name) {
-  const std::filesystem::path path = std::filesystem::path(INGOT_TEST_DATA) / "text" / name;
+  const std::filesystem::path path = std::filesystem::path(test_data) / "text" / name;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot read " + path.string());
   std::ostringstream text;

@@ -276,9 +276,9 @@ TEST(Vocabulary, RefusesByName) {
     change(spec);
     return error_of([&] { Tokenizer::from_vocabulary(spec); });
   };
-  const Error model = refusal([](auto& spec) { spec.model = "bert"; });
+  const Error model = refusal([](auto& spec) { spec.model = "rwkv"; });
   EXPECT_EQ(model.kind(), ErrorKind::unsupported);
-  EXPECT_NE(model.message().find("bert"), std::string::npos);
+  EXPECT_NE(model.message().find("rwkv"), std::string::npos);
   const Error pre = refusal([](auto& spec) { spec.pre = "klingon"; });
   EXPECT_EQ(pre.kind(), ErrorKind::unsupported);
   EXPECT_NE(pre.message().find("klingon"), std::string::npos);

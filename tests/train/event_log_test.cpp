@@ -38,12 +38,27 @@ class EventLogTest : public testing::Test {
 
 TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   EventLog log(path_, -1);
-  log.on_start({"run", 1, 10, 100, 50, "cpu avx2", 3, "bf16", {2e12, 1e12}, false, 2, "as the recipe says", {}, {}});
+  log.on_start({"run",
+                1,
+                10,
+                100,
+                50,
+                "cpu avx2",
+                3,
+                "bf16",
+                {2e12, 1e12},
+                false,
+                2,
+                "as the recipe says",
+                {},
+                {},
+                "2026-11-21T05:13:24Z"});
   StepEvent e = step(3);
   e.lr = 1e-4;
   e.grad_norm = 0.5;
   e.tokens = 77;
   e.tokens_per_s = 11;
+  e.padding = 0.125;
   e.shares.mfu = 0.25;
   log.on_step(e);
   log.on_eval({3, 1.5, 4.48, 20, 0.1});
@@ -55,6 +70,7 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   ASSERT_EQ(all.size(), 7U);
   EXPECT_EQ(all[0].at("type"), "start");
   EXPECT_EQ(all[0].at("peak_tflops"), 2.0);
+  EXPECT_EQ(all[0].at("rates_measured"), "2026-11-21T05:13:24Z");
   for (const char* key : {"step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "tflops", "mfu",
                           "mfu_full_square", "step_s", "memory_bytes"}) {
     EXPECT_TRUE(all[1].contains(key)) << key;
@@ -63,6 +79,7 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   EXPECT_EQ(all[1].at("loss"), 2.5);
   EXPECT_EQ(all[1].at("lr"), 1e-4);
   EXPECT_EQ(all[1].at("tokens"), 77);
+  EXPECT_EQ(all[1].at("padding"), 0.125);
   EXPECT_EQ(all[1].at("mfu"), 0.25);
   EXPECT_EQ(all[1].at("hfu"), nullptr);  // there is none
   EXPECT_EQ(all[2].at("perplexity"), 4.48);

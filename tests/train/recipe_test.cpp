@@ -1,9 +1,12 @@
 #include "train/recipe.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "tests/locations.h"
 #include "tests/train/run_files.h"
 
 namespace ingot::train {
@@ -25,7 +28,7 @@ class RecipeTest : public testing::Test {
 };
 
 TEST_F(RecipeTest, ShippedOnesSurviveWritingAndReading) {
-  const std::filesystem::path folder = std::filesystem::path(INGOT_TEST_DATA).parent_path().parent_path() / "recipes";
+  const std::filesystem::path folder = std::filesystem::path(test_data).parent_path().parent_path() / "recipes";
   int64_t found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".yaml") continue;
@@ -101,6 +104,45 @@ seed: 99
   EXPECT_EQ(r.seed, 99);
 }
 
+TEST_F(RecipeTest, WarmUpIsStepsOrAShareUnderItsNewOrItsOldName) {
+  const auto warmup = [&](const std::string& lines, const std::vector<std::string>& overrides = {}) {
+    return read(least + lines, overrides).schedule.warmup;
+  };
+  EXPECT_EQ(warmup("").in(100), 0);
+  EXPECT_EQ(warmup("schedule: {warmup: 12}\n").in(100), 12);
+  EXPECT_EQ(warmup("schedule: {warmup_steps: 12}\n").in(100), 12);
+  EXPECT_EQ(warmup("schedule: {warmup: 12.5%}\n").in(100), 12);
+  EXPECT_EQ(warmup("schedule: {warmup_steps: 5%}\n").in(100), 5);
+  // An override counts, whatever the name in the file.
+  EXPECT_EQ(warmup("schedule: {warmup: 5%}\n", {"schedule.warmup_steps=3"}).in(100), 3);
+  EXPECT_EQ(warmup("schedule: {warmup_steps: 3}\n", {"schedule.warmup=5%"}).in(100), 5);
+  for (const char* written : {"warmup: 5%", "warmup: 2.5%", "warmup: 700"}) {
+    const Recipe recipe = read(fmt::format("{}schedule: {{{}}}\n", least, written));
+    EXPECT_NE(write_recipe(recipe).find(written), std::string::npos) << write_recipe(recipe);
+    EXPECT_EQ(write_recipe(read(write_recipe(recipe))), write_recipe(recipe));
+  }
+
+  for (const char* wrong : {"100%", "-1%", "5 %", "'%'", "nan%", "five%", "-1", "1.5", "5e-2", "[5%]"}) {
+    const std::string text = refused(fmt::format("{}schedule: {{warmup: {}}}\n", least, wrong));
+    EXPECT_NE(text.find("recipe.yaml:5: schedule.warmup"), std::string::npos) << wrong << ": " << text;
+  }
+  for (const std::string& text : {refused(std::string(least) + "schedule: {warmup: 5%, warmup_steps: 3}\n"),
+                                  refused(least, {"schedule.warmup=5%", "schedule.warmup_steps=3"})}) {
+    EXPECT_NE(text.find("'schedule.warmup' and 'schedule.warmup_steps' say the same thing"), std::string::npos) << text;
+  }
+  const nlohmann::json schema = nlohmann::json::parse(recipe_schema());
+  const auto& schedule = schema["properties"]["schedule"]["properties"];
+  EXPECT_EQ(schedule["warmup_steps"]["deprecated"], true);
+  EXPECT_EQ(schedule["warmup"]["anyOf"][1]["pattern"], R"(^[0-9]{1,2}(\.[0-9]+)?%$)");
+}
+
+TEST_F(RecipeTest, CheckpointsByTheClock) {
+  EXPECT_TRUE(read(least).checkpoint.minutes.is_auto());
+  EXPECT_EQ(read(std::string(least) + "checkpoint: {minutes: 2.5}\n").checkpoint.minutes.value, 2.5);
+  EXPECT_EQ(read(least, {"checkpoint.minutes=0"}).checkpoint.minutes.value, 0);
+  refused(least, {"checkpoint.minutes=-1"});
+}
+
 TEST_F(RecipeTest, UnknownKeysSuggestTheNearest) {
   for (const auto& [line, word] : {std::pair{"optimiser: {lr: 1}", "optimizer"},
                                    {"recomputee: full", "recompute"},
@@ -154,8 +196,8 @@ TEST_F(RecipeTest, HostileRecipesAreRefusedByName) {
       {laughs, "recipe.yaml:1: anchors (&name) are not accepted"},
       {std::string(least) + "optimizer: *x\n", "recipe.yaml:5: "},
       {std::string(least) + "<<: {seed: 3}\n", "unknown key '<<'"},
-      {std::string(least) + "seed: " + std::string(100, '[') + std::string(100, ']') + "\n",
-       "nested deeper than 32 levels"},
+      {std::string(least) + "seed: " + std::string(201, '[') + std::string(201, ']') + "\n",
+       "nested deeper than 200 levels"},
       {std::string(least) + "seed: " + std::string(100'000, '[') + "\n", "recipe.yaml:5: "},
       {std::string(least) + "seed: " + std::string(100'000, '{') + "\n", "recipe.yaml:5: "},
       {std::string(least) + "eval: {prompts: [" + std::string(400'000, ',') + "]}\n", "recipe.yaml:5"},

@@ -28,5 +28,16 @@ TEST(Schedule, OneStepAndNoWarmUp) {
   }
 }
 
+TEST(Warmup, IsStepsOrAShareOfTheRunCutWithIt) {
+  EXPECT_EQ(Warmup{.steps = 7}.in(20), 7);
+  EXPECT_EQ(Warmup{.steps = 7}.in(5), 7);  // for its reader to refuse
+  const Warmup share{.percent = 5};
+  EXPECT_EQ(share.in(86), 4);
+  EXPECT_EQ(share.in(8), 0);
+  EXPECT_EQ(share.in(1), 0);
+  EXPECT_EQ(Warmup{.percent = 29}.in(100), 29);
+  EXPECT_EQ(Warmup{.percent = 99.99999999999999}.in(int64_t{1} << 50), (int64_t{1} << 50) - 1);
+}
+
 }  // namespace
 }  // namespace ingot::train

@@ -4,13 +4,14 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "tests/locations.h"
 #include "train/recipe.h"
 
 namespace ingot::train {
 namespace {
 
 const std::filesystem::path& repository() {
-  static const std::filesystem::path path = std::filesystem::path(INGOT_TEST_DATA).parent_path().parent_path();
+  static const std::filesystem::path path = std::filesystem::path(test_data).parent_path().parent_path();
   return path;
 }
 

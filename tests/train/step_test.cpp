@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -156,6 +157,19 @@ TEST(Step, NothingCountedChangesNothing) {
   EXPECT_EQ(result.counted, 0);
   EXPECT_EQ(result.tokens, 48);
   EXPECT_EQ(state_of(*run.trained), before);
+}
+
+TEST(Step, PaddingIsNoToken) {
+  SmallRun run({.step = {.sequence_length = 24}});
+  std::vector<data::PackedSequence> batch = run.sequences(2);  // 5 and 19 tokens, 6 and 18
+  batch[0].sample_ids = {0, -1};
+  batch[1].sample_ids = {1, 2};
+  std::fill(batch[0].targets.begin() + batch[0].offsets[1], batch[0].targets.end(), -1);
+  batch[0].counted = std::ranges::count_if(batch[0].targets, [](int32_t target) { return target >= 0; });
+  const StepResult result = run.run(1, 1e-3, batch);
+  EXPECT_EQ(result.positions, 48);
+  EXPECT_EQ(result.tokens, 5 + 24);
+  EXPECT_EQ(result.squared_lengths, 5 * 5 + 6 * 6 + 18 * 18);
 }
 
 // AdamW's bias corrections count updates, not steps: what follows a skipped step is what would have come without it.

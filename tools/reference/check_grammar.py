@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """JSON Schemas as grammars against the Python package jsonschema.
 
-Two checks, both with `ingot bench grammar`:
+Three checks, of every draft that is supported:
 
-1. The public JSON-Schema-Test-Suite, draft 2020-12, as Debian's libtest-json-schema-acceptance-perl installs it: no case
-   that is invalid may be accepted. (The formats are asserted, so cases that say they are annotations are left to check 2.)
-2. Random schemas, and the suite's own: texts are drawn from masks, and each must parse and be valid by jsonschema, with
-   numbers read as decimals. Names and values are drawn from few, so that conditions meet.
+1. The public JSON-Schema-Test-Suite as Debian's libtest-json-schema-acceptance-perl installs it: no case that is invalid
+   may be accepted. (The formats are asserted, so cases that say they are annotations are left to check 2.)
+2. Random schemas, and those of the suite for draft 2020-12: texts are drawn from masks, and each must parse and be valid by
+   jsonschema, with numbers read as decimals. Names and values are drawn from few, so that conditions meet.
+3. Some of the random schemas with a fixed list of texts through `ingot grammar check`: none that jsonschema refuses may be
+   accepted.
 
-    check_grammar.py [SEED [SCHEMAS]]     (1, 1500)
+    check_grammar.py [SEED [SCHEMAS]]     (1, 300)
 """
 import decimal
 import json
@@ -22,7 +24,16 @@ from pathlib import Path
 import jsonschema
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-SUITE = Path("/usr/share/perl5/auto/share/dist/Test-JSON-Schema-Acceptance/tests/draft2020-12")
+SUITES = Path("/usr/share/perl5/auto/share/dist/Test-JSON-Schema-Acceptance/tests")
+SUITE = SUITES / "draft2020-12"
+# By age: the folder of the suite, the metaschema and the class of jsonschema.
+DRAFTS = [
+    ("draft4", "http://json-schema.org/draft-04/schema#", jsonschema.Draft4Validator),
+    ("draft6", "http://json-schema.org/draft-06/schema#", jsonschema.Draft6Validator),
+    ("draft7", "http://json-schema.org/draft-07/schema#", jsonschema.Draft7Validator),
+    ("draft2019-09", "https://json-schema.org/draft/2019-09/schema", jsonschema.Draft201909Validator),
+    ("draft2020-12", "https://json-schema.org/draft/2020-12/schema", jsonschema.Draft202012Validator),
+]
 NAMES = ["a", "b", "ab", "name", "x-1", 'q"\\', "\u00e9"]
 PATTERNS = ["^a", "b$", "^[a-c]+$", "^x-", "\\d{2,}", "^(?!ab)[a-z]{1,4}$", "a|^b", "^.{3}$", "[^a-z]"]
 FORMATS = ["date", "time", "date-time", "email", "ipv4", "ipv6", "uuid", "hostname", "uri", "json-pointer", "duration"]
@@ -121,6 +132,48 @@ def any_schema(draw, depth):
     return schema
 
 
+def in_draft(schema, age):
+    """The same conditions in the keywords of an older draft; parts that it does not know are left as annotations."""
+    if isinstance(schema, list):
+        return [in_draft(part, age) for part in schema]
+    if not isinstance(schema, dict):
+        return {} if schema is True and age == 0 else schema
+    made = {}
+    for key, value in schema.items():
+        if key in ("enum", "const", "required"):
+            made[key] = value
+        elif key in ("properties", "patternProperties"):
+            made[key] = {name: in_draft(part, age) for name, part in value.items()}
+        elif key == "dependentRequired" and age <= 2:
+            made["dependencies"] = value
+        elif key == "items" and age <= 3 and "prefixItems" in schema:
+            made["additionalItems"] = in_draft(value, age)
+        elif key == "prefixItems" and age <= 3:
+            made["items"] = in_draft(value, age)
+        elif key in ("exclusiveMinimum", "exclusiveMaximum") and age == 0:
+            made[key[9].lower() + key[10:]] = value
+            made[key] = True
+        elif key in ("minimum", "maximum") and age == 0 and "exclusive" + key.capitalize() in schema:
+            continue
+        else:
+            made[key] = in_draft(value, age)
+    return made
+
+
+def validator_of(schema):
+    """jsonschema's validator of the schema's draft, with integers that are decimals."""
+    exact = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
+    uri = exact.pop("$schema", DRAFTS[-1][1]) if isinstance(exact, dict) else DRAFTS[-1][1]
+    kind = next((draft[2] for draft in DRAFTS if draft[1].rstrip("#") == uri.rstrip("#")), jsonschema.Draft202012Validator)
+    if kind is not jsonschema.Draft4Validator:
+        def is_integer(_, value):
+            if isinstance(value, bool):
+                return False
+            return isinstance(value, int) or (isinstance(value, decimal.Decimal) and value == value.to_integral_value())
+        kind = jsonschema.validators.extend(kind, type_checker=kind.TYPE_CHECKER.redefine("integer", is_integer))
+    return kind(exact, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+
+
 def make_tokenizer(folder):
     """A byte-level vocabulary of JSON's pieces."""
     tokenizer = Tokenizer(models.BPE())
@@ -135,32 +188,60 @@ def make_tokenizer(folder):
 
 
 def ingot(*arguments):
-    done = subprocess.run([os.environ["INGOT_EXECUTABLE"], "bench", "grammar", *map(str, arguments)],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run([os.environ["INGOT_EXECUTABLE"], *map(str, arguments)], capture_output=True, text=True,
+                          check=False)
     if done.returncode not in (0, 70):
-        sys.exit(f"ingot bench grammar failed ({done.returncode}): {done.stderr}")
+        sys.exit(f"ingot {arguments[0]} {arguments[1]} failed ({done.returncode}): {done.stderr}")
     return done
 
 
-def check_suite(model):
-    done = ingot("--model", model, "--suite", SUITE)
-    print(done.stdout.strip())
-    return done.returncode == 0
+def check_suites(model):
+    results = []
+    for folder, uri, _ in DRAFTS:
+        done = ingot("bench", "grammar", "--model", model, "--suite", SUITES / folder, "--draft", uri)
+        print(f"{folder}: {done.stdout.strip()}")
+        results.append(done.returncode == 0)
+    return all(results)
+
+
+TEXTS = [json.dumps(value) for value in [
+    None, True, 0, 1, -1, 12, 1.5, 0.25, 1000, 9.99, "", "a", "b", "ab", "abc", "\u00e9", "10.0.0.1", "2024-02-29", [], [1], ["a"],
+    [1, 1], [1, "a", None], ["a", "b", "a"], [[]], [{}], {}, {"a": 1}, {"b": "ab"}, {"a": "a", "b": 2}, {"b": 2, "a": "a"},
+    {"x-1": None, "ab": 1.5}, {"name": "a", "a": 0, "b": 3}, {"\u00e9": 12}, {"a": {"b": 1}}, {"a": [1, 2]}]]
+TEXTS += ["1.0", "1e1", "1.5e0", "2E-1", "-0", '"\\u0061"', '{"\\u0061": 1, "b":  2}', '{"a": 1, "a": "a"}', '{"b":1,"x-1":"a","b":2}']
+
+
+def check_texts(schemas, folder):
+    """Texts that jsonschema refuses must not be accepted; of an object with a name twice the last one counts."""
+    (folder / "texts.jsonl").write_text("".join(text + "\n" for text in TEXTS))
+    accepted = wrong = missed = 0
+    for schema in schemas:
+        (folder / "schema.json").write_text(json.dumps(schema))
+        result = json.loads(ingot("grammar", "check", "--json-schema", folder / "schema.json", "--instances",
+                                  folder / "texts.jsonl", "--json").stdout)
+        validator = validator_of(schema)
+        for text, is_accepted in zip(TEXTS, result["results"]):
+            is_valid = validator.is_valid(json.loads(text, parse_float=decimal.Decimal))
+            accepted += bool(is_accepted)
+            missed += is_valid and not is_accepted
+            if is_accepted and not is_valid:
+                wrong += 1
+                print(f"ACCEPTED {text}\n  {json.dumps(schema)}")
+    print(f"{len(schemas)} schemas with {len(TEXTS)} texts: {accepted} accepted, {wrong} of them not valid; {missed} valid ones not")
+    return wrong == 0
 
 
 def check_samples(model, schemas, folder):
     lines = folder / "schemas.jsonl"
     lines.write_text("".join(json.dumps(schema, ensure_ascii=False) + "\n" for schema in schemas))
-    results = [json.loads(line) for line in ingot("--model", model, "--sample", lines).stdout.split("\n") if line]
+    results = [json.loads(line) for line in ingot("bench", "grammar", "--model", model, "--sample", lines).stdout.split("\n") if line]
     assert len(results) == len(schemas), f"{len(results)} results of {len(schemas)} schemas"
     texts = wrong = refused = 0
     for schema, result in zip(schemas, results):
         if "error" in result:
             refused += 1
             continue
-        exact = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
-        validator = jsonschema.Draft202012Validator(
-            exact, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+        validator = validator_of(schema)
         for text in result["texts"]:
             texts += 1
             try:
@@ -178,13 +259,17 @@ def main():
         print(f"left out: {SUITE} is not here; the package libtest-json-schema-acceptance-perl brings it")
         sys.exit(77)
     draw = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 1500
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 300
     known = [group["schema"] for path in sorted(SUITE.glob("*.json")) for group in json.loads(path.read_text())]
     known = [schema for schema in known if "$ref" not in json.dumps(schema) and "vocabulary" not in json.dumps(schema)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_tokenizer(folder)
-        results = [check_suite(folder), check_samples(folder, known + [any_schema(draw, 3) for _ in range(count)], folder)]
+        drawn = []
+        for i in range(count):
+            schema = in_draft(any_schema(draw, 3), i % len(DRAFTS))
+            drawn.append({"$schema": DRAFTS[i % len(DRAFTS)][1], **schema} if isinstance(schema, dict) else schema)
+        results = [check_suites(folder), check_samples(folder, known + drawn, folder), check_texts(drawn[: count // 5], folder)]
     sys.exit(0 if all(results) else 1)
 
 

@@ -5,7 +5,8 @@
 
 Tokenizers of every kind that a GGUF file can describe, those of tests/golden/text, on its texts: `ingot tokenize` gives the
 same ids from Ingot's GGUF file as from the folder, and llama.cpp gives them too, but for what GAPS says of the file format
-and LIMITS of llama.cpp, which must be so. Needs llama.cpp itself (tools/llamacpp.sh --build); without it that part is left
+and LIMITS of llama.cpp, which must be so. Then the vocabularies that llama.cpp's source carries, with the texts and ids beside
+them, which are those of the models' own tokenizers. Needs llama.cpp itself (tools/llamacpp.sh --build); without it that part is left
 out, and said. Exit status 1 at the first difference.
 """
 import json
@@ -134,6 +135,25 @@ def check_names(kind, texts, work):
         print(f"splitting {name}: llama.cpp {told}")
 
 
+# Of llama.cpp's models/ggml-vocab-*.gguf.
+PUBLIC = ("bert-bge", "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gpt-2", "llama-bpe", "llama-spm", "mpt", "phi-3", "qwen2",
+          "refact", "starcoder")
+
+
+def check_public(name, work):
+    model = llamacpp.SOURCE / f"models/ggml-vocab-{name}.gguf"
+    texts = Path(f"{model}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    wanted = [[int(word) for word in line.split()] for line in Path(f"{model}.out").read_text().split("\n")]
+    assert len(texts) == len(wanted)
+    file = work / "public.jsonl"
+    file.write_text("".join(json.dumps(text) + "\n" for text in texts))
+    rows = json.loads(ingot("tokenize", "--json", "--model", model, "--texts", file))["rows"]
+    for text, row, ids in zip(texts, rows, wanted):
+        if row["ids"] != ids:
+            sys.exit(f"{name}: {text!a}: {row['ids']}, not {ids}")
+    print(f"{name}: Ingot {len(texts)} texts of llama.cpp's the same")
+
+
 def main():
     if llamacpp.is_built():
         print(f"with {llamacpp.VERSION}")
@@ -144,6 +164,9 @@ def main():
     for kind in NAMES if llamacpp.PROGRAM.exists() else []:
         with tempfile.TemporaryDirectory() as work:
             check_names(kind, texts, Path(work))
+    for name in PUBLIC:
+        with tempfile.TemporaryDirectory() as work:
+            check_public(name, Path(work))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenized.h"
 #include "text/unicode.h"
 
@@ -65,9 +66,9 @@ std::vector<int32_t> encode_prompt(const Prompt& prompt, const TextModel& model)
   options.bos_token = model.bos;
   options.eos_token = model.eos;
   options.render.now = data::template_date;
-  const Json tools = prompt.tools.empty() ? Json() : Json::parse(prompt.tools);
-  const std::string text = model.chat->render(Json::parse(prompt.messages), tools, options);
-  return model.tokenizer.encode(text, {.add_special_tokens = false, .parse_special = true});
+  const Json tools = prompt.tools.empty() ? Json() : parse_loose_ordered_json(prompt.tools);
+  const text::ChatText rendered = model.chat->render(parse_loose_ordered_json(prompt.messages), tools, options);
+  return model.tokenizer.encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
 }
 
 EncodedChoices encode_choices(const ChoiceItem& item, const TextModel& model, int64_t most_tokens) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace ingot::app::report {
 
@@ -341,7 +342,7 @@ Json merge_checks(std::string_view lines, const std::string& source) {
     begin = end + 1;
     ++number;
     if (line.empty()) continue;
-    const Json piece = Json::parse(line, nullptr, false);
+    const Json piece = try_parse_json(line);
     if (!piece.is_object() || text_of(piece, "piece").empty() || text_of(piece, "status").empty() ||
         (has_result(piece) && !piece.at("result").is_object())) {
       throw_error(ErrorKind::corrupt, "{}: line {} is not a piece of tools/gpu_check", source, number);

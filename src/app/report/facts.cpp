@@ -34,6 +34,16 @@ double smallest(const Series& series) {
   return least;
 }
 
+double mean(const Series& series) {
+  double sum = 0, number = 0;
+  for (const Point& point : series) {
+    if (!std::isfinite(point.y)) continue;
+    sum += point.y;
+    ++number;
+  }
+  return number > 0 ? sum / number : nothing;
+}
+
 // Mean of `rates` weighted by the steps' times; both have one point a step.
 double mean_over_time(const Series& rates, const Series& times) {
   double sum = 0, time = 0;
@@ -61,6 +71,7 @@ Facts facts_of(const RunLog& run) {
   const bool all_ended = run.num_ends > 0 && run.num_ends == run.num_starts;
   facts.seconds = all_ended ? run.process_seconds : run.step_s.empty() ? nothing : in_steps;
   facts.tokens_per_s = mean_over_time(run.tokens_per_s, run.step_s);
+  facts.padding = mean(run.padding);
   facts.mfu = mean_over_time(run.mfu, run.step_s);
   facts.peak_memory = run.peak_memory > 0 ? run.peak_memory : nothing;
   return facts;

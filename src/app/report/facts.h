@@ -18,6 +18,7 @@ struct Facts {
   double best_perplexity = 0;
   double seconds = 0;       // of all processes from start to end; without their `end` lines the sum of the steps
   double tokens_per_s = 0;  // over the time of the steps
+  double padding = 0;       // mean over the steps: the share of what they computed that is no token
   double mfu = 0;           // mean over the time of the steps, a share of 1
   double peak_memory = 0;   // bytes
 };

@@ -72,6 +72,7 @@ const std::vector<Row>& rows() {
       {"best held-out perplexity", [](const RunLog&, const Facts& f) { return number(f.best_perplexity, 2); }},
       {"tokens trained on",
        [](const RunLog& r, const Facts&) { return format_count(static_cast<double>(r.num_tokens)); }},
+      {"padding beside them", [](const RunLog&, const Facts& f) { return share(f.padding); }},
       {"time", [](const RunLog&, const Facts& f) { return duration(f.seconds); }},
       {"mean tokens/s", [](const RunLog&, const Facts& f) { return number(f.tokens_per_s, 0); }},
       {"mean MFU (causal FLOPs)", [](const RunLog&, const Facts& f) { return share(f.mfu); }},

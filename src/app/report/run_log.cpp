@@ -7,12 +7,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/path.h"
 
 namespace ingot::app::report {
 
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 double number(const Json& event, const char* key) {
   const auto found = event.find(key);
@@ -39,6 +41,7 @@ void add_step(RunLog& run, const Json& event) {
   run.lr.push_back({x, number(event, "lr")});
   run.grad_norm.push_back({x, number(event, "grad_norm")});
   run.tokens_per_s.push_back({x, number(event, "tokens_per_s")});
+  run.padding.push_back({x, number(event, "padding")});
   run.memory.push_back({x, number(event, "memory_bytes")});
   run.mfu.push_back({x, number(event, "mfu")});
   run.step_s.push_back({x, number(event, "step_s")});
@@ -81,19 +84,19 @@ void add_event(RunLog& run, const Json& event) {
 
 RunLog read_run(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
-  if (!fs::exists(folder)) {
+  if (!path_exists(folder)) {
     throw_hint(ErrorKind::not_found, "name the folder of a run, such as runs/NAME", "{}: there is no such run folder",
                folder.string());
   }
   const fs::path path = folder / "events.jsonl";
-  if (!fs::exists(path)) {
+  if (!path_exists(path)) {
     throw_hint(ErrorKind::not_found, "a run folder is what ingot pretrain or ingot finetune makes: runs/NAME",
                "{}: there is no events.jsonl in it", folder.string());
   }
   RunLog run;
   run.folder = folder;
-  run.name = fs::absolute(folder).lexically_normal().filename().string();
-  if (run.name.empty()) run.name = fs::absolute(folder).lexically_normal().parent_path().filename().string();
+  run.name = absolute_path(folder).lexically_normal().filename().string();
+  if (run.name.empty()) run.name = absolute_path(folder).lexically_normal().parent_path().filename().string();
   const std::string all = read_file(path);
   int64_t num_events = 0;
   for (size_t begin = 0; begin < all.size();) {
@@ -101,7 +104,7 @@ RunLog read_run(const std::filesystem::path& folder) {
     const std::string_view line(all.data() + begin, end - begin);
     begin = end + 1;
     if (line.empty()) continue;
-    const Json event = Json::parse(line, nullptr, false);
+    const Json event = try_parse_json(line);
     if (!event.is_object()) {
       ++run.num_unread_lines;
       continue;
@@ -112,7 +115,7 @@ RunLog read_run(const std::filesystem::path& folder) {
   if (num_events == 0 && run.num_unread_lines > 0) {
     throw_error(ErrorKind::corrupt, "{}: none of its {} lines is a JSON object", path.string(), run.num_unread_lines);
   }
-  if (const fs::path recipe = folder / "recipe.yaml"; fs::exists(recipe)) run.recipe = read_file(recipe);
+  if (const fs::path recipe = folder / "recipe.yaml"; path_exists(recipe)) run.recipe = read_file(recipe);
   return run;
 }
 

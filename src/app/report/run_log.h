@@ -27,6 +27,7 @@ struct RunLog {
   int64_t num_skipped = 0;  // steps whose gradient was not finite
   // Over steps. Memory in bytes, mfu a share of 1.
   Series loss, lr, grad_norm, tokens_per_s, memory, mfu, step_s;
+  Series padding;                     // share of what the step computed
   Series data_share;                  // of step_s in which the next batch was waited for
   Series eval_loss, eval_perplexity;  // held-out
   std::vector<Sample> samples;

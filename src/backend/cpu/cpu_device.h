@@ -31,8 +31,10 @@ struct ProductRates {
                       // machine has them; at least `matmul`
   double matmul;      // what this program's matmul reaches on a 2048-cube
 };
-// Of f32 or bf16, measured for about `seconds`.
+// Of f32 or bf16: the best of several short rounds, measured for about `seconds` in all.
 ProductRates measure_products(ops::Context& context, DType dtype, double seconds);
+// Bytes/s read from memory over all threads, measured for about `seconds`.
+double measure_read(ops::Context& context, double seconds);
 
 struct Peaks {
   double f32_flops;       // FLOP/s of fused multiply-adds over all threads

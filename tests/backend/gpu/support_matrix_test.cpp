@@ -10,12 +10,13 @@
 #include "backend/cpu/isa.h"
 #include "backend/gpu/ops.h"
 #include "base/error.h"
+#include "tests/locations.h"
 
 namespace ingot {
 namespace {
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(std::string(INGOT_TEST_DATA) + "/../../" + path);
+  std::ifstream file(std::string(test_data) + "/../../" + path);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
@@ -55,7 +56,7 @@ TEST(SupportMatrix, PageIsCurrent) {
                                        text_of("bench/reports/device_runs.tsv")});
   const std::string path = "docs/support-matrix.md";
   if (std::getenv("INGOT_WRITE_DOCS") != nullptr) {
-    std::ofstream(std::string(INGOT_TEST_DATA) + "/../../" + path) << wanted;
+    std::ofstream(std::string(test_data) + "/../../" + path) << wanted;
   }
   EXPECT_TRUE(text_of(path) == wanted)
       << "docs/support-matrix.md is out of date: INGOT_WRITE_DOCS=1 build/release/tests/test_backend_gpu "

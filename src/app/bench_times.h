@@ -1,0 +1,20 @@
+// Times of many runs of one thing, and their distribution.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+namespace ingot::app {
+
+// Microseconds that this thread has had on the processor.
+double thread_us();
+
+struct Times {
+  std::vector<double> us;
+
+  void add(const Times& more) { us.insert(us.end(), more.us.begin(), more.us.end()); }
+  // {count, mean, p50, p90, p99, p99_9, max} in microseconds, by nearest rank; sorts.
+  nlohmann::ordered_json json();
+};
+
+}  // namespace ingot::app

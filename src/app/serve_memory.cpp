@@ -1,0 +1,78 @@
+#include "app/serve_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/strings.h"
+
+namespace ingot::app {
+
+namespace {
+
+size_t minus(size_t a, size_t b) { return a - std::min(a, b); }
+
+size_t total(const infer::EngineBytes& bytes) { return bytes.kv + bytes.scratch + bytes.batch + bytes.adapters; }
+
+}  // namespace
+
+size_t ServeMemory::to_take() const { return mapped_weights + (on_host ? total(engine) : 0); }
+
+size_t ServeMemory::full() const { return program + (on_host ? weights - mapped_weights : 0) + to_take(); }
+
+size_t ServeMemory::at_most() const { return full() + adapters + bodies + grammars; }
+
+size_t default_cache_limit(const spec::ModelSpec& model, const infer::EngineSettings& wanted, int threads, bool on_host,
+                           size_t available, size_t mapped_weights) {
+  if (on_host) return minus(available, mapped_weights) / 4;
+  const size_t most = available / 10 * 9;
+  // Tables of pages grow with the context: those of the largest context that could fit are left room for.
+  infer::EngineSettings settings = infer::plan_cache(model, wanted, most).settings;
+  const infer::EngineBytes bytes = infer::engine_bytes(model, settings, threads, on_host);
+  return minus(most, total(bytes) - bytes.kv);
+}
+
+std::vector<std::string> memory_lines(const ServeMemory& memory) {
+  const infer::CachePlan& cache = memory.cache;
+  const auto bytes = [](size_t count) { return format_bytes(count); };
+  std::vector<std::string> lines;
+  std::string taken = fmt::format("memory on {}: weights {}{}, KV cache {}, computing {}", memory.device,
+                                  bytes(memory.weights), memory.mapped_weights > 0 ? " (read in place)" : "",
+                                  bytes(memory.engine.kv), bytes(memory.engine.scratch + memory.engine.batch));
+  if (memory.engine.adapters > 0) taken += fmt::format(", adapters in a batch {}", bytes(memory.engine.adapters));
+  lines.push_back(std::move(taken));
+  const int64_t contexts = cache.tokens() / cache.settings.context;
+  lines.push_back(
+      fmt::format("the KV cache holds {} tokens: {} times the context of {}, for at most {} sequences at once "
+                  "(--kv-cache-mib, --context, "
+                  "--sequences)",
+                  cache.tokens(), contexts, cache.settings.context, cache.settings.sequences));
+  std::string besides = fmt::format("besides, as requests ask: bodies up to {}, grammars up to {}",
+                                    bytes(memory.bodies), bytes(memory.grammars));
+  if (memory.adapters > 0) besides += fmt::format(", adapters up to {}", bytes(memory.adapters));
+  lines.push_back(std::move(besides));
+  lines.push_back(fmt::format(
+      "the process takes {} when the cache is full ({} now), and at most {}; {} more are available",
+      bytes(memory.full()), bytes(memory.full() - memory.to_take()), bytes(memory.at_most()), bytes(memory.available)));
+  return lines;
+}
+
+std::vector<std::string> memory_warnings(const ServeMemory& memory) {
+  const infer::CachePlan& cache = memory.cache;
+  std::vector<std::string> warnings;
+  if (cache.settings.context < cache.wanted_context) {
+    warnings.push_back(fmt::format(
+        "the model's context of {} tokens does not fit into the KV cache: {} are served (--context says how many are "
+        "wanted, --kv-cache-mib gives the cache more memory)",
+        cache.wanted_context, cache.settings.context));
+  }
+  if (memory.to_take() > memory.available) {
+    warnings.push_back(
+        fmt::format("until the cache is full the process takes {} more, and {} are available: give the cache less by "
+                    "--kv-cache-mib",
+                    format_bytes(memory.to_take()), format_bytes(memory.available)));
+  }
+  return warnings;
+}
+
+}  // namespace ingot::app

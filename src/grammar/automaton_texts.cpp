@@ -1,0 +1,153 @@
+// Steps inside JSON strings: escapes of the characters of a language of UTF-8.
+#include <algorithm>
+
+#include "grammar/automaton.h"
+#include "text/unicode.h"
+
+namespace ingot::grammar {
+
+namespace {
+
+using Stage = JsonEscape::Stage;
+
+constexpr uint32_t first_surrogate = 0xD800, last_surrogate = 0xDFFF, first_low = 0xDC00;
+constexpr std::string_view letters = "\"\\/bfnrt", meanings = "\"\\/\b\f\n\r\t";
+
+std::string utf8(uint32_t code_point) {
+  std::string bytes;
+  text::append_utf8(bytes, code_point);
+  return bytes;
+}
+
+uint32_t joined(uint32_t high, uint32_t low) { return 0x10000 + ((high - first_surrogate) << 10) + (low - first_low); }
+
+bool has_letter(uint32_t code_point) {
+  return code_point < 0x80 && meanings.find(static_cast<char>(code_point)) != std::string_view::npos;
+}
+
+void set(Row& row, uint8_t byte, TermId to) {
+  const auto known = std::find(row.to.begin(), row.to.end(), to);
+  row.of[byte] = static_cast<uint8_t>(known - row.to.begin());
+  if (known == row.to.end()) row.to.push_back(to);
+}
+
+}  // namespace
+
+// The language behind one character.
+TermId Automaton::character(TermId text, uint32_t code_point) { return step(text, utf8(code_point)); }
+
+// Whether a character from `first` to `last`, neither of them a surrogate, may come.
+bool Automaton::takes_any(TermId text, uint32_t first, uint32_t last) {
+  constexpr uint32_t ends[] = {0x7F, 0x7FF, 0xFFFF, 0x10FFFF};  // of one, two, three and four bytes
+  for (const uint32_t end : ends) {
+    if (first > end) continue;
+    if (takes_any(text, utf8(first), utf8(std::min(last, end)))) return true;
+    if (last <= end) return false;
+    first = end + 1;
+  }
+  return false;
+}
+
+// The same for the bytes from `low` to `high`, which are as many.
+bool Automaton::takes_any(TermId text, std::string_view low, std::string_view high) {
+  TermId known = TermPool::nothing;  // that no whole rest follows
+  const std::string least(low.size() - 1, '\x80'), most(low.size() - 1, '\xBF');
+  for (int b = static_cast<uint8_t>(low[0]); b <= static_cast<uint8_t>(high[0]); ++b) {
+    const TermId next = row(text).next(static_cast<uint8_t>(b));
+    if (next == TermPool::nothing) continue;
+    if (low.size() == 1) return true;
+    const std::string_view from = b == static_cast<uint8_t>(low[0]) ? low.substr(1) : least;
+    const std::string_view to = b == static_cast<uint8_t>(high[0]) ? high.substr(1) : most;
+    const bool is_whole = from == least && to == most;
+    if (is_whole && next == known) continue;
+    if (takes_any(next, from, to)) return true;
+    if (is_whole) known = next;
+  }
+  return false;
+}
+
+// Whether an escape that begins so can stand for a character that may come.
+bool Automaton::takes_escape(TermId text, const JsonEscape& escape, bool canonical) {
+  const int missing = 4 * (4 - escape.digits);
+  uint32_t first = uint32_t{escape.value} << missing;
+  uint32_t last = first + (uint32_t{1} << missing) - 1;
+  if (canonical) {
+    for (; first <= std::min(last, uint32_t{0x1F}); ++first) {
+      if (!has_letter(first) && character(text, first) != TermPool::nothing) return true;
+    }
+    return false;
+  }
+  if (escape.high != 0) {
+    first = std::max(first, first_low);
+    last = std::min(last, last_surrogate);
+    return first <= last && takes_any(text, joined(escape.high, first), joined(escape.high, last));
+  }
+  if (first < first_surrogate && takes_any(text, first, std::min(last, first_surrogate - 1))) return true;
+  if (last > last_surrogate && takes_any(text, std::max(first, last_surrogate + 1), last)) return true;
+  first = std::max(first, first_surrogate);
+  last = std::min(last, first_low - 1);
+  return first <= last && takes_any(text, joined(first, first_low), joined(last, last_surrogate));
+}
+
+Row Automaton::json_text_row(TermId id) {
+  const Term term = terms[id];
+  const TermId text = term.left;
+  const bool canonical = term.max != 0;
+  const JsonEscape escape = JsonEscape::of(term.min);
+  const auto behind = [&](TermId next) { return terms.json_text(next, canonical); };
+  const auto within = [&](const JsonEscape& next) { return terms.json_text(text, canonical, next.packed()); };
+  Row result;
+  switch (escape.stage) {
+    case Stage::none: {
+      bool may_escape = false;
+      const Row plain = row(text);
+      for (int b = 0; b < 256; ++b) {
+        const bool inside_character = b >= 0x80 && b < 0xC0;
+        const bool must_escape = b < 0x20 || b == '"' || b == '\\';
+        if (plain.next(static_cast<uint8_t>(b)) == TermPool::nothing || inside_character) continue;
+        may_escape = may_escape || must_escape || !canonical;
+      }
+      result = plain;
+      for (TermId& to : result.to) to = behind(to);
+      const auto none = static_cast<uint8_t>(result.to.size());
+      result.to.push_back(TermPool::nothing);
+      std::fill_n(result.of.begin(), 0x20, none);
+      result.of['"'] = result.of['\\'] = none;
+      if (may_escape) set(result, '\\', within({.stage = Stage::backslash}));
+      return result;
+    }
+    case Stage::backslash: {
+      for (size_t i = 0; i < letters.size(); ++i) {
+        if (canonical && letters[i] == '/') continue;
+        set(result, static_cast<uint8_t>(letters[i]), behind(character(text, static_cast<uint8_t>(meanings[i]))));
+      }
+      const JsonEscape next = {.stage = Stage::digits};
+      if (takes_escape(text, next, canonical)) set(result, 'u', within(next));
+      return result;
+    }
+    case Stage::low_backslash: set(result, '\\', within({.stage = Stage::low_u, .high = escape.high})); return result;
+    case Stage::low_u: set(result, 'u', within({.stage = Stage::digits, .high = escape.high})); return result;
+    case Stage::digits: break;
+  }
+  for (uint32_t digit = 0; digit < 16; ++digit) {
+    JsonEscape next = escape;
+    ++next.digits;
+    next.value = static_cast<uint16_t>(escape.value * 16 + digit);
+    TermId to = TermPool::nothing;
+    if (!takes_escape(text, next, canonical)) continue;
+    if (next.digits < 4) {
+      to = within(next);
+    } else if (next.high != 0) {
+      to = behind(character(text, joined(next.high, next.value)));
+    } else if (next.value >= first_surrogate && next.value <= last_surrogate) {
+      to = within({.stage = Stage::low_backslash, .high = next.value});
+    } else {
+      to = behind(character(text, next.value));
+    }
+    set(result, static_cast<uint8_t>("0123456789abcdef"[digit]), to);
+    if (!canonical) set(result, static_cast<uint8_t>("0123456789ABCDEF"[digit]), to);
+  }
+  return result;
+}
+
+}  // namespace ingot::grammar

@@ -1,0 +1,24 @@
+// An escape of a JSON string under way.
+#pragma once
+
+#include <cstdint>
+
+namespace ingot::grammar {
+
+struct JsonEscape {
+  enum class Stage : uint8_t { none, backslash, digits, low_backslash, low_u };
+  Stage stage = Stage::none;
+  uint8_t digits = 0;  // hexadecimal ones read behind \u, 0 to 3
+  uint16_t value = 0;  // of these
+  uint16_t high = 0;   // the first half of a surrogate pair, when it was read
+
+  int64_t packed() const {
+    return static_cast<int64_t>(stage) | int64_t{digits} << 8 | int64_t{value} << 16 | int64_t{high} << 32;
+  }
+  static JsonEscape of(int64_t packed) {
+    return {static_cast<Stage>(packed & 0xFF), static_cast<uint8_t>(packed >> 8 & 0xFF),
+            static_cast<uint16_t>(packed >> 16 & 0xFFFF), static_cast<uint16_t>(packed >> 32 & 0xFFFF)};
+  }
+};
+
+}  // namespace ingot::grammar

@@ -1,0 +1,44 @@
+// Languages of plain texts: those of a regular expression, and one of several.
+#include "base/error.h"
+#include "base/strings.h"
+#include "grammar/automaton.h"
+#include "grammar/grammar.h"
+#include "grammar/regex.h"
+
+namespace ingot::grammar {
+
+namespace {
+
+GrammarPtr grammar_of(Automaton automaton, TermId language, std::string_view what) {
+  TermPool& terms = automaton.terms;
+  const TermId rule = terms.declare();
+  terms.define(rule, terms[language].regular ? terms.unit(language) : language);
+  const TermId start = automaton.finish(rule);
+  if (start == TermPool::nothing || !automaton.alive(language)) {
+    throw_error(ErrorKind::usage, "{} describes no text at all", what);
+  }
+  return std::make_shared<const Grammar>(std::move(automaton), start);
+}
+
+}  // namespace
+
+GrammarPtr compile_regex(std::string_view pattern) {
+  if (!is_utf8(pattern)) throw_error(ErrorKind::usage, "the regular expression is not UTF-8");
+  Automaton automaton;
+  const TermId language = whole_pattern_language(automaton.terms, pattern);
+  return grammar_of(std::move(automaton), language, "the regular expression");
+}
+
+GrammarPtr compile_choice(std::span<const std::string> texts) {
+  if (texts.empty()) throw_error(ErrorKind::usage, "a choice of no texts");
+  Automaton automaton;
+  std::vector<TermId> literals;
+  for (const std::string& text : texts) {
+    if (!is_utf8(text)) throw_error(ErrorKind::usage, "a text to choose is not UTF-8");
+    literals.push_back(automaton.terms.literal(text));
+  }
+  const TermId language = automaton.terms.choice(literals);
+  return grammar_of(std::move(automaton), language, "the choice");
+}
+
+}  // namespace ingot::grammar

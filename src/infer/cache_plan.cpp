@@ -1,0 +1,41 @@
+#include "infer/cache_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "infer/forward.h"
+
+namespace ingot::infer {
+
+CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted, size_t limit) {
+  CachePlan plan{.settings = wanted, .wanted_context = wanted.context == 0 ? model.context : wanted.context};
+  EngineSettings& settings = plan.settings;
+  settings.context = plan.wanted_context;
+  check_counts(settings, model);
+  const auto element = static_cast<int64_t>(size_of(settings.activation));
+  const size_t page = spec::kv_bytes(model, 1, settings.page_tokens, element);
+  const auto room = settings.pages > 0 ? settings.pages : static_cast<int64_t>(limit / page);
+  if (room < 1) {
+    throw_hint(ErrorKind::resource, "give the KV cache more memory", "a page of {} tokens takes {}; there are {}",
+               settings.page_tokens, format_bytes(page), format_bytes(limit));
+  }
+  const auto pages_of = [&](int64_t context) { return (context + settings.page_tokens - 1) / settings.page_tokens; };
+  if (pages_of(settings.context) > room) {
+    const int64_t fits = room * settings.page_tokens;
+    if (wanted.context == 0) settings.context = fits;
+    if (wanted.context != 0 && wanted.pages == 0) {
+      throw_hint(ErrorKind::resource,
+                 "a context of " + std::to_string(fits) + " fits, or give the KV cache more memory",
+                 "a context of {} tokens takes {} of KV cache; there are {}", settings.context,
+                 format_bytes(spec::kv_bytes(model, pages_of(settings.context), settings.page_tokens, element)),
+                 format_bytes(limit));
+    }
+  }
+  plan.wanted_pages = pages_of(settings.context) * settings.sequences;
+  if (settings.pages == 0) settings.pages = std::min(room, plan.wanted_pages);
+  settings = checked(settings, model);
+  return plan;
+}
+
+}  // namespace ingot::infer

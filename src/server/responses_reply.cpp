@@ -1,0 +1,209 @@
+// Answers of /v1/responses: items of output, and events of a stream that say how they grow.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/json.h"
+#include "server/ids.h"
+#include "server/reply_json.h"
+
+namespace ingot::server {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class ResponsesReply : public Reply {
+ public:
+  ResponsesReply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts)
+      : facts_(std::move(facts)),
+        repeated_(parse_loose_ordered_json(request.repeated)),
+        stream_(request.stream),
+        logprobs_(request.logprobs),
+        tools_(form, names_of(request), request.parallel_tool_calls ? SIZE_MAX : 1) {}
+
+  std::string begin() override {
+    const std::string response = response_text("in_progress", {}, nullptr);
+    return event_with("response.created", "response", response) +
+           event_with("response.in_progress", "response", response);
+  }
+
+  std::string push(std::vector<Piece> pieces) override {
+    std::string events;
+    for (Piece& piece : pieces) {
+      std::string text = tools_.push(piece.text);
+      if (piece.finish) text += tools_.finish();
+      if (logprobs_) std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(untold_));
+      if (!text.empty()) events += add_text(text);
+      if (!piece.finish) continue;
+      is_cut_ = tools_.cut() || *piece.finish != infer::Finish::stop;
+      // An answer without a word is a message, too; tokens of calls alone are none of a message.
+      const bool rest = is_open_ && !untold_.empty();
+      if (rest || (tools_.calls().empty() && !is_open_)) events += add_text("");
+      if (is_open_) events += end_message();
+      for (const ToolCall& call : tools_.calls()) events += add_call(call);
+    }
+    return stream_ ? events : std::string();
+  }
+
+  std::string end(const Usage& usage) override {
+    return event_with(is_cut_ ? "response.incomplete" : "response.completed", "response", whole(usage));
+  }
+
+  std::string body(const Outputs&, const Usage& usage) override { return whole(usage); }
+
+  std::string failure(const std::string& error) override {
+    const Json inner = parse_loose_ordered_json(error)["error"];
+    failure_ = {{"code", "server_error"}, {"message", inner["message"]}};
+    return event_with("response.failed", "response", response_text("failed", items_, nullptr));
+  }
+
+ private:
+  static std::vector<std::string> names_of(const ChatRequest& request) {
+    std::vector<std::string> names;
+    for (const Tool& tool : request.tool_list) names.push_back(tool.name);
+    return names;
+  }
+
+  // An event whose last member is JSON text already.
+  std::string event_with(const char* type, const char* member, const std::string& text, Json facts = Json::object()) {
+    Json head = {{"type", type}, {"sequence_number", sequence_++}};
+    head.update(facts);
+    std::string line = line_of(head);
+    line.pop_back();
+    return fmt::format("event: {}\ndata: {},\"{}\":{}}}\n\n", type, line, member, text);
+  }
+
+  // The member "output_index" and others of events that are about an item.
+  Json place(const std::string& id, bool in_content = true) const {
+    Json facts = {{"item_id", id}, {"output_index", items_.size()}};
+    if (in_content) facts["content_index"] = 0;
+    return facts;
+  }
+  Json item_place() const { return {{"output_index", items_.size()}}; }
+
+  std::string part_text(const std::string& text, const std::vector<TokenFact>& facts) const {
+    return fmt::format(R"({{"type":"output_text","text":{},"annotations":[],"logprobs":{}}})", line_of(text),
+                       logprobs_text(*facts_.tokenizer, facts));
+  }
+  std::string message_text(const char* status, const std::string& content) const {
+    return fmt::format(R"({{"id":"{}","type":"message","status":"{}","role":"assistant","content":[{}]}})", message_id_,
+                       status, content);
+  }
+
+  std::string add_text(const std::string& text) {
+    const std::vector<TokenFact> facts = std::exchange(untold_, {});
+    std::string events;
+    if (!is_open_) {
+      is_open_ = true;
+      message_id_ = make_id("msg_");
+      events += event_with("response.output_item.added", "item", message_text("in_progress", ""), item_place());
+      events += event_with("response.content_part.added", "part", part_text("", {}), place(message_id_));
+    }
+    if (stream_ && (!text.empty() || !facts.empty())) {
+      Json where = place(message_id_);
+      where["delta"] = text;
+      events += event_with("response.output_text.delta", "logprobs", logprobs_text(*facts_.tokenizer, facts), where);
+    }
+    text_ += text;
+    token_facts_.insert(token_facts_.end(), facts.begin(), facts.end());
+    return events;
+  }
+
+  // The message is whole, unless the output was cut in it; behind it there may be calls.
+  std::string end_message() {
+    const bool is_cut = is_cut_ && tools_.calls().empty();
+    const std::string part = part_text(text_, token_facts_);
+    const std::string item = message_text(is_cut ? "incomplete" : "completed", part);
+    std::string events;
+    if (stream_) {
+      Json where = place(message_id_);
+      where["text"] = text_;
+      events +=
+          event_with("response.output_text.done", "logprobs", logprobs_text(*facts_.tokenizer, token_facts_), where);
+      events += event_with("response.content_part.done", "part", part, place(message_id_));
+      events += event_with("response.output_item.done", "item", item, item_place());
+    }
+    items_.push_back(item);
+    is_open_ = false;
+    return events;
+  }
+
+  std::string add_call(const ToolCall& call) {
+    const std::string id = make_id("fc_");
+    Json item = {
+        {"id", id},          {"type", "function_call"}, {"status", "in_progress"}, {"call_id", make_id("call_")},
+        {"name", call.name}, {"arguments", ""}};
+    std::string events;
+    if (stream_) {
+      events += event_with("response.output_item.added", "item", line_of(item), item_place());
+      events +=
+          event_with("response.function_call_arguments.delta", "delta", line_of(call.arguments), place(id, false));
+      events +=
+          event_with("response.function_call_arguments.done", "arguments", line_of(call.arguments), place(id, false));
+    }
+    item["arguments"] = call.arguments;
+    item["status"] = tools_.cut() ? "incomplete" : "completed";
+    if (stream_) events += event_with("response.output_item.done", "item", line_of(item), item_place());
+    items_.push_back(line_of(item));
+    return events;
+  }
+
+  std::string whole(const Usage& usage) {
+    const Json counts = {{"input_tokens", usage.prompt},
+                         {"input_tokens_details", {{"cached_tokens", usage.cached}, {"cache_write_tokens", 0}}},
+                         {"output_tokens", usage.completion},
+                         {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                         {"total_tokens", usage.prompt + usage.completion}};
+    return response_text(is_cut_ ? "incomplete" : "completed", items_, counts);
+  }
+
+  // The response object. `items`: of its output, as JSON text.
+  std::string response_text(const std::string& status, const std::vector<std::string>& items, const Json& usage) const {
+    Json frame = {{"id", facts_.id},
+                  {"object", "response"},
+                  {"created_at", facts_.created},
+                  {"status", status},
+                  {"completed_at", nullptr},
+                  {"background", false},
+                  {"error", failure_},
+                  {"incomplete_details", nullptr},
+                  {"model", facts_.model},
+                  {"previous_response_id", nullptr},
+                  {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+                  {"service_tier", "default"},
+                  {"store", false}};
+    if (status == "completed") frame["completed_at"] = static_cast<int64_t>(std::time(nullptr));
+    if (status == "incomplete") frame["incomplete_details"] = {{"reason", "max_output_tokens"}};
+    frame.update(repeated_);
+    std::string text = line_of(frame);
+    text.pop_back();
+    return fmt::format(R"({},"output":[{}],"usage":{}}})", text, fmt::join(items, ","), line_of(usage));
+  }
+
+  ReplyFacts facts_;
+  Json repeated_;
+  bool stream_;
+  bool logprobs_;
+  ToolReader tools_;
+  int64_t sequence_ = 0;
+  std::string message_id_;  // of the one message
+  bool is_open_ = false;    // it has begun and not ended
+  bool is_cut_ = false;
+  std::string text_;                    // its text
+  std::vector<TokenFact> token_facts_;  // of its tokens
+  std::vector<TokenFact> untold_;       // of tokens whose text has not come
+  std::vector<std::string> items_;      // those that are whole, as JSON text
+  Json failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reply> responses_reply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts) {
+  return std::make_unique<ResponsesReply>(request, form, std::move(facts));
+}
+
+}  // namespace ingot::server

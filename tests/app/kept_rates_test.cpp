@@ -1,0 +1,115 @@
+#include "app/kept_rates.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+
+#include "base/file.h"
+#include "tests/base/scratch.h"
+
+namespace ingot::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+const RatesKey key = {.processor = "Some CPU", .cores = 4, .isa = "avx2", .threads = 2, .version = "1.0"};
+
+// Measures what it is given, in order.
+class Meter {
+ public:
+  explicit Meter(std::vector<std::vector<double>> values) : values_(std::move(values)) {}
+  std::vector<double> operator()() { return values_.at(static_cast<size_t>(calls++)); }
+  int calls = 0;
+
+ private:
+  std::vector<std::vector<double>> values_;
+};
+
+TEST(KeptRates, AreMeasuredOnceAndAgainWhenAsked) {
+  const Scratch scratch;
+  const KeptRates kept(scratch / "rates", key);
+  Meter meter({{4, 3}, {2, 1}, {1, 5}});
+  const MeasuredRates first = kept_or_measured(kept, "bf16", 2, Measure::if_missing, meter);
+  EXPECT_EQ(first.values, (std::vector<double>{4, 3}));
+  EXPECT_EQ(first.date.size(), std::string("2026-11-21T05:13:24Z").size());
+  const MeasuredRates then = kept_or_measured(KeptRates(scratch / "rates", key), "bf16", 2, Measure::if_missing, meter);
+  EXPECT_EQ(then.values, first.values);
+  EXPECT_EQ(then.date, first.date);
+  EXPECT_EQ(meter.calls, 1);
+  EXPECT_EQ(kept_or_measured(kept, "bf16", 2, Measure::again, meter).values, (std::vector<double>{2, 1}));
+  EXPECT_EQ(kept.find("bf16", 2)->values, (std::vector<double>{2, 1}));
+  EXPECT_EQ(kept_or_measured(kept, "bf16", 2, Measure::to_raise, meter).values, (std::vector<double>{2, 5}));
+  EXPECT_EQ(kept.find("bf16", 2)->values, (std::vector<double>{2, 5}));
+  EXPECT_FALSE(kept.find("f32", 2));
+}
+
+TEST(KeptRates, OfAnotherMachineOrOtherKernelsAreOthers) {
+  const Scratch scratch;
+  EXPECT_EQ(KeptRates(scratch / "rates", key).keep("f32", {{1, 1}, "now"}), "");
+  for (const auto& change : std::vector<void (*)(RatesKey&)>{
+           [](RatesKey& k) { k.processor = "Another"; }, [](RatesKey& k) { k.cores = 8; },
+           [](RatesKey& k) { k.isa = "plain"; }, [](RatesKey& k) { k.threads = 1; }, [](RatesKey& k) { k.ranks = 2; },
+           [](RatesKey& k) { k.version = "1.1"; }, [](RatesKey& k) { k.operations = "linear=tiles"; }}) {
+    RatesKey other = key;
+    change(other);
+    EXPECT_FALSE(KeptRates(scratch / "rates", other).find("f32", 2));
+  }
+  EXPECT_TRUE(KeptRates(scratch / "rates", key).find("f32", 2));
+}
+
+TEST(KeptRates, WhatIsDamagedIsMeasuredAgain) {
+  const Scratch scratch;
+  const KeptRates kept(scratch / "rates", key);
+  ASSERT_EQ(kept.keep("f32", {{7, 8}, "now"}), "");
+  const fs::path file = fs::directory_iterator(scratch / "rates")->path();
+  const std::string whole = read_file(file);
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[1]"), whole.substr(0, whole.size() / 2),
+        std::string(whole).replace(whole.find("7.0"), 3, "-7."),
+        std::string(whole).replace(whole.find("7.0"), 3, "9e9"),
+        std::string(whole).replace(whole.find("avx2"), 4, "avx3")}) {
+    std::ofstream(file) << text;
+    const bool is_number = text.find("9e9") != std::string::npos;
+    EXPECT_EQ(kept.find("f32", 2).has_value(), is_number) << text;
+  }
+  std::ofstream(file) << whole;
+  EXPECT_FALSE(kept.find("f32", 1));
+  EXPECT_TRUE(kept.find("f32", 2));
+}
+
+TEST(KeptRates, WithoutAFolderNothingIsKept) {
+  const KeptRates none({}, key);
+  EXPECT_FALSE(none.keeps());
+  Meter meter({{1}, {2}});
+  EXPECT_EQ(kept_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{1});
+  EXPECT_EQ(kept_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{2});
+  // A place that cannot be one is said, and changes no measurement.
+  const Scratch scratch;
+  std::ofstream(scratch / "file") << "no folder";
+  const KeptRates wrong(scratch / "file", key);
+  EXPECT_NE(wrong.keep("read", {{1}, "now"}).find("file"), std::string::npos);
+  Meter third({{3}});
+  EXPECT_EQ(kept_or_measured(wrong, "read", 1, Measure::if_missing, third).values, std::vector<double>{3});
+}
+
+// Whoever reads sees one writer's rates, whole.
+TEST(KeptRates, SeveralMayWriteAtOnce) {
+  const Scratch scratch;
+  const auto work = [&](double mine) {
+    const KeptRates kept(scratch / "rates", key);
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(kept.keep("bf16", {{mine, mine}, "now"}), "");
+      const std::optional<MeasuredRates> found = kept.find("bf16", 2);
+      ASSERT_TRUE(found);
+      EXPECT_EQ(found->values[0], found->values[1]);
+    }
+  };
+  std::thread one(work, 1.0), two(work, 2.0);
+  one.join();
+  two.join();
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "rates"), {}), 1);
+}
+
+}  // namespace
+}  // namespace ingot::app

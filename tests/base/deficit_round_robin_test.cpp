@@ -1,0 +1,104 @@
+#include "base/deficit_round_robin.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ingot {
+namespace {
+
+const auto everybody = [](uint64_t) { return true; };
+
+TEST(DeficitRoundRobin, OwnersHaveTheSameShareWhateverTheirThingsCost) {
+  DeficitRoundRobin turns(10);
+  const std::vector<int64_t> cost = {0, 3, 50, 7};  // by owner
+  std::vector<int64_t> used(4, 0);
+  for (uint64_t owner = 1; owner < 4; ++owner) turns.enter(owner);
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t owner = turns.next(everybody).value();
+    turns.charge(owner, cost[owner]);
+    used[owner] += cost[owner];
+    // Nobody is ahead by more than what one round and its dearest thing give.
+    for (uint64_t other = 1; other < 4; ++other) EXPECT_LE(used[owner] - used[other], 2 * (10 + 50)) << i;
+  }
+}
+
+TEST(DeficitRoundRobin, WhoComesLateWaitsForARoundAtMost) {
+  DeficitRoundRobin turns(10);
+  turns.enter(1);
+  for (int i = 0; i < 100; ++i) turns.charge(turns.next(everybody).value(), 7);
+  turns.enter(2);
+  int before = 0;
+  while (turns.next(everybody) == 1U) {
+    turns.charge(1, 7);
+    ++before;
+  }
+  EXPECT_LE(before, 2);
+}
+
+TEST(DeficitRoundRobin, WhatWasUsedIsPaidForLater) {
+  DeficitRoundRobin turns(10);
+  turns.enter(1);
+  turns.enter(2);
+  EXPECT_EQ(turns.next(everybody), 1U);
+  turns.charge(1, 1000);
+  int alone = 0;
+  while (turns.next(everybody) == 2U) {
+    turns.charge(2, 10);
+    ++alone;
+  }
+  EXPECT_GE(alone, 98);
+  EXPECT_LE(alone, 101);
+}
+
+TEST(DeficitRoundRobin, WhoIsNotReadyIsPassedOverAndGathersNothing) {
+  DeficitRoundRobin turns(10);
+  turns.enter(1);
+  turns.enter(2);
+  const auto second = [](uint64_t owner) { return owner == 2; };
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(turns.next(second), 2U);
+    turns.charge(2, 10);
+  }
+  int first = 0;
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t owner = turns.next(everybody).value();
+    turns.charge(owner, 10);
+    first += owner == 1;
+  }
+  EXPECT_LE(first, 11);
+  EXPECT_EQ(turns.next([](uint64_t) { return false; }), std::nullopt);
+}
+
+TEST(DeficitRoundRobin, WhoHasNothingIsForgotten) {
+  DeficitRoundRobin turns(10);
+  turns.enter(1);
+  turns.enter(1);
+  turns.charge(1, 1000);
+  turns.leave(1);
+  EXPECT_EQ(turns.next(everybody), 1U);
+  turns.leave(1);
+  EXPECT_EQ(turns.next(everybody), std::nullopt);
+  turns.leave(1);
+  turns.charge(1, 5);
+  EXPECT_EQ(turns.next(everybody), std::nullopt);
+}
+
+TEST(DeficitRoundRobin, ACopyGivesWhatComesAndChangesNothing) {
+  DeficitRoundRobin turns(10);
+  for (uint64_t owner = 1; owner < 5; ++owner) turns.enter(owner);
+  DeficitRoundRobin copy = turns;
+  std::vector<uint64_t> expected, given;
+  for (int i = 0; i < 50; ++i) {
+    expected.push_back(copy.next(everybody).value());
+    copy.charge(expected.back(), 4 + i % 9);
+  }
+  for (int i = 0; i < 50; ++i) {
+    given.push_back(turns.next(everybody).value());
+    turns.charge(given.back(), 4 + i % 9);
+  }
+  EXPECT_EQ(expected, given);
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,58 @@
+// eval.prompts: what a model makes of them at an evaluation.
+#include <gtest/gtest.h>
+
+#include "tests/e2e/program.h"
+
+namespace ingot::e2e {
+namespace {
+
+class Samples : public testing::Test {
+ protected:
+  // The first sample of a run that changes no weight.
+  std::string sample(const std::string& name, const std::string& data, const std::string& prompt) {
+    write(program_ / (name + ".jsonl"), data);
+    const Json recipe = {{"name", name},
+                         {"model", model_},
+                         {"adapter", {{"rank", 2}}},
+                         {"data",
+                          {{"train", (program_ / (name + ".jsonl")).string()},
+                           {"eval", (program_ / (name + ".jsonl")).string()},
+                           {"sequence_length", 64}}},
+                         {"optimizer", {{"lr", 0}}},
+                         {"steps", 1},
+                         {"batch", {{"global", 1}}},
+                         {"precision", "fp32"},
+                         {"eval", {{"prompts", {prompt}}, {"sample_tokens", 12}}},
+                         {"run_dir", (program_ / "runs").string()},
+                         {"device", "cpu"},
+                         {"threads", 1}};
+    write(program_ / (name + ".yaml"), recipe.dump());
+    const Result result = program_.run({"finetune", (program_ / (name + ".yaml")).string()});
+    EXPECT_EQ(result.code, 0) << result.error;
+    output_ = result.output;
+    const std::vector<Json> samples = events_of(program_ / "runs" / name, "sample");
+    EXPECT_EQ(samples.size(), 2U);  // before and after
+    EXPECT_EQ(samples.at(0).at("prompt"), prompt);
+    return samples.at(0).at("text");
+  }
+
+  Program program_;
+  std::string model_ = make_text_model(program_, true);
+  std::string output_;
+};
+
+TEST_F(Samples, OfChatsGoThroughTheChatTemplate) {
+  const std::string chats =
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]})";
+  const std::string text = R"({"text": "A line of text."})";
+  const std::string rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  const std::string wanted = sample("rendered", text, rendered);
+  EXPECT_NE(sample("plain", text, "Hi"), wanted);
+  EXPECT_EQ(sample("chat", chats, "Hi"), wanted);
+  EXPECT_EQ(sample("instruction", R"({"instruction": "Hi", "output": "Hello."})", "Hi"), wanted);
+  EXPECT_NE(output_.find("\n  base:   "), std::string::npos) << output_;
+  EXPECT_NE(output_.find("\n  tuned:  "), std::string::npos) << output_;
+}
+
+}  // namespace
+}  // namespace ingot::e2e

@@ -1,0 +1,98 @@
+// The KV cache's size and the context that fits, before anything is allocated.
+#include "infer/cache_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/infer/small_model.h"
+
+namespace ingot::infer {
+namespace {
+
+class CachePlanTest : public testing::Test {
+ protected:
+  // A page is as large as spec::kv_bytes says.
+  size_t page() const { return spec::kv_bytes(model_, 1, 16, 4); }
+  static EngineSettings settings(int64_t context, int64_t sequences = 4) {
+    EngineSettings s;
+    s.activation = DType::f32;
+    s.context = context;
+    s.sequences = sequences;
+    return s;
+  }
+  spec::ModelSpec model_ = SmallModel("a").spec();
+};
+
+TEST_F(CachePlanTest, AllContextsWhereThereIsRoom) {
+  model_.context = 1000;  // 63 pages
+  const CachePlan plan = plan_cache(model_, settings(0), 1000 * page());
+  EXPECT_EQ(plan.settings.context, 1000);
+  EXPECT_EQ(plan.settings.pages, 4 * 63);
+  EXPECT_EQ(plan.wanted_pages, 4 * 63);
+  EXPECT_EQ(plan.tokens(), 4 * 63 * 16);
+  EXPECT_EQ(engine_bytes(model_, plan.settings, 1, true).kv, engine_bytes(model_, settings(1000), 1, true).kv);
+}
+
+TEST_F(CachePlanTest, FewerPagesThanAllContextsTake) {
+  model_.context = 1000;
+  const CachePlan plan = plan_cache(model_, settings(0), 100 * page() + 1);
+  EXPECT_EQ(plan.settings.context, 1000);
+  EXPECT_EQ(plan.settings.pages, 100);
+  EXPECT_EQ(plan.wanted_pages, 4 * 63);
+  EXPECT_LE(engine_bytes(model_, plan.settings, 1, true).kv, 100 * page() + 1);
+}
+
+TEST_F(CachePlanTest, TheModelsContextIsCutToWhatFits) {
+  model_.context = (int64_t{1} << 31) - 1;
+  const CachePlan plan = plan_cache(model_, settings(0), 100 * page());
+  EXPECT_EQ(plan.wanted_context, model_.context);
+  EXPECT_EQ(plan.settings.context, 1600);
+  EXPECT_EQ(plan.settings.pages, 100);
+}
+
+TEST_F(CachePlanTest, AContextThatWasAskedForIsNotCut) {
+  model_.context = (int64_t{1} << 31) - 1;
+  EXPECT_EQ(plan_cache(model_, settings(1600), 100 * page()).settings.context, 1600);
+  try {
+    plan_cache(model_, settings(1601), 100 * page());
+    ADD_FAILURE() << "it does not fit";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+    EXPECT_NE(error.message().find("1601 tokens"), std::string::npos) << error.message();
+    EXPECT_NE(error.hint().find("1600 fits"), std::string::npos) << error.hint();
+  }
+}
+
+TEST_F(CachePlanTest, PagesThatWereAskedForStay) {
+  model_.context = 1000;
+  EngineSettings wanted = settings(0);
+  wanted.pages = 10;
+  const CachePlan plan = plan_cache(model_, wanted, 1);
+  EXPECT_EQ(plan.settings.pages, 10);
+  EXPECT_EQ(plan.settings.context, 160);
+  wanted.context = 200;
+  EXPECT_THROW(plan_cache(model_, wanted, 1), Error);
+}
+
+TEST_F(CachePlanTest, WhatIsRefused) {
+  model_.context = 1000;
+  const auto kind = [&](EngineSettings wanted, size_t limit) {
+    try {
+      plan_cache(model_, wanted, limit);
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return ErrorKind::internal;
+  };
+  EXPECT_EQ(kind(settings(0), page() - 1), ErrorKind::resource);
+  EXPECT_EQ(kind(settings(1001), 1000 * page()), ErrorKind::usage);
+  EXPECT_EQ(kind(settings(-1), 1000 * page()), ErrorKind::usage);
+  for (const int64_t sequences : {int64_t{0}, INT64_MAX, int64_t{-7}})
+    EXPECT_EQ(kind(settings(0, sequences), 1000 * page()), ErrorKind::usage) << sequences;
+  EngineSettings wanted = settings(0);
+  wanted.pages = INT64_MAX;
+  EXPECT_EQ(kind(wanted, 1000 * page()), ErrorKind::usage);
+}
+
+}  // namespace
+}  // namespace ingot::infer

@@ -1,0 +1,98 @@
+#include "server/work_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace ingot::server {
+namespace {
+
+struct Seen {
+  std::vector<uint64_t> began;  // owners
+  bool open = false;            // work may end
+};
+
+struct WorkQueueTest : testing::Test {
+  Guarded<Seen> seen;
+
+  std::function<void()> work(uint64_t owner) {
+    return [this, owner] {
+      auto held = seen.lock();
+      held->began.push_back(owner);
+      seen.notify_all();
+      held.wait([](const Seen& s) { return s.open; });
+    };
+  }
+  void open() {
+    seen.lock()->open = true;
+    seen.notify_all();
+  }
+  void wait_for(size_t began) {
+    auto held = seen.lock();
+    EXPECT_TRUE(held.wait_for(60, [&](const Seen& s) { return s.began.size() >= began; }));
+  }
+};
+
+TEST_F(WorkQueueTest, OneOwnersLongWorkLeavesAThreadToOthers) {
+  WorkQueue queue(3, 100);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(queue.add(1, 1 << 20, work(1)));
+  wait_for(2);
+  EXPECT_TRUE(queue.add(2, 10, work(2)));
+  wait_for(3);  // while both of the first's are under way
+  EXPECT_EQ(seen.lock()->began, (std::vector<uint64_t>{1, 1, 2}));
+  open();
+  queue.stop();
+  EXPECT_EQ(seen.lock()->began.size(), 11U);  // all that was taken is done
+}
+
+TEST_F(WorkQueueTest, OwnersHaveTurnsByTheirWorksSize) {
+  WorkQueue queue(1, 1000);
+  queue.add(9, 1, work(9));
+  wait_for(1);
+  for (int i = 0; i < 32; ++i) queue.add(1, 8 << 20, work(1));
+  for (int i = 0; i < 100; ++i) queue.add(2, 100, work(2));
+  open();
+  queue.stop();
+  // The second's hundred small pieces are together less than one of the first's.
+  const std::vector<uint64_t>& began = seen.lock()->began;
+  ASSERT_EQ(began.size(), 133U);
+  EXPECT_LE(std::count(began.begin(), std::find(began.rbegin(), began.rend(), 2U).base(), 1U), 2);
+}
+
+TEST_F(WorkQueueTest, WhatWaitsHasABound) {
+  WorkQueue queue(1, 4);
+  EXPECT_TRUE(queue.add(1, 1, work(1)));
+  wait_for(1);
+  EXPECT_TRUE(queue.add(1, 1, work(1)));
+  EXPECT_TRUE(queue.add(1, 1, work(1)));
+  EXPECT_FALSE(queue.add(1, 1, work(1))) << "half of what may wait";
+  EXPECT_TRUE(queue.add(2, 1, work(2)));
+  EXPECT_TRUE(queue.add(0, 1, work(0)));
+  EXPECT_FALSE(queue.add(3, 1, work(3))) << "all of it";
+  open();
+  queue.stop();
+  EXPECT_EQ(seen.lock()->began.size(), 5U);
+}
+
+TEST_F(WorkQueueTest, WorkThatThrowsEndsAlone) {
+  WorkQueue queue(1, 4);
+  queue.add(1, 1, [] { throw std::bad_alloc(); });
+  open();
+  queue.add(1, 1, work(1));
+  queue.stop();
+  EXPECT_EQ(seen.lock()->began.size(), 1U);
+}
+
+TEST_F(WorkQueueTest, NobodysWorkMayHaveAllThreads) {
+  WorkQueue queue(2, 100);
+  queue.add(0, 1, work(0));
+  queue.add(0, 1, work(0));
+  wait_for(2);
+  open();
+}
+
+}  // namespace
+}  // namespace ingot::server

@@ -1,0 +1,408 @@
+// Which bytes of a rendered chat are content, and that content makes no control tokens.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <regex>
+#include <set>
+
+#include "base/error.h"
+#include "tests/text/golden.h"
+#include "text/byte_alphabet.h"
+#include "text/chat_template.h"
+#include "text/jinja.h"
+#include "text/tokenizer.h"
+#include "text/unicode.h"
+
+namespace ingot::text {
+namespace {
+
+using nlohmann::ordered_json;
+using Ids = std::vector<int32_t>;
+
+// The text with "{" in front of and "}" behind every range.
+std::string shown(const std::string& text, const ByteRanges& content) {
+  std::string out;
+  size_t at = 0;
+  for (const auto& [begin, end] : content) {
+    EXPECT_TRUE(begin < end && begin >= at && end <= text.size()) << text;
+    EXPECT_TRUE(begin > at || at == 0) << "ranges that touch: " << text;
+    out += text.substr(at, begin - at) + "{" + text.substr(begin, end - begin) + "}";
+    at = end;
+  }
+  return out + text.substr(at);
+}
+
+std::string render_shown(const std::string& source) {
+  static const auto variables = ordered_json::parse(
+      R"({"x": "Xyz", "s": " Xy zX ", "n": 7, "l": ["Pq", "R"], "d": {"k": "V", "n": [1, true]}, "dup": "a,b,,c"})");
+  const jinja::Rendered rendered = jinja::Template(source, "test").render(variables);
+  return shown(rendered.text, rendered.content);
+}
+
+TEST(MarkedString, JoinsAndCutsRanges) {
+  MarkedString text("ab", Origin::author);
+  text.append("cd", Origin::caller);
+  text.append(MarkedString("ef", Origin::caller));
+  text.append("", Origin::caller);
+  text.append("gh", Origin::author);
+  EXPECT_EQ(shown(text.text(), text.content()), "ab{cdef}gh");
+  EXPECT_EQ(shown(text.part(3, 7).text(), text.part(3, 7).content()), "{def}g");
+  EXPECT_TRUE(text.part(4, 4).content().empty());
+  EXPECT_EQ(text.part(0, 2).origin(), Origin::author);
+  text.append(MarkedString(text), 1, 3);
+  EXPECT_EQ(shown(text.text(), text.content()), "ab{cdef}ghb{c}");
+  EXPECT_EQ(clip(text.content(), 5, 10), (ByteRanges{{0, 1}, {4, 5}}));
+  EXPECT_TRUE(touches(text.content(), 1, 3));
+  EXPECT_FALSE(touches(text.content(), 6, 9));
+  EXPECT_FALSE(touches({}, 0, 9));
+}
+
+TEST(Content, OperationsKeepWhatIsWhose) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"a{{ x }}b{{ 'c' }}", "a{Xyz}bc"},
+      {"{{ 'a' + x + 'b' }}|{{ 'a' ~ x ~ n ~ 'b' }}", "a{Xyz}b|a{Xyz}7b"},
+      {"{% set y = '<' ~ x ~ '>' %}{{ y[1:3] }}|{{ y[0] }}{{ y[1] }}|{{ y[::-1] }}", "{Xy}|<{X}|>{zyX}<"},
+      {"{{ ('<' ~ s ~ '>') | trim('<> ') }}|{{ ('- ' ~ s).strip() }}|{{ ('<' ~ s).lstrip('<') }}",
+       "{Xy zX}|- { Xy zX}|{ Xy zX }"},
+      {"{{ ('<' ~ x ~ '>').replace('y', '-') }}|{{ ('<a>' | replace('a', x)) }}|{{ ('ab' | replace('', x)) }}",
+       "<{X}-{z}>|<{Xyz}>|{Xyz}a{Xyz}b{Xyz}"},
+      {"{{ ('<' ~ x) | upper }}|{{ ('<' ~ x ~ '>').lower() }}|{{ 'role' | upper }}", "<{XYZ}|<{xyz}>|ROLE"},
+      {"{{ ('ab' ~ x) | capitalize }}|{{ (x ~ 'ab') | title }}|{{ 'user' | title }}", "{Abxyz}|{Xyzab}|User"},
+      {"{{ ('a,' ~ x ~ ',b').split(',') | join('-') }}|{{ l | join('+') }}|{{ '.'.join(l) }}",
+       "a-{Xyz}-b|{Pq}+{R}|{Pq}.{R}"},
+      {"{{ x.join(['a', 'b']) }}|{{ dup.split(',') | map('upper') | join('/') }}", "a{Xyz}b|{A}/{B}//{C}"},
+      {"{% for p in ('a ' ~ s ~ 'b').split() %}[{{ p }}]{% endfor %}", "[a][{Xy}][{zX}][b]"},
+      {"{% for p in ('a-' ~ x ~ '-b').rsplit('-', 1) %}[{{ p }}]{% endfor %}", "[a-{Xyz}][b]"},
+      {"{% for p in ('a=' ~ x).partition('=') %}[{{ p }}]{% endfor %}{% for p in x.rpartition('y') %}[{{ p }}]"
+       "{% endfor %}{% for p in x.partition('!') %}[{{ p }}]{% endfor %}",
+       "[a][=][{Xyz}][{X}][{y}][{z}][{Xyz}][][]"},
+      {"{% for p in ('a\n' ~ x ~ '\nb').splitlines() %}[{{ p }}]{% endfor %}", "[a][{Xyz}][b]"},
+      {"{{ ('a' ~ x).removeprefix('a') }}|{{ (x ~ 'b').removesuffix('b') }}|{{ x.removeprefix('q') }}",
+       "{Xyz}|{Xyz}|{Xyz}"},
+      {"{{ '<%s|%d|%%>' % (x, n) }}|{{ '<%s>' | format(x) }}|{{ '<{}-{}>'.format(x, 'o') }}|{{ '{a}{{'.format(a=x) }}",
+       "<{Xyz}|7|%>|<{Xyz}>|<{Xyz}-o>|{Xyz}{"},
+      {"{{ (x ~ '%s') % 'o' }}|{{ x * 2 }}|{{ ('-' ~ x) * 2 }}", "{Xyz}o|{XyzXyz}|-{Xyz}-{Xyz}"},
+      {"{{ ('a\n' ~ x) | indent(2, true) }}|{{ ('a\nb') | indent(x) }}", "  a\n  {Xyz}|a\n{Xyz}b"},
+      {"{{ ('-' ~ x).center(6, '*') }}|{{ x.ljust(5) }}|{{ x.rjust(5, '0') }}|{{ ('-1').zfill(4) }}",
+       "*-{Xyz}*|{Xyz}  |00{Xyz}|-001"},
+      {"{{ x | reverse }}{{ ('a' ~ x) | list | first }}{{ ('a' ~ x) | last }}", "{zyX}a{z}"},
+      {"{{ x | string | default('q') }}{{ none_such | default('q') }}{{ '' | default(x, true) }}", "{Xyz}q{Xyz}"},
+      {"{{ ('<' | safe) + x }}|{{ ('&' ~ x) + ('<b>' | safe) }}", "<{Xyz}|&amp;{Xyz}<b>"},
+      {"{{ d | tojson }}|{{ 'a' | tojson }}|{{ l }}|{{ ['a'] }}|{{ [x] }}",
+       R"({{"k": "V", "n": [1, true]}}|{"a"}|{['Pq', 'R']}|{['a']}|{['Xyz']})"},
+      {"{% for k, v in d.items() %}<{{ k }}={{ v }}>{% endfor %}", "<{k}={V}><{n}={[1, True]}>"},
+      {"{% for k in dict(**d) %}<{{ k }}>{% endfor %}{{ dict(a=x).a }}{% set ns = namespace(v=x) %}{{ ns.v }}",
+       "<{k}><{n}>{XyzXyz}"},
+      {"{% macro m(a, b='o') %}({{ a }}{{ b }}){% endmacro %}{{ m(x) }}{{ m('i', b=x) }}", "({Xyz}o)(i{Xyz})"},
+      {"{% set t %}<{{ x }}>{% endset %}{{ t }}{% filter upper %}a{{ x }}{% endfilter %}", "<{Xyz}>A{XYZ}"},
+      {"{% for c in x %}{{ c }}-{% endfor %}{{ loop is defined }}", "{X}-{y}-{z}-False"},
+      {"{{ n }}{{ n + 1 }}{{ 1.5 }}{{ true }}{{ none }}{{ x | length }}{{ '12' | int }}", "781.5TrueNone312"},
+      {"{{ l | sort | join }}{{ l | map('lower') | unique | join }}{{ l | max }}{{ d | dictsort | length }}",
+       "{PqRpqrR}2"},
+      {"{{ x if x else 'q' }}{{ x and 'o' }}{{ '' or x }}{{ ['o', x][1] }}{{ {'a': x}['a'] }}{{ l[-1] }}",
+       "{Xyz}o{XyzXyzXyzR}"},
+      {"{{ strftime_now('<%%>') }}|{{ strftime_now(x) }}", "<%>|{Xyz}"},
+      {"{{ messages is defined }}{% set _ = l.append('o') %}{{ l | last }}{{ (l + ['i']) | join('') }}",
+       "Falseo{PqR}oi"},
+  };
+  for (const auto& [source, expected] : cases) EXPECT_EQ(render_shown(source), expected) << source;
+}
+
+TEST(Content, ContextChangesMakeAllOfItContent) {
+  // A final sigma is one only at the end of its word: what stands behind it is the caller's.
+  const jinja::Rendered rendered =
+      jinja::Template("{{ ('\u0391\u03a3' ~ x) | lower }}", "test").render({{"x", "\u0391"}});
+  EXPECT_EQ(rendered.text, "\u03b1\u03c3\u03b1");
+  EXPECT_EQ(rendered.content, (ByteRanges{{0, 6}}));
+}
+
+TEST(Content, RolesThatAreWordsAreTheTemplates) {
+  const ChatTemplate chat(
+      "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ m.name }}{% endfor %}{{ bos_token }}"
+      "{{ extra }}",
+      "test");
+  ChatOptions options;
+  options.bos_token = "<s>";
+  const ordered_json messages = {{{"role", "user"}, {"content", "a"}, {"name", "b"}},
+                                 {{"role", "tool-call_2"}, {"content", ""}},
+                                 {{"role", "a|>"}, {"content", ""}}};
+  ChatText text = chat.render(messages, nullptr, options);
+  EXPECT_EQ(shown(text.text, text.content), "<|user|>{ab}<|tool-call_2|><|{a|>}|><s>");
+  options.extra_variables = R"({"extra": "e", "bos_token": "<x>"})";
+  text = chat.render(ordered_json::array({{{"role", "user"}, {"content", ""}}}), nullptr, options);
+  EXPECT_EQ(shown(text.text, text.content), "<|user|>{<x>e}");
+}
+
+// ---- tokens
+
+std::unique_ptr<Tokenizer> load(const std::string& name) {
+  const std::string file = name + ".tokenizer.json";
+  return Tokenizer::from_json(read_golden(file), file);
+}
+
+// Every byte is a token, behind the special ones and those that are added without the mark.
+std::unique_ptr<Tokenizer> byte_tokenizer(const std::set<std::string>& special,
+                                          const std::set<std::string>& more = {}) {
+  VocabularySpec spec;
+  spec.name = "bytes";
+  spec.model = "gpt2";
+  spec.pre = "gpt-2";
+  spec.tokens.assign(special.begin(), special.end());
+  spec.token_types.assign(special.size(), token_control);
+  spec.tokens.insert(spec.tokens.end(), more.begin(), more.end());
+  spec.token_types.resize(spec.tokens.size(), token_user_defined);
+  for (int byte = 0; byte < 256; ++byte)
+    spec.tokens.push_back(stand_ins_from_bytes(std::string(1, static_cast<char>(byte))));
+  spec.token_types.resize(spec.tokens.size(), token_normal);
+  return Tokenizer::from_vocabulary(std::move(spec));
+}
+
+Ids encode(const Tokenizer& tokenizer, const std::string& text, const ByteRanges& content) {
+  return tokenizer.encode(text, {.add_special_tokens = false, .content = content});
+}
+
+// The text's pieces in brackets where they are control tokens.
+std::string tokens_shown(const Tokenizer& tokenizer, const MarkedString& text) {
+  std::string out;
+  for (const int32_t id : encode(tokenizer, text.text(), text.content())) {
+    out += tokenizer.is_special(id) ? "[" + tokenizer.token_text(id) + "]" : tokenizer.token_bytes(id);
+  }
+  return out;
+}
+
+MarkedString marked(std::initializer_list<std::pair<const char*, Origin>> parts) {
+  MarkedString text;
+  for (const auto& [part, origin] : parts) text.append(part, origin);
+  return text;
+}
+
+constexpr Origin author = Origin::author, caller = Origin::caller;
+
+TEST(ContentTokens, SpecialTokensLieWhollyInWhatTheAuthorWrote) {
+  const auto tokenizer = byte_tokenizer({"<s>", "<|end|>", "X<|end|>", "<s>a"}, {"<tool>", "a<s", "> "});
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<s>", author}, {"<s>", caller}, {"<s>", author}})), "[<s>]<s>[<s>]");
+  // Half of it in either.
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|e", caller}, {"nd|>", author}})), "<|end|>");
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|e", author}, {"nd|>", caller}})), "<|end|>");
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|e", author}, {"n", caller}, {"d|>", author}})), "<|end|>");
+  // Content takes none away: neither by a longer token, nor by one that is found in all texts.
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"X", caller}, {"<|end|>", author}})), "X[<|end|>]");
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<s>", author}, {"a", caller}})), "[<s>]a");
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"a", caller}, {"<s>", author}})), "a[<s>]");
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<s>", author}, {" ", caller}})), "[<s>] ");
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|<", caller}, {"<|end|>", author}})), "<|<[<|end|>]");
+  // Those without the mark are found everywhere, across too.
+  const int32_t tool = tokenizer->find("<tool>").value();
+  for (const MarkedString& text : {marked({{"<tool>", caller}}), marked({{"<to", caller}, {"ol>", author}})}) {
+    EXPECT_EQ(encode(*tokenizer, text.text(), text.content()), Ids{tool});
+  }
+}
+
+TEST(ContentTokens, AllElseIsTheSame) {
+  const ordered_json texts = read_golden_json("texts.json");
+  std::minstd_rand random(5);
+  for (const char* name : {"gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2", "cased", "behaviors", "llama2", "llama",
+                           "mistral", "unigram", "nfkc", "words"}) {
+    const auto tokenizer = load(name);
+    for (const auto& entry : texts["plain"]) {
+      const auto text = entry.get<std::string>();
+      ByteRanges content;
+      for (size_t at = random() % 4, end = 0; at < text.size(); at = end + 1 + random() % 9) {
+        end = std::min(text.size(), at + 1 + random() % 9);
+        content.emplace_back(at, end);
+      }
+      const Ids ids = tokenizer->encode(text, {.add_special_tokens = false});
+      const bool control = std::any_of(ids.begin(), ids.end(), [&](int32_t id) {
+        return tokenizer->is_special(id) && tokenizer->token_text(id) != "<unk>";
+      });
+      if (!control) EXPECT_EQ(encode(*tokenizer, text, content), ids) << name << ": " << text;
+    }
+  }
+}
+
+// What the model itself would make of the characters of a special token, or of others that are normalised to them.
+TEST(ContentTokens, ModelsMakeNoControlTokens) {
+  for (const char* name : {"unigram", "nfkc", "words", "llama", "mistral"}) {
+    const auto tokenizer = load(name);
+    const int32_t end = tokenizer->find("</s>").value();
+    for (const std::string text : {"</s>", "a </s> b", "\uff1c/s\uff1e", "</\uff53>", "\u2581</s>"}) {
+      const Ids ids = encode(*tokenizer, text, {{0, text.size()}});
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 0) << name << ": " << text;
+    }
+    EXPECT_EQ(encode(*tokenizer, "</s>", {}), Ids{end}) << name;
+  }
+}
+
+std::string normalized_special(const std::string& normalizers) {
+  ordered_json vocab;
+  for (const char* piece : {"<", ">", "e", "n", "d", "a", "-", "\u00e9", "\u0301", "\u226f", "A", " ", "\u2581"}) {
+    const size_t id = vocab.size();
+    vocab[piece] = id;
+  }
+  vocab["<end>"] = vocab.size();
+  const ordered_json end = {{"id", vocab["<end>"]}, {"content", "<end>"}, {"special", true}, {"normalized", true}};
+  ordered_json document = {{"added_tokens", ordered_json::array({end})},
+                           {"normalizer", {{"type", "Sequence"}, {"normalizers", ordered_json::parse(normalizers)}}},
+                           {"pre_tokenizer", nullptr},
+                           {"decoder", {{"type", "Fuse"}}},
+                           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", ordered_json::array()}}}};
+  return document.dump();
+}
+
+// Special tokens that are looked for in the normalised text: the content is followed through the normalizers.
+TEST(ContentTokens, NormalizersKeepWhatIsWhose) {
+  const auto check = [](const char* normalizers, std::initializer_list<std::pair<const char*, Origin>> parts,
+                        const char* expected) {
+    const auto tokenizer = Tokenizer::from_json(normalized_special(normalizers), "test");
+    EXPECT_EQ(tokens_shown(*tokenizer, marked(parts)), expected) << normalizers;
+  };
+  const char* const all[] = {R"([{"type": "NFC"}])",
+                             R"([{"type": "Lowercase"}, {"type": "NFKC"}])",
+                             R"([{"type": "StripAccents"}, {"type": "NFD"}])",
+                             R"([{"type": "Replace", "pattern": {"String": "aa"}, "content": "-"}])",
+                             R"([{"type": "Replace", "pattern": {"Regex": "a+"}, "content": "a"}])",
+                             R"([{"type": "Strip"}])"};
+  for (const char* normalizers : all) {
+    check(normalizers, {{"<end>", author}, {"<end>", caller}, {"<end>", author}}, "[<end>]<end>[<end>]");
+    check(normalizers, {{"<end>", author}, {"<e", caller}, {"nd>", author}}, "[<end>]<end>");
+  }
+  check(R"([{"type": "Lowercase"}])", {{"<END>", author}, {"<END>", caller}}, "[<end>]<end>");
+  check(R"([{"type": "NFKC"}])", {{"\uff1cend\uff1e", caller}, {"\uff1cend\uff1e", author}}, "<end>[<end>]");
+  check(R"([{"type": "NFC"}])", {{"<end>e", author}, {"\u0301<end>", caller}, {"<end>", author}},
+        "[<end>]\u00e9<end>[<end>]");
+  check(R"([{"type": "Replace", "pattern": {"String": "aa"}, "content": "<end>"}])",
+        {{"aa", author}, {"aa", caller}, {"-a", author}, {"a", caller}}, "[<end>]<end>-<end>");
+  check(R"([{"type": "Prepend", "prepend": "-"}])", {{"<end>", caller}, {"-<end>", author}}, "-<end>[<end>]");
+}
+
+// Pieces of a tokenizer.model that are user-defined there and special in the settings beside it, as Gemma's are.
+TEST(ContentTokens, SentencePieceFindsNoSpecialPieces) {
+  VocabularySpec spec;
+  spec.name = "spm";
+  spec.model = "llama";
+  spec.tokens = {"<unk>", "<turn>", "<", ">", "t", "u", "r", "n", "\u2581"};
+  spec.token_types.assign(spec.tokens.size(), token_normal);
+  spec.token_types[0] = token_unknown;
+  spec.token_types[1] = token_user_defined;
+  spec.scores.assign(spec.tokens.size(), -1);
+  spec.add_space_prefix = false;
+  spec.user_defined_inside = true;
+  AddedToken turn;
+  turn.id = 1;
+  turn.content = "<turn>";
+  turn.special = true;
+  spec.added = {turn};
+  const auto tokenizer = Tokenizer::from_vocabulary(spec);
+  EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<turn>", author}, {"<turn>", caller}})), "[<turn>]<turn>");
+}
+
+// ---- chats
+
+const ordered_json& golden() {
+  static const ordered_json json = read_golden_json("templates.json");
+  return json;
+}
+
+ChatOptions options_of(const ordered_json& conversation) {
+  ChatOptions options;
+  options.bos_token = "<s>";
+  options.eos_token = "</s>";
+  options.add_generation_prompt = conversation.value("add_generation_prompt", false);
+  return options;
+}
+
+// What stands for control tokens in the families' templates. Tags of calls and thoughts are no special tokens there.
+std::set<std::string> control_tokens(const std::string& source) {
+  std::set<std::string> tokens = {"<s>", "</s>"};
+  const std::regex form(R"(<\|\w+\|>|\[/?[A-Z_]{3,}\]|<(start|end)_of_turn>|<end>|<bos>|<eos>)");
+  for (std::sregex_iterator match(source.begin(), source.end(), form), end; match != end; ++match) {
+    tokens.insert(match->str());
+  }
+  if (source.find("'<|' ~") != std::string::npos) tokens.insert({"<|user|>", "<|system|>"});
+  return tokens;
+}
+
+size_t num_control(const Tokenizer& tokenizer, const ChatText& chat) {
+  const Ids ids = encode(tokenizer, chat.text, chat.content);
+  return static_cast<size_t>(
+      std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer.is_special(id); }));
+}
+
+// Every string of it but for roles and types, one after the other, with `words` behind it.
+std::vector<ordered_json> with_words(const ordered_json& value, const std::string& words) {
+  std::vector<ordered_json> all;
+  if (value.is_string()) all.push_back(value.get<std::string>() + words);
+  if (value.is_array()) {
+    for (size_t i = 0; i < value.size(); ++i) {
+      for (ordered_json& changed : with_words(value[i], words)) (all.emplace_back(value))[i] = std::move(changed);
+    }
+  }
+  if (value.is_object()) {
+    for (const auto& [key, item] : value.items()) {
+      if (key == "role" || key == "type") continue;
+      for (ordered_json& changed : with_words(item, words)) (all.emplace_back(value))[key] = std::move(changed);
+    }
+  }
+  return all;
+}
+
+TEST(ContentTokens, NoFamilysTemplateLetsContentMakeControlTokens) {
+  size_t num_compared = 0;
+  std::set<std::string> families;
+  for (const auto& [name, text] : golden()["templates"].items()) {
+    const auto source = text.get<std::string>();
+    const ChatTemplate chat(source, name);
+    const std::set<std::string> tokens = control_tokens(source);
+    const auto tokenizer = byte_tokenizer(tokens);
+    for (const ordered_json& conversation : golden()["conversations"]) {
+      const ChatOptions options = options_of(conversation);
+      const ordered_json tools = conversation.value("tools", ordered_json(nullptr));
+      const ordered_json both = {{"messages", conversation["messages"]}, {"tools", tools}};
+      const auto count = [&](const ordered_json& changed) -> std::optional<size_t> {
+        try {
+          return num_control(*tokenizer, chat.render(changed["messages"], changed["tools"], options));
+        } catch (const Error&) {
+          return std::nullopt;  // a conversation that this family does not take
+        }
+      };
+      if (!count(both)) continue;
+      const std::vector<ordered_json> harmless = with_words(both, "(harmless)");
+      for (const std::string& token : tokens) {
+        const std::vector<ordered_json> forged = with_words(both, token);
+        for (size_t i = 0; i < forged.size(); ++i) {
+          EXPECT_EQ(count(forged[i]), count(harmless[i])) << name << ": " << forged[i];
+          ++num_compared;
+        }
+      }
+      families.insert(name);
+    }
+  }
+  EXPECT_EQ(families.size(), golden()["templates"].size());
+  EXPECT_GT(num_compared, 1000u);
+}
+
+// Ordinary conversations have the ids of the rendered text, read as one.
+TEST(ContentTokens, OrdinaryChatsKeepTheirIds) {
+  for (const auto& row : golden()["rendered"]) {
+    if (!row.contains("text")) continue;
+    const ordered_json& conversation = golden()["conversations"][row["conversation"].get<size_t>()];
+    const auto source = golden()["templates"][row["template"].get<std::string>()].get<std::string>();
+    if (conversation.contains("date_string") || conversation.dump().find("<|im_end|>") != std::string::npos) continue;
+    const ChatText chat = ChatTemplate(source, "test")
+                              .render(conversation["messages"], conversation.value("tools", ordered_json(nullptr)),
+                                      options_of(conversation));
+    const auto bytes = byte_tokenizer(control_tokens(source));
+    EXPECT_EQ(encode(*bytes, chat.text, chat.content), encode(*bytes, chat.text, {})) << row;
+    for (const char* name : {"smollm2", "llama3", "llama", "mistral", "unigram", "qwen2"}) {
+      static std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers;
+      auto& tokenizer = tokenizers[name];
+      if (!tokenizer) tokenizer = load(name);
+      EXPECT_EQ(encode(*tokenizer, chat.text, chat.content), encode(*tokenizer, chat.text, {})) << name << row;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::text

@@ -1,0 +1,141 @@
+// Tokenizer files that make any length of a short text, or need any time for it.
+#include "text/growth.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/text/golden.h"
+#include "text/charsmap.h"
+#include "text/tokenizer.h"
+
+namespace ingot::text {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json document() {
+  return {{"added_tokens", ordered_json::array()},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", nullptr},
+          {"decoder", {{"type", "Fuse"}}},
+          {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {" ", 1}}}, {"merges", ordered_json::array()}}}};
+}
+
+ordered_json sequence(const char* list, const ordered_json& step, size_t count) {
+  return {{"type", "Sequence"}, {list, std::vector<ordered_json>(count, step)}};
+}
+
+std::unique_ptr<Tokenizer> read(const ordered_json& json) { return Tokenizer::from_json(json.dump(), "test.json"); }
+
+void expect_refused(const std::function<void()>& call, ErrorKind kind, const char* words) {
+  try {
+    call();
+    ADD_FAILURE() << "no error: " << words;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.message();
+    EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
+  }
+}
+
+const ordered_json replace_a = {
+    {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
+constexpr const char* too_much = "the tokenizer makes more than";
+
+TEST(Growth, NormalizersAreBounded) {
+  ordered_json json = document();
+  json["normalizer"] = sequence("normalizers", replace_a, 4);
+  const auto literal = read(json);
+  EXPECT_EQ(literal->encode("  ").size(), 2U);
+  expect_refused([&] { literal->encode("a"); }, ErrorKind::unsupported, too_much);
+  ordered_json by_pattern = replace_a;
+  by_pattern["pattern"] = {{"Regex", "a"}};
+  json["normalizer"] = sequence("normalizers", by_pattern, 4);
+  const auto pattern = read(json);
+  expect_refused([&] { pattern->encode("a"); }, ErrorKind::unsupported, too_much);
+  json["normalizer"] = sequence("normalizers", {{"type", "Prepend"}, {"prepend", std::string(1000, ' ')}}, 100);
+  const auto prepend = read(json);
+  expect_refused([&] { prepend->encode("a"); }, ErrorKind::unsupported, too_much);
+}
+
+// The largest growth of Unicode's own: U+FDFA in its compatibility form, with its spaces escaped.
+TEST(Growth, WhatUnicodeMakesPasses) {
+  ordered_json json = document();
+  const ordered_json escape = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFKC"}}, escape}}};
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += "\ufdfa";
+  EXPECT_NO_THROW(read(json)->encode(text));
+}
+
+TEST(Growth, AddedTokensAndDecodersAreBounded) {
+  ordered_json json = document();
+  json["normalizer"] = sequence("normalizers", replace_a, 4);
+  json["added_tokens"].push_back({{"id", 0}, {"content", "a"}, {"normalized", true}});
+  expect_refused([&] { read(json); }, ErrorKind::unsupported, too_much);
+  json = document();
+  ordered_json decoders = sequence("decoders", replace_a, 4);
+  decoders["decoders"].push_back({{"type", "Fuse"}});
+  json["decoder"] = decoders;
+  expect_refused([&] { read(json); }, ErrorKind::unsupported, too_much);
+}
+
+TEST(Growth, PreTokenizersAreBounded) {
+  ordered_json json = document();
+  const auto mark = [](const char* replacement) {
+    return ordered_json{{"type", "Metaspace"}, {"replacement", replacement}, {"prepend_scheme", "always"}};
+  };
+  json["pre_tokenizer"] = mark("\u2581\u2581");
+  expect_refused([&] { read(json); }, ErrorKind::corrupt, "not one character");
+  ordered_json steps = ordered_json::array();
+  for (int i = 0; i < 49; ++i) {
+    steps.push_back(mark("\u2581"));
+    steps.push_back(mark("\u2582"));
+  }
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+  const auto many = read(json);
+  expect_refused([&] { many->encode(std::string(100'000, 'a')); }, ErrorKind::unsupported, too_much);
+}
+
+TEST(Growth, StepsAreCounted) {
+  ordered_json json = document();
+  json["normalizer"] = sequence("normalizers", {{"type", "NFC"}}, 101);
+  expect_refused([&] { read(json); }, ErrorKind::unsupported, "more than 100 steps");
+  json["normalizer"] = sequence("normalizers", {{"type", "NFC"}}, 100);
+  EXPECT_NO_THROW(read(json));
+}
+
+// A map of one key, 'a', to so many bytes.
+std::string charsmap(size_t bytes) {
+  std::vector<uint32_t> units(512, 0);
+  units[0] = 256 << 10;  // children of the root lie at 256 ^ byte
+  const uint32_t node = 256 ^ 'a';
+  units[node] = static_cast<uint32_t>('a') | 1U << 8 | (node ^ 1U) << 10;  // a leaf, whose value stands in unit 1
+  units[1] = 0x80000000U;                                                  // 0: where its replacement begins
+  std::string blob(4, '\0');
+  const auto size = static_cast<uint32_t>(units.size() * 4);
+  std::memcpy(blob.data(), &size, 4);
+  blob.append(reinterpret_cast<const char*>(units.data()), size);
+  return blob + std::string(bytes, 'b') + std::string(1, '\0');
+}
+
+TEST(Growth, CharacterMapsAreBounded) {
+  const Charsmap small(charsmap(max_growth), "map");
+  EXPECT_EQ(small.apply("xa"), "x" + std::string(max_growth, 'b'));
+  expect_refused([] { Charsmap(charsmap(max_growth + 1), "map"); }, ErrorKind::unsupported, "a key of 1");
+}
+
+// It is not a matter of load: to try again does not help.
+TEST(Growth, PatternsThatBacktrackTooMuchAreUnsupported) {
+  ordered_json json = document();
+  json["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(a+)+b"}}}, {"behavior", "Isolated"}};
+  const auto tokenizer = read(json);
+  expect_refused([&] { tokenizer->encode(std::string(62, 'a') + "cb"); }, ErrorKind::unsupported,
+                 "fails on a text of 64 bytes");
+}
+
+}  // namespace
+}  // namespace ingot::text
