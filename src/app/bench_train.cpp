@@ -211,7 +211,7 @@ int BenchTrain::run(const Output& output) {
   if (on_cpu) {
     Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
     ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
-    rates = cpu_rates(kept_rates(rates_key(runtime)), context, job.step.activation).rates;
+    rates = cpu_rates(rate_cache(rates_key(runtime)), context, job.step.activation).rates;
   }
   std::optional<StepProfile> profile;
   if (profile_) profile.emplace().most = measure_ceilings(runtime);

@@ -97,7 +97,7 @@ RatesKey rates_key(const Runtime& runtime, int64_t ranks) {
           .operations = operations != nullptr ? operations : ""};
 }
 
-KeptRates kept_rates(const RatesKey& key) {
+RateCache rate_cache(const RatesKey& key) {
   std::filesystem::path folder;
   try {
     folder = checkpoint::ingot_home() / "rates";
@@ -107,17 +107,17 @@ KeptRates kept_rates(const RatesKey& key) {
   return {std::move(folder), key};
 }
 
-CpuRates cpu_rates(const KeptRates& kept, ops::Context& context, DType dtype, Measure when, double seconds) {
-  const MeasuredRates found = kept_or_measured(kept, name(dtype), 2, when, [&] {
+CpuRates cpu_rates(const RateCache& cache, ops::Context& context, DType dtype, Measure when, double seconds) {
+  const MeasuredRates found = cached_or_measured(cache, name(dtype), 2, when, [&] {
     const cpu::ProductRates rates = cpu::measure_products(context, dtype, seconds);
     return std::vector<double>{rates.arithmetic, rates.matmul};
   });
   return {{found.values[0], found.values[1]}, found.date};
 }
 
-MeasuredRates cpu_read_rate(const KeptRates& kept, ops::Context& context, Measure when, double seconds) {
-  return kept_or_measured(kept, "read", 1, when,
-                          [&] { return std::vector<double>{cpu::measure_read(context, seconds)}; });
+MeasuredRates cpu_read_rate(const RateCache& cache, ops::Context& context, Measure when, double seconds) {
+  return cached_or_measured(cache, "read", 1, when,
+                            [&] { return std::vector<double>{cpu::measure_read(context, seconds)}; });
 }
 
 Ceilings measure_ceilings(const Runtime& runtime) {

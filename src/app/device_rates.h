@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "app/kept_rates.h"
+#include "app/rate_cache.h"
 #include "app/runtime.h"
 #include "ops/context.h"
 #include "train/utilisation.h"
@@ -23,20 +23,20 @@ struct GpuRates {
 // nothing.
 GpuRates measure_gpu(Device& device, const ops::Registry& registry);
 
-// What a CPU's rates are kept for. `ranks`: of this machine, which compute at the same time.
+// What a CPU's rates are cached for. `ranks`: of this machine, which compute at the same time.
 RatesKey rates_key(const Runtime& runtime, int64_t ranks = 1);
-// Under the home folder; where there is none, nothing is kept.
-KeptRates kept_rates(const RatesKey& key);
+// Under the home folder; where there is none, nothing is cached.
+RateCache rate_cache(const RatesKey& key);
 
 struct CpuRates {
   train::DeviceRates rates;
   std::string date;  // when they were measured
 };
-// A CPU's, in bf16 or fp32: those that are kept, or measured now, for about `seconds`.
-CpuRates cpu_rates(const KeptRates& kept, ops::Context& context, DType dtype, Measure when = Measure::if_missing,
+// A CPU's, in bf16 or fp32: those that are cached, or measured now, for about `seconds`.
+CpuRates cpu_rates(const RateCache& cache, ops::Context& context, DType dtype, Measure when = Measure::if_missing,
                    double seconds = 0.4);
 // The same of bytes a second read from memory, one value.
-MeasuredRates cpu_read_rate(const KeptRates& kept, ops::Context& context, Measure when = Measure::if_missing,
+MeasuredRates cpu_read_rate(const RateCache& cache, ops::Context& context, Measure when = Measure::if_missing,
                             double seconds = 0.4);
 
 // What an op's time is compared with, on any device; 0 where it is not known.

@@ -47,7 +47,7 @@ class Devices : public Command {
   void declare(Arguments& arguments) override {
     arguments.option("threads", threads_, "CPU threads; all there are without it");
     arguments.option("seconds", seconds_, "how long to measure, where it does");
-    arguments.flag("measure", measure_, "measure the CPU again, also where its rates are kept from before");
+    arguments.flag("measure", measure_, "measure the CPU again, even where its rates are cached");
     arguments.example("ingot devices --measure");
   }
 
@@ -58,11 +58,11 @@ class Devices : public Command {
     Device& device = *runtime.device;
     Arena scratch(device, measuring_bytes, "scratch");
     ops::Context context{device, runtime.registry, scratch, runtime.threads.get()};
-    const KeptRates kept = kept_rates(rates_key(runtime));
+    const RateCache cache = rate_cache(rates_key(runtime));
     const Measure when = measure_ ? Measure::again : Measure::if_missing;
-    const CpuRates bf16 = cpu_rates(kept, context, DType::bf16, when, seconds_ * 2 / 5);
-    const CpuRates f32 = cpu_rates(kept, context, DType::f32, when, seconds_ * 2 / 5);
-    const MeasuredRates read = cpu_read_rate(kept, context, when, seconds_ / 5);
+    const CpuRates bf16 = cpu_rates(cache, context, DType::bf16, when, seconds_ * 2 / 5);
+    const CpuRates f32 = cpu_rates(cache, context, DType::f32, when, seconds_ * 2 / 5);
+    const MeasuredRates read = cpu_read_rate(cache, context, when, seconds_ / 5);
 
     Json devices = Json::array();
     const Json cpu = {{"name", device.name()},
@@ -79,7 +79,7 @@ class Devices : public Command {
                       {"gemm_f32_tflops", tera(f32.rates.gemm)},
                       {"read_gb_s", read.values[0] / 1e9},
                       {"measured", {{"bf16", bf16.date}, {"f32", f32.date}, {"read", read.date}}},
-                      {"kept", kept.keeps()}};
+                      {"cached", cache.is_enabled()}};
     output.print(fmt::format("cpu  {}, {} threads, {}\n", cpu_name(), runtime.threads->threads(), device.arch()));
     output.print(fmt::format("     memory {} ({} free), read at {:.1f} GB/s\n", format_bytes(device.memory_bytes()),
                              format_bytes(device.memory_available()), read.values[0] / 1e9));
@@ -87,7 +87,8 @@ class Devices : public Command {
       output.print(fmt::format("     {}: peak {:.3f} TFLOP/s, matrix product {:.3f}, as measured {}\n", name,
                                tera(measured.rates.peak), tera(measured.rates.gemm), measured.date));
     }
-    if (!kept.keeps()) output.print("     there is no home folder (HOME, INGOT_HOME): these rates are not kept\n");
+    if (!cache.is_enabled())
+      output.print("     there is no home folder (HOME, INGOT_HOME): these rates are not cached\n");
     devices.push_back(cpu);
     Json unavailable = Json::array();
     add_gpus(output, "cuda", gpu::find_cuda_driver(), devices, unavailable);

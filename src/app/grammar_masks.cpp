@@ -55,7 +55,7 @@ std::shared_ptr<infer::TokenMask> GrammarMasks::mask(const server::Constraint& c
   size_t bytes = 0;
   for (auto each = kept->begin(); each != kept->end();) {
     bytes += each->bytes + each->grammar->bytes();
-    const bool fits = each == kept->begin() || bytes <= most_bytes;
+    const bool fits = each == kept->begin() || bytes <= max_bytes;
     each = fits ? std::next(each) : kept->erase(each);
   }
   if (kept->size() > most_kept) kept->pop_back();

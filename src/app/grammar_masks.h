@@ -16,7 +16,7 @@ namespace ingot::app {
 class GrammarMasks : public server::MaskFactory {
  public:
   static constexpr size_t most_kept = 256;
-  static constexpr size_t most_bytes = size_t{512} << 20;  // of all that is kept; outputs under way hold their own
+  static constexpr size_t max_bytes = size_t{512} << 20;  // of all that is kept; outputs under way hold their own
 
   explicit GrammarMasks(std::shared_ptr<const grammar::Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {}
 

@@ -165,7 +165,7 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
 double measured_rate(Runtime& runtime) {
   Arena scratch(*runtime.device, measuring_bytes, "scratch");
   ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
-  return cpu_rates(kept_rates(rates_key(runtime)), context, DType::bf16).rates.gemm;
+  return cpu_rates(rate_cache(rates_key(runtime)), context, DType::bf16).rates.gemm;
 }
 
 class Init : public Command {

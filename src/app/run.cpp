@@ -152,19 +152,19 @@ train::DeviceRates scaled(const train::DeviceRates& rates, double factor) {
 
 // This rank's CPU's.
 CpuRates measured_cpu_rates(const Runtime& runtime, int locals, train::Step& step, Measure when) {
-  return cpu_rates(kept_rates(rates_key(runtime, locals)), step.context(), step.settings().activation, when);
+  return cpu_rates(rate_cache(rates_key(runtime, locals)), step.context(), step.settings().activation, when);
 }
 
-// Those of the first rank, which alone reports shares of them. Where it has none that were kept, the others measure,
+// Those of the first rank, which alone reports shares of them. Where it has none that are cached, the others measure,
 // too: their threads take part in what its own reach. Ranks call it together.
 CpuRates run_cpu_rates(const Runtime& runtime, const Rank& rank, train::Step& step) {
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu, first = rank.world.rank() == 0;
-  const KeptRates kept = kept_rates(rates_key(runtime, rank.locals));
-  const bool missing = first && on_cpu && !kept.find(name(step.settings().activation), 2);
+  const RateCache cache = rate_cache(rates_key(runtime, rank.locals));
+  const bool missing = first && on_cpu && !cache.find(name(step.settings().activation), 2);
   const bool measure = rank.world.all_max<int32_t>(missing ? 1 : 0) != 0;
   if (!on_cpu || (!first && !measure)) return {};
   if (first) return measured_cpu_rates(runtime, rank.locals, step, Measure::if_missing);
-  return cpu_rates(KeptRates({}, {}), step.context(), step.settings().activation);
+  return cpu_rates(RateCache({}, {}), step.context(), step.settings().activation);
 }
 
 // All but where the run is kept and what it is.

@@ -151,10 +151,10 @@ class Serve : public Command {
     std::optional<infer::AdapterStore> store;
     std::optional<ServedAdapters> adapters;
     if (adapters_) {
-      store.emplace(session.loaded.spec, infer::AdapterStoreSettings{.root = *adapters_,
-                                                                     .activation = session.activation,
-                                                                     .budget = adapter_bytes(),
-                                                                     .most_rank = most_rank()});
+      store.emplace(
+          session.loaded.spec,
+          infer::AdapterStoreSettings{
+              .root = *adapters_, .activation = session.activation, .budget = adapter_bytes(), .max_rank = max_rank()});
       adapters.emplace(*store);
       for (const infer::BrokenAdapter& broken : store->check()) {
         log.warning("the adapter {} cannot be used: {}", broken.name, broken.reason);
@@ -240,7 +240,7 @@ class Serve : public Command {
     return queue_per_key_.value_or(keys.size() > 1 ? std::max<int64_t>(1, queue_ / 2) : queue_);
   }
 
-  int64_t most_rank() const { return adapter_rank_.value_or(64); }
+  int64_t max_rank() const { return adapter_rank_.value_or(64); }
 
   // Says what the server will take, and plans the engine accordingly.
   infer::EngineSettings plan_memory(const Session& session, const MemoryUse& at_start, const Log& log) const {
@@ -266,7 +266,7 @@ class Serve : public Command {
     memory.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and kept for others
     memory.bodies = static_cast<size_t>(bodies_bytes_) +
                     static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
-    memory.grammars = GrammarMasks::most_bytes;
+    memory.grammars = GrammarMasks::max_bytes;
     memory.available = memory.on_host ? of_device : available_memory();
     for (const std::string& line : memory_lines(memory)) log.info("{}", line);
     for (const std::string& warning : memory_warnings(memory)) log.warning("{}", warning);
@@ -282,7 +282,7 @@ class Serve : public Command {
     settings.batch_tokens = batch_tokens_;
     settings.sequences = sequences_;
     settings.pages = pages_;
-    settings.adapter_rank = adapters_ ? most_rank() : 0;
+    settings.adapter_rank = adapters_ ? max_rank() : 0;
     settings.adapter_slots = adapter_slots_.value_or(sequences_);
     settings.decoded = session.decoded;
     settings.prefix_cache = !no_prefix_cache_;

@@ -207,7 +207,7 @@ int supervise(const Supervised& what, Log& log) {
       return code;
     }
     const fs::path events = what.run / "events.jsonl";
-    const bool begun = path_exists(events);
+    const bool started = path_exists(events);
     resume = next_resume(resume, what);
     const int64_t from = last_checkpoint(what.run).value_or(0);
     const std::string message =
@@ -217,7 +217,7 @@ int supervise(const Supervised& what, Log& log) {
                                             : "its last checkpoint",
                     format_duration(pause));
     log.warning("{}", message);
-    if (begun) {
+    if (started) {
       add_warning(events, from, message);
       Log file;
       file.add_file(what.run / "log.txt");

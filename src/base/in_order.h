@@ -41,14 +41,14 @@ void run_in_order(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&)> t
   Guarded<Stream> stream;
   Mutex taking;
   const int64_t most = int64_t{4} * pool.threads();
-  const int64_t most_bytes = in_order_bytes * pool.threads();
+  const int64_t max_bytes = in_order_bytes * pool.threads();
 
   // False at the end. An error of `take` is an item, the last one.
   const auto next = [&](Done& one, int64_t& number) {
     const MutexLock alone(taking);
     {
       auto held = stream.lock();
-      held.wait([&](const Stream& s) { return s.stopped || (s.num_taken - s.num_put < most && s.bytes < most_bytes); });
+      held.wait([&](const Stream& s) { return s.stopped || (s.num_taken - s.num_put < most && s.bytes < max_bytes); });
       if (held->stopped || held->at_end) return false;
     }
     std::optional<int64_t> bytes = 0;

@@ -65,8 +65,8 @@ Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& 
 
 // A copy of the file. It is not mapped: a mapped file that somebody cuts short ends the process that looks at it.
 struct Weights {
-  Weights(const fs::path& path, uint64_t most_bytes)
-      : bytes(read_file(path, most_bytes)), file(std::as_bytes(std::span(bytes.data(), bytes.size())), path.string()) {}
+  Weights(const fs::path& path, uint64_t max_bytes)
+      : bytes(read_file(path, max_bytes)), file(std::as_bytes(std::span(bytes.data(), bytes.size())), path.string()) {}
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
@@ -167,10 +167,10 @@ AdapterFile adapter_of(const AdapterConfig& config, const formats::SafetensorsFi
 
 }  // namespace
 
-AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model, uint64_t most_bytes) {
+AdapterFile read_adapter(const fs::path& folder, const spec::ModelSpec& model, uint64_t max_bytes) {
   check_files(folder);
   const AdapterConfig config = read_adapter_config(folder / config_file, model);
-  const auto weights = std::make_shared<const Weights>(folder / weights_file, most_bytes);
+  const auto weights = std::make_shared<const Weights>(folder / weights_file, max_bytes);
   return adapter_of(config, weights->file, weights, model, Values::checked);
 }
 

@@ -49,12 +49,12 @@ struct AdapterFile {
 // Reads adapter_config.json and adapter_model.safetensors and checks them against the base model: rank and alpha
 // patterns, layer subsets, excluded modules, targets by regular expression, rsLoRA, DoRA, modules_to_save and trained
 // biases are PEFT's.
-// Errors: not_found for missing files; resource for weights of more than `most_bytes`; corrupt, naming the file, for
+// Errors: not_found for missing files; resource for weights of more than `max_bytes`; corrupt, naming the file, for
 // one that is cut short, also while it is read, and, naming tensor and shapes, for an adapter of another base, and for
 // values that are not finite; those of read_adapter_config; unsupported, by name, for pickled weights, for embeddings
 // as targets, and for a head or embedding in modules_to_save where the model has one weight for both.
 AdapterFile read_adapter(const std::filesystem::path& folder, const spec::ModelSpec& model,
-                         uint64_t most_bytes = std::numeric_limits<uint64_t>::max());
+                         uint64_t max_bytes = std::numeric_limits<uint64_t>::max());
 
 // The same without the values: of an adapter that is not used now, to know whether it could be. Only headers are read;
 // tensors are in a map of the file. Errors: read_adapter's, but for values.

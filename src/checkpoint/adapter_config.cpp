@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr int64_t most_rank = 1'000'000;
+constexpr int64_t max_rank = 1'000'000;
 
 bool is_set(const json& value) {
   if (value.is_null() || value == false || value == 0) return false;
@@ -214,9 +214,9 @@ std::vector<AdaptedLayer> adapted_layers(const JsonObject& config, const ordered
     AdaptedLayer layer;
     const double rank = ranks.of(p.module(), static_cast<double>(adapter.lora.rank));
     const double alpha = alphas.of(p.module(), adapter.lora.alpha);
-    if (rank != std::floor(rank) || rank > most_rank) {
+    if (rank != std::floor(rank) || rank > max_rank) {
       throw_error(ErrorKind::corrupt, "{}: rank_pattern gives '{}' the rank {}; ranks are from 1 to {}", config.where(),
-                  p.module(), rank, most_rank);
+                  p.module(), rank, max_rank);
     }
     layer.param = {std::string(p.module()), index, static_cast<int64_t>(rank), p.shape[1], p.shape[0]};
     layer.factor = static_cast<float>(alpha / (adapter.lora.rslora ? std::sqrt(rank) : rank));
@@ -258,9 +258,9 @@ AdapterConfig read_adapter_config(const std::filesystem::path& file, const spec:
   adapter.lora.alpha = config.number("lora_alpha").value_or(8);
   adapter.lora.dropout = config.number("lora_dropout").value_or(0);
   adapter.lora.rslora = config.boolean("use_rslora").value_or(false);
-  if (adapter.lora.rank < 1 || adapter.lora.rank > most_rank) {
+  if (adapter.lora.rank < 1 || adapter.lora.rank > max_rank) {
     throw_error(ErrorKind::corrupt, "{}: \"r\" is {}; ranks are from 1 to {}", config.where(), adapter.lora.rank,
-                most_rank);
+                max_rank);
   }
   if (!std::isfinite(static_cast<float>(adapter.lora.factor()))) {
     throw_error(ErrorKind::corrupt,

@@ -13,7 +13,7 @@
 namespace ingot::formats {
 namespace {
 
-constexpr uint64_t most_bytes = std::numeric_limits<uint32_t>::max();  // of a shard: offsets have 32 bits
+constexpr uint64_t max_bytes = std::numeric_limits<uint32_t>::max();  // of a shard: offsets have 32 bits
 
 void append(std::string& bytes, uint64_t value) {
   const auto number = static_cast<uint32_t>(value);
@@ -36,7 +36,7 @@ MdsWriter::MdsWriter(std::filesystem::path folder, std::vector<MdsColumn> column
   if (columns.empty() || twice != columns.end()) {
     throw_error(ErrorKind::usage, "{}: shards need columns, each with a name of its own", path_.string());
   }
-  if (settings.size_limit && *settings.size_limit > most_bytes) {
+  if (settings.size_limit && *settings.size_limit > max_bytes) {
     throw_error(ErrorKind::usage, "a shard has less than 4 GiB, not up to {} bytes", *settings.size_limit);
   }
   next_.columns = std::move(columns);
@@ -72,7 +72,7 @@ void MdsWriter::write(std::span<const std::string_view> values) {
   const auto shard_size = [this](uint64_t samples, uint64_t bytes) { return 8 + config_.size() + 4 * samples + bytes; };
   const uint64_t larger = shard_size(sizes_.size() + 1, samples_.size() + size);
   if (next_.size_limit && larger > *next_.size_limit && !sizes_.empty()) flush();
-  if (shard_size(sizes_.size() + 1, samples_.size() + size) > most_bytes) {
+  if (shard_size(sizes_.size() + 1, samples_.size() + size) > max_bytes) {
     throw_hint(ErrorKind::resource, "set a size limit", "{}: a shard would have more than 4 GiB", path_.string());
   }
   for (size_t i = 0; i < values.size(); ++i) {

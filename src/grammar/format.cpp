@@ -98,8 +98,8 @@ std::string regular_expression() {
   const std::string quantifier = "(?:[*+?]|\\{\\d{1,3},?\\}|\\{\\d,[1-9]\\d\\}|\\{0,\\d\\}|\\{1,[1-9]\\})?";
   std::string sequence = "(?:" + atom + quantifier + ")*";
   for (int depth = 0; depth < 2; ++depth) {
-    const std::string group = "\\((?:\\?:)?" + sequence + "(?:\\|" + sequence + ")*\\)";
-    sequence = "(?:(?:" + atom + "|" + group + ")" + quantifier + ")*";
+    const std::string group = fmt::format(R"(\((?:\?:)?{0}(?:\|{0})*\))", sequence);
+    sequence = fmt::format("(?:(?:{}|{}){})*", atom, group, quantifier);
   }
   const std::string anchored = "\\^?" + sequence + "\\$?";
   return anchored + "(?:\\|" + anchored + ")*";

@@ -133,7 +133,7 @@ TermId SchemaCompiler::distinct_elements(const Case& one) {
   elements.separator = json_.comma;
   elements.min = std::max<int64_t>(1, one.min_items);
   elements.max = one.max_items;
-  return automaton_.next_distinct(terms_.add_distinct(std::move(elements)), 0);
+  return automaton_.next_distinct(terms_.add_distinct(elements), 0);
 }
 
 // The texts of values that are neither arrays nor objects, each written in one way only.

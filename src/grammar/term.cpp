@@ -304,8 +304,8 @@ TermId TermPool::declare() {
 
 void TermPool::define(TermId rule, TermId body) { bodies_[static_cast<size_t>((*this)[rule].min)] = body; }
 
-int32_t TermPool::add_distinct(Distinct elements) {
-  distincts_.push_back(std::move(elements));
+int32_t TermPool::add_distinct(const Distinct& elements) {
+  distincts_.push_back(elements);
   return static_cast<int32_t>(distincts_.size()) - 1;
 }
 

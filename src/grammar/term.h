@@ -127,7 +127,7 @@ class TermPool {
 
   // Elements that differ: a Distinct and the list of texts seen, by number; list 0 is empty. The same text behind the
   // same list gives the same number.
-  int32_t add_distinct(Distinct elements);
+  int32_t add_distinct(const Distinct& elements);
   int32_t add_seen(int32_t before, const std::string& text);
   const Distinct& distinct(int32_t number) const { return distincts_[static_cast<size_t>(number)]; }
   std::vector<std::string> seen(int32_t number) const;

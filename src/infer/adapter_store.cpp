@@ -154,10 +154,10 @@ void AdapterStore::check_fits(const std::string& name, const checkpoint::Adapter
                "the adapter {} replaces weights (DoRA, modules_to_save or biases), so it cannot be one of many", name);
   }
   for (const checkpoint::AdapterModule& module : file.modules) {
-    if (module.param.rank <= settings_.most_rank) continue;
+    if (module.param.rank <= settings_.max_rank) continue;
     throw_hint(ErrorKind::unsupported, "serve with a larger --adapter-rank",
                "the adapter {} has rank {}; this server has memory for {}", name, module.param.rank,
-               settings_.most_rank);
+               settings_.max_rank);
   }
   if (const size_t bytes = bytes_of(file, settings_.activation); bytes > settings_.budget) {
     throw_error(ErrorKind::resource, "the adapter {} takes {} bytes of host memory; adapters may have {}", name, bytes,

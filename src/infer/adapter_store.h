@@ -25,7 +25,7 @@ struct AdapterStoreSettings {
   std::filesystem::path root;  // adapter NAME is root/NAME, or root/NAME/adapter of a run's folder
   DType activation = DType::bf16;
   size_t budget = size_t{1} << 30;  // bytes of weights in host memory that requests do not use at the moment
-  int64_t most_rank = 64;
+  int64_t max_rank = 64;
 };
 
 struct ListedAdapter {
@@ -70,7 +70,7 @@ class AdapterStore {
   // A folder may be a link to one elsewhere: the root is whoever's runs the server, and names are no paths.
   // Errors: usage for what is_adapter_name refuses; not_found for one that is not there or was removed; unavailable for
   // one whose files change while they are read, and while requests use more than twice the budget; resource for one
-  // larger than the budget; unsupported for one of a larger rank than `most_rank`, and for one that replaces weights
+  // larger than the budget; unsupported for one of a larger rank than `max_rank`, and for one that replaces weights
   // (DoRA, modules_to_save), which must be merged; those of checkpoint::read_adapter.
   std::shared_ptr<const HostAdapter> get(const std::string& name);
 

@@ -132,7 +132,7 @@ TEST(Devices, AreMeasuredOnce) {
     return program.report(more).at("devices").at(0);
   };
   const Json first = cpu({});
-  EXPECT_EQ(first.at("kept"), true);
+  EXPECT_EQ(first.at("cached"), true);
   const auto rates = [](const Json& device) {
     return std::tuple(device.at("peak_tflops"), device.at("peak_f32_tflops"), device.at("gemm_bf16_tflops"),
                       device.at("gemm_f32_tflops"), device.at("read_gb_s"), device.at("measured"));

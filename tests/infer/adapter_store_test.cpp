@@ -42,7 +42,7 @@ class AdapterStoreTest : public testing::Test {
     base_ = modules.front().param.base;
   }
   AdapterStore store(size_t budget = 1 << 20) {
-    return AdapterStore(small_.spec(), {.root = root_, .activation = DType::f32, .budget = budget, .most_rank = 8});
+    return AdapterStore(small_.spec(), {.root = root_, .activation = DType::f32, .budget = budget, .max_rank = 8});
   }
   static std::vector<std::string> names(const AdapterStore& store) {
     std::vector<std::string> names;

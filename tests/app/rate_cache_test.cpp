@@ -1,4 +1,4 @@
-#include "app/kept_rates.h"
+#include "app/rate_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -26,42 +26,43 @@ class Meter {
   std::vector<std::vector<double>> values_;
 };
 
-TEST(KeptRates, AreMeasuredOnceAndAgainWhenAsked) {
+TEST(RateCache, AreMeasuredOnceAndAgainWhenAsked) {
   const Scratch scratch;
-  const KeptRates kept(scratch / "rates", key);
+  const RateCache cache(scratch / "rates", key);
   Meter meter({{4, 3}, {2, 1}, {1, 5}});
-  const MeasuredRates first = kept_or_measured(kept, "bf16", 2, Measure::if_missing, meter);
+  const MeasuredRates first = cached_or_measured(cache, "bf16", 2, Measure::if_missing, meter);
   EXPECT_EQ(first.values, (std::vector<double>{4, 3}));
   EXPECT_EQ(first.date.size(), std::string("2026-11-21T05:13:24Z").size());
-  const MeasuredRates then = kept_or_measured(KeptRates(scratch / "rates", key), "bf16", 2, Measure::if_missing, meter);
+  const MeasuredRates then =
+      cached_or_measured(RateCache(scratch / "rates", key), "bf16", 2, Measure::if_missing, meter);
   EXPECT_EQ(then.values, first.values);
   EXPECT_EQ(then.date, first.date);
   EXPECT_EQ(meter.calls, 1);
-  EXPECT_EQ(kept_or_measured(kept, "bf16", 2, Measure::again, meter).values, (std::vector<double>{2, 1}));
-  EXPECT_EQ(kept.find("bf16", 2)->values, (std::vector<double>{2, 1}));
-  EXPECT_EQ(kept_or_measured(kept, "bf16", 2, Measure::to_raise, meter).values, (std::vector<double>{2, 5}));
-  EXPECT_EQ(kept.find("bf16", 2)->values, (std::vector<double>{2, 5}));
-  EXPECT_FALSE(kept.find("f32", 2));
+  EXPECT_EQ(cached_or_measured(cache, "bf16", 2, Measure::again, meter).values, (std::vector<double>{2, 1}));
+  EXPECT_EQ(cache.find("bf16", 2)->values, (std::vector<double>{2, 1}));
+  EXPECT_EQ(cached_or_measured(cache, "bf16", 2, Measure::to_raise, meter).values, (std::vector<double>{2, 5}));
+  EXPECT_EQ(cache.find("bf16", 2)->values, (std::vector<double>{2, 5}));
+  EXPECT_FALSE(cache.find("f32", 2));
 }
 
-TEST(KeptRates, OfAnotherMachineOrOtherKernelsAreOthers) {
+TEST(RateCache, OfAnotherMachineOrOtherKernelsAreOthers) {
   const Scratch scratch;
-  EXPECT_EQ(KeptRates(scratch / "rates", key).keep("f32", {{1, 1}, "now"}), "");
+  EXPECT_EQ(RateCache(scratch / "rates", key).store("f32", {{1, 1}, "now"}), "");
   for (const auto& change : std::vector<void (*)(RatesKey&)>{
            [](RatesKey& k) { k.processor = "Another"; }, [](RatesKey& k) { k.cores = 8; },
            [](RatesKey& k) { k.isa = "plain"; }, [](RatesKey& k) { k.threads = 1; }, [](RatesKey& k) { k.ranks = 2; },
            [](RatesKey& k) { k.version = "1.1"; }, [](RatesKey& k) { k.operations = "linear=tiles"; }}) {
     RatesKey other = key;
     change(other);
-    EXPECT_FALSE(KeptRates(scratch / "rates", other).find("f32", 2));
+    EXPECT_FALSE(RateCache(scratch / "rates", other).find("f32", 2));
   }
-  EXPECT_TRUE(KeptRates(scratch / "rates", key).find("f32", 2));
+  EXPECT_TRUE(RateCache(scratch / "rates", key).find("f32", 2));
 }
 
-TEST(KeptRates, WhatIsDamagedIsMeasuredAgain) {
+TEST(RateCache, WhatIsDamagedIsMeasuredAgain) {
   const Scratch scratch;
-  const KeptRates kept(scratch / "rates", key);
-  ASSERT_EQ(kept.keep("f32", {{7, 8}, "now"}), "");
+  const RateCache cache(scratch / "rates", key);
+  ASSERT_EQ(cache.store("f32", {{7, 8}, "now"}), "");
   const fs::path file = fs::directory_iterator(scratch / "rates")->path();
   const std::string whole = read_file(file);
   for (const std::string& text :
@@ -71,36 +72,36 @@ TEST(KeptRates, WhatIsDamagedIsMeasuredAgain) {
         std::string(whole).replace(whole.find("avx2"), 4, "avx3")}) {
     std::ofstream(file) << text;
     const bool is_number = text.find("9e9") != std::string::npos;
-    EXPECT_EQ(kept.find("f32", 2).has_value(), is_number) << text;
+    EXPECT_EQ(cache.find("f32", 2).has_value(), is_number) << text;
   }
   std::ofstream(file) << whole;
-  EXPECT_FALSE(kept.find("f32", 1));
-  EXPECT_TRUE(kept.find("f32", 2));
+  EXPECT_FALSE(cache.find("f32", 1));
+  EXPECT_TRUE(cache.find("f32", 2));
 }
 
-TEST(KeptRates, WithoutAFolderNothingIsKept) {
-  const KeptRates none({}, key);
-  EXPECT_FALSE(none.keeps());
+TEST(RateCache, WithoutAFolderNothingIsCached) {
+  const RateCache none({}, key);
+  EXPECT_FALSE(none.is_enabled());
   Meter meter({{1}, {2}});
-  EXPECT_EQ(kept_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{1});
-  EXPECT_EQ(kept_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{2});
+  EXPECT_EQ(cached_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{1});
+  EXPECT_EQ(cached_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{2});
   // A place that cannot be one is said, and changes no measurement.
   const Scratch scratch;
   std::ofstream(scratch / "file") << "no folder";
-  const KeptRates wrong(scratch / "file", key);
-  EXPECT_NE(wrong.keep("read", {{1}, "now"}).find("file"), std::string::npos);
+  const RateCache wrong(scratch / "file", key);
+  EXPECT_NE(wrong.store("read", {{1}, "now"}).find("file"), std::string::npos);
   Meter third({{3}});
-  EXPECT_EQ(kept_or_measured(wrong, "read", 1, Measure::if_missing, third).values, std::vector<double>{3});
+  EXPECT_EQ(cached_or_measured(wrong, "read", 1, Measure::if_missing, third).values, std::vector<double>{3});
 }
 
 // Whoever reads sees one writer's rates, whole.
-TEST(KeptRates, SeveralMayWriteAtOnce) {
+TEST(RateCache, SeveralMayWriteAtOnce) {
   const Scratch scratch;
   const auto work = [&](double mine) {
-    const KeptRates kept(scratch / "rates", key);
+    const RateCache cache(scratch / "rates", key);
     for (int i = 0; i < 20; ++i) {
-      EXPECT_EQ(kept.keep("bf16", {{mine, mine}, "now"}), "");
-      const std::optional<MeasuredRates> found = kept.find("bf16", 2);
+      EXPECT_EQ(cache.store("bf16", {{mine, mine}, "now"}), "");
+      const std::optional<MeasuredRates> found = cache.find("bf16", 2);
       ASSERT_TRUE(found);
       EXPECT_EQ(found->values[0], found->values[1]);
     }

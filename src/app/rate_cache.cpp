@@ -1,4 +1,4 @@
-#include "app/kept_rates.h"
+#include "app/rate_cache.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -43,13 +43,13 @@ std::optional<MeasuredRates> parse(const std::string& text, const Json& key, siz
 
 }  // namespace
 
-fs::path KeptRates::file(const std::string& what) const {
+fs::path RateCache::file(const std::string& what) const {
   const std::string key = as_json(key_, what).dump();
   return folder_ / fmt::format("{}-{}.json", what, sha256_hex(std::as_bytes(std::span(key))).substr(0, 16));
 }
 
-std::optional<MeasuredRates> KeptRates::find(const std::string& what, size_t count) const {
-  if (!keeps()) return std::nullopt;
+std::optional<MeasuredRates> RateCache::find(const std::string& what, size_t count) const {
+  if (!is_enabled()) return std::nullopt;
   try {
     return parse(read_file(file(what), 1 << 16), as_json(key_, what), count);
   } catch (const Error&) {
@@ -57,8 +57,8 @@ std::optional<MeasuredRates> KeptRates::find(const std::string& what, size_t cou
   }
 }
 
-std::string KeptRates::keep(const std::string& what, const MeasuredRates& rates) const {
-  if (!keeps()) return {};
+std::string RateCache::store(const std::string& what, const MeasuredRates& rates) const {
+  if (!is_enabled()) return {};
   const fs::path path = file(what), own = fs::path(path).concat(fmt::format(".{}-{}", host_name(), ::gettid()));
   std::error_code error;
   fs::create_directories(folder_, error);
@@ -75,16 +75,16 @@ std::string KeptRates::keep(const std::string& what, const MeasuredRates& rates)
   return fmt::format("{}: {}", path.string(), error.message());
 }
 
-MeasuredRates kept_or_measured(const KeptRates& kept, const std::string& what, size_t count, Measure when,
-                               FunctionRef<std::vector<double>()> measure) {
+MeasuredRates cached_or_measured(const RateCache& cache, const std::string& what, size_t count, Measure when,
+                                 FunctionRef<std::vector<double>()> measure) {
   std::optional<MeasuredRates> before;
-  if (when != Measure::again) before = kept.find(what, count);
+  if (when != Measure::again) before = cache.find(what, count);
   if (before && when == Measure::if_missing) return *std::move(before);
   MeasuredRates rates{measure(), utc_timestamp()};
   if (before) {
     for (size_t i = 0; i < count; ++i) rates.values[i] = std::max(rates.values[i], before->values[i]);
   }
-  kept.keep(what, rates);
+  cache.store(what, rates);
   return rates;
 }
 

@@ -1,5 +1,5 @@
-// Rates of a CPU, measured once and kept: what a run is compared with does not depend on how busy the machine was when
-// that run began.
+// Rates of a CPU, measured once and cached: what a run is compared with does not depend on how busy the machine was
+// when that run began.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,16 @@ struct MeasuredRates {
 
 // A file for each measurement and key in one folder, published by rename: processes may write at the same time. It is a
 // cache: a file that is missing, damaged, or of another key is as none.
-class KeptRates {
+class RateCache {
  public:
-  // An empty folder keeps nothing.
-  KeptRates(std::filesystem::path folder, RatesKey key) : folder_(std::move(folder)), key_(std::move(key)) {}
+  // An empty folder caches nothing.
+  RateCache(std::filesystem::path folder, RatesKey key) : folder_(std::move(folder)), key_(std::move(key)) {}
 
   // `count`: how many values there must be.
   std::optional<MeasuredRates> find(const std::string& what, size_t count) const;
-  // Replaces what was kept. Returns why that failed; empty when it was done, or where nothing is kept.
-  std::string keep(const std::string& what, const MeasuredRates& rates) const;
-  bool keeps() const { return !folder_.empty(); }
+  // Replaces what was cached. Returns why that failed; empty when it was done, or where nothing is cached.
+  std::string store(const std::string& what, const MeasuredRates& rates) const;
+  bool is_enabled() const { return !folder_.empty(); }
 
  private:
   std::filesystem::path file(const std::string& what) const;
@@ -48,12 +48,12 @@ class KeptRates {
   RatesKey key_;
 };
 
-// When to measure: where nothing is kept; anyway, and what comes out replaces what was kept; or anyway, and the higher
-// of each value counts, for when the kept ones have proved too low.
+// When to measure: where nothing is cached; anyway, and the result replaces what was cached; or anyway, and the higher
+// of each value counts, for when the cached ones have proved too low.
 enum class Measure { if_missing, again, to_raise };
 
-// The rates that count from now on, which are then kept.
-MeasuredRates kept_or_measured(const KeptRates& kept, const std::string& what, size_t count, Measure when,
-                               FunctionRef<std::vector<double>()> measure);
+// The rates that count from now on, which are then cached.
+MeasuredRates cached_or_measured(const RateCache& cache, const std::string& what, size_t count, Measure when,
+                                 FunctionRef<std::vector<double>()> measure);
 
 }  // namespace ingot::app
