@@ -19,6 +19,7 @@ from tokenizers import normalizers, pre_tokenizers
 LETTER, NUMBER, SPACE, WORD, CASED, MARK, PUNCTUATION, NUMERIC = 1, 2, 4, 8, 16, 32, 64, 128
 NFD, NFKD = normalizers.NFD(), normalizers.NFKD()
 STRIP_ACCENTS = normalizers.StripAccents()
+BERT_ACCENTS = normalizers.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
 PUNCTUATION_STEP, DIGITS_STEP = pre_tokenizers.Punctuation(), pre_tokenizers.Digits()
 WHITE_SPACE = set(range(9, 14)) | {0x20, 0x85, 0xA0, 0x1680} | set(range(0x2000, 0x200B))
 WHITE_SPACE |= {0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
@@ -140,6 +141,8 @@ def main():
     emit("class_runs", "(code point difference, class bits from here on)", flatten_runs(runs(class_of)))
     emit("combining_runs", "(code point difference, canonical combining class from here on)",
          flatten_runs(runs(combining)))
+    emit("nonspacing_runs", "(code point difference, whether BertNormalizer drops it as an accent from here on)",
+         flatten_runs(runs(lambda cp: int(cp not in SURROGATES and BERT_ACCENTS.normalize_str(chr(cp)) == ""))))
     pairs, before = [], 0
     for cp in range(LAST):
         if cp in SURROGATES:

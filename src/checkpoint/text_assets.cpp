@@ -10,6 +10,7 @@
 #include "checkpoint/json_object.h"
 #include "formats/gguf.h"
 #include "text/sentencepiece_file.h"
+#include "text/unicode.h"
 
 namespace ingot::checkpoint {
 
@@ -47,20 +48,20 @@ void read_generation(const fs::path& folder, TextAssets& assets) {
 TextAssets load_hf_text(const fs::path& folder) {
   TextAssets assets;
   const text::TokenizerConfig config = hf_tokenizer_config(folder);
-  const text::SpecialTokens& special = config.special;
+  text::SpecialTokens special = config.special;
+  read_generation(folder, assets);
+  special.eos_ids = assets.eos;
   const fs::path path = folder / "tokenizer.json";
   if (path_exists(path)) {
     assets.tokenizer = text::Tokenizer::from_json(read_file(path, uint64_t{1} << 30), path.string(), special);
-    assets.bos = assets.tokenizer->bos_id();
   } else if (path_exists(folder / "tokenizer.model")) {
-    assets.tokenizer = text::Tokenizer::from_vocabulary(sentencepiece_vocabulary(folder));
-    assets.bos = assets.tokenizer->bos_id();
+    assets.tokenizer = text::Tokenizer::from_vocabulary(sentencepiece_vocabulary(folder, assets.eos));
   } else if (path_exists(folder / "vocab.json")) {
     throw_hint(ErrorKind::unsupported,
                "write it once with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
                "{}: there is no tokenizer.json, only vocab.json, which is not read", folder.string());
   }
-  read_generation(folder, assets);
+  if (assets.tokenizer && assets.tokenizer->bos_id()) assets.bos = assets.tokenizer->bos_id();
   if (assets.tokenizer && assets.eos.empty() && assets.tokenizer->eos_id()) assets.eos = {*assets.tokenizer->eos_id()};
   const auto text_of = [&](const std::optional<std::string>& named, std::optional<int32_t> id) {
     if (named) return *named;
@@ -94,6 +95,31 @@ TextAssets load_gguf_text(const fs::path& path) {
 bool is_phi3(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
   return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+}
+
+// The tokens around a turn and those with a part of their own are control tokens, as to llama.cpp, whatever type the
+// file gives them: early Gemma files have <end_of_turn> as user-defined. A token of one character, such as a line feed
+// that ends an answer, stays what it is.
+void mark_control(const GgufMetadata& metadata, text::VocabularySpec& vocabulary) {
+  if (vocabulary.token_types.empty()) vocabulary.token_types.assign(vocabulary.tokens.size(), text::token_normal);
+  const size_t size = std::min(vocabulary.tokens.size(), vocabulary.token_types.size());
+  const auto mark = [&](int64_t id) {
+    if (id < 0 || static_cast<size_t>(id) >= size) return;
+    int32_t& type = vocabulary.token_types[static_cast<size_t>(id)];
+    if (type != text::token_normal && type != text::token_user_defined) return;
+    if (text::split_characters(vocabulary.tokens[static_cast<size_t>(id)]).size() > 1) type = text::token_control;
+  };
+  for (const auto& id : {vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id}) mark(id.value_or(-1));
+  for (const char* key : {"eot", "eom"}) {
+    mark(metadata.integer(fmt::format("tokenizer.ggml.{}_token_id", key), -1));
+  }
+  constexpr std::string_view turns[] = {"<|im_start|>", "<|im_end|>", "<start_of_turn>",   "<end_of_turn>",
+                                        "<|eot_id|>",   "<|eom_id|>", "<|end|>",           "<|endoftext|>",
+                                        "<EOT>",        "_<EOT>",     "< EOT >",           "<|end_of_text|>",
+                                        "<|return|>",   "<|call|>",   "<end_of_utterance>"};
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (std::ranges::find(turns, vocabulary.tokens[id]) != std::end(turns)) mark(static_cast<int64_t>(id));
+  }
 }
 
 // BERT's keys, and the ids that llama.cpp takes where a file names none.
@@ -149,6 +175,7 @@ text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::st
   vocabulary.add_bos = flag("tokenizer.ggml.add_bos_token");
   if (vocabulary.model != "bert") vocabulary.add_eos = flag("tokenizer.ggml.add_eos_token");
   if (vocabulary.model == "bert") read_bert(metadata, vocabulary);
+  mark_control(metadata, vocabulary);
   vocabulary.add_space_prefix = flag("tokenizer.ggml.add_space_prefix");
   vocabulary.remove_extra_whitespaces = flag("tokenizer.ggml.remove_extra_whitespaces");
   if (metadata.contains("tokenizer.ggml.scores")) {
@@ -164,7 +191,7 @@ text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::st
   return vocabulary;
 }
 
-text::VocabularySpec sentencepiece_vocabulary(const fs::path& folder) {
+text::VocabularySpec sentencepiece_vocabulary(const fs::path& folder, const std::vector<int32_t>& eos_ids) {
   const fs::path path = folder / "tokenizer.model";
   text::VocabularySpec vocabulary = text::parse_sentencepiece(read_file(path, uint64_t{1} << 30), path.string());
   const text::TokenizerConfig config = hf_tokenizer_config(folder);
@@ -185,6 +212,19 @@ text::VocabularySpec sentencepiece_vocabulary(const fs::path& folder) {
       token.content = content;
       vocabulary.added.push_back(std::move(token));
     }
+  }
+  text::SpecialTokens special = config.special;
+  special.eos_ids = eos_ids;
+  for (text::AddedToken& token : vocabulary.added) special.mark(token);
+  // As transformers does, pieces that the settings name are added tokens.
+  for (const std::string& content : special.contents()) {
+    const auto same = [&](const text::AddedToken& token) { return token.content == content; };
+    const auto found = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), content);
+    if (found == vocabulary.tokens.end() || std::ranges::any_of(vocabulary.added, same)) continue;
+    const auto id = static_cast<size_t>(found - vocabulary.tokens.begin());
+    const int32_t type = vocabulary.token_types[id];
+    if (type != text::token_normal && type != text::token_user_defined) continue;
+    vocabulary.added.push_back({.id = static_cast<int32_t>(id), .content = content, .special = true});
   }
   const auto set = [&](const std::optional<std::string>& named, std::optional<int32_t>& id) {
     if (!named) return;
@@ -216,6 +256,7 @@ text::TokenizerConfig hf_tokenizer_config(const fs::path& folder) {
     if (!special.eos) special.eos = more.eos;
     if (!special.unk) special.unk = more.unk;
     if (!special.pad) special.pad = more.pad;
+    special.additional.insert(special.additional.end(), more.additional.begin(), more.additional.end());
   }
   const fs::path separate = folder / "chat_template.jinja";
   if (path_exists(separate)) config.chat_template = read_file(separate, uint64_t{1} << 26);

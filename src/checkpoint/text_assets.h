@@ -47,7 +47,9 @@ text::VocabularySpec gguf_vocabulary(const formats::GgufMetadata& metadata, cons
 // The vocabulary of a folder's tokenizer.model (SentencePiece), with the settings of its tokenizer_config.json and the
 // tokens of added_tokens.json. As transformers does, BOS goes in front of a BPE model's texts and EOS behind a unigram
 // model's unless the settings say something else. Errors: those of parse_sentencepiece; corrupt.
-text::VocabularySpec sentencepiece_vocabulary(const std::filesystem::path& folder);
+// `eos_ids`: of generation_config.json or config.json.
+text::VocabularySpec sentencepiece_vocabulary(const std::filesystem::path& folder,
+                                              const std::vector<int32_t>& eos_ids = {});
 
 // What tokenizer_config.json, special_tokens_map.json and chat_template.jinja of a folder say; all are optional.
 text::TokenizerConfig hf_tokenizer_config(const std::filesystem::path& folder);

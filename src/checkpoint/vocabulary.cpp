@@ -268,8 +268,12 @@ GgufVocabulary gguf_vocabulary_of(std::string_view text, const std::string& sour
         throw_error(ErrorKind::unsupported, "{}: GGUF cannot say that token '{}' has \"{}\"", source,
                     token.string("content").value_or(""), flag);
       }
-      set(token.string("content").value_or(""), item.value("id", json(nullptr)),
-          token.boolean("special").value_or(false) ? text::token_control : text::token_user_defined);
+      text::AddedToken named;
+      named.content = token.string("content").value_or("");
+      named.special = token.boolean("special").value_or(false);
+      special.mark(named);
+      set(named.content, item.value("id", json(nullptr)),
+          named.is_control() ? text::token_control : text::token_user_defined);
     }
   }
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
@@ -322,7 +326,7 @@ GgufVocabulary gguf_vocabulary_of(text::VocabularySpec vocabulary, int64_t size)
     }
     vocabulary.tokens[id] = token.content;
     if (vocabulary.token_types[id] != text::token_unknown) {
-      vocabulary.token_types[id] = token.special ? text::token_control : text::token_user_defined;
+      vocabulary.token_types[id] = token.is_control() ? text::token_control : text::token_user_defined;
     }
   }
   vocabulary.added.clear();

@@ -24,45 +24,45 @@ void AddedTokenMatcher::add(const AddedToken& token, std::string_view content) {
   starts_[static_cast<uint8_t>(content[0])] = true;
   contents_.insert(content, static_cast<int32_t>(tokens_.size()));
   tokens_.push_back(token);
-  has_special_ = has_special_ || token.special;
+  has_control_ = has_control_ || token.is_control();
 }
 
 template <class Each>
-void AddedTokenMatcher::for_each_match(std::string_view text, size_t at, Each each) const {
+void AddedTokenMatcher::for_each_match(const Search& search, size_t at, Each each) const {
   int32_t node = ByteTrie::root;
-  for (size_t end = at; end < text.size();) {
-    node = contents_.next(node, text[end]);
+  for (size_t end = at; end < search.text.size();) {
+    if (search.num_steps != nullptr) ++*search.num_steps;
+    node = contents_.next(node, search.text[end]);
     if (node == ByteTrie::none) break;
     ++end;
     if (contents_.value(node) != ByteTrie::none) each(contents_.value(node), end);
   }
 }
 
-bool AddedTokenMatcher::counts(const AddedToken& token, std::string_view text, size_t at, size_t end,
-                               std::span<const ByteRange> content) const {
-  if (content.empty() || !touches(content, at, end)) return true;
-  if (token.special) return false;
-  // Content must not hide a special token that the author wrote.
+bool AddedTokenMatcher::may_match(const Search& search, size_t at, const Match& match) const {
+  if (!touches(search.content, at, match.end)) return true;
+  if (token_of(match).is_control()) return false;
+  if (covers(search.content, at, match.end)) return true;
+  // Content must not hide a control token that the author wrote.
   bool hides = false;
-  for (size_t begin = at; begin < end && !hides; ++begin) {
-    for_each_match(text, begin, [&](int32_t other, size_t other_end) {
-      hides = hides || (tokens_[static_cast<size_t>(other)].special && !touches(content, begin, other_end));
+  for (size_t begin = at; begin < match.end && !hides; ++begin) {
+    for_each_match(search, begin, [&](int32_t other, size_t end) {
+      hides = hides || (token_of({other, end}).is_control() && !touches(search.content, begin, end));
     });
   }
   return !hides;
 }
 
-std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_match(std::string_view text, size_t at,
-                                                                         std::span<const ByteRange> content) const {
-  std::optional<Match> best;
-  for_each_match(text, at, [&](int32_t token, size_t end) {
-    if (counts(tokens_[static_cast<size_t>(token)], text, at, end, content)) best = Match{token, end};
-  });
-  return best;
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_match(const Search& search, size_t at) const {
+  std::vector<Match> matches;
+  for_each_match(search, at, [&](int32_t token, size_t end) { matches.push_back({token, end}); });
+  while (!matches.empty() && !may_match(search, at, matches.back())) matches.pop_back();
+  return matches.empty() ? std::nullopt : std::optional(matches.back());
 }
 
 std::vector<TextPart> AddedTokenMatcher::split(std::string_view text, bool parse_special,
-                                               std::span<const ByteRange> content) const {
+                                               std::span<const ByteRange> content, size_t* num_steps) const {
+  const Search search = {text, content, num_steps};
   std::vector<TextPart> parts;
   size_t plain = 0;  // where the text begins that is not in a part yet
   for (size_t at = 0; at < text.size();) {
@@ -70,15 +70,15 @@ std::vector<TextPart> AddedTokenMatcher::split(std::string_view text, bool parse
       ++at;
       continue;
     }
-    const std::optional<Match> match = longest_match(text, at, content);
+    const std::optional<Match> match = longest_match(search, at);
     if (!match) {
       ++at;
       continue;
     }
     size_t begin = at, end = match->end;
     at = end;  // whatever becomes of this match, the search goes on behind it
-    const AddedToken& token = tokens_[static_cast<size_t>(match->token)];
-    if (token.special && !parse_special) continue;
+    const AddedToken& token = token_of(*match);
+    if (token.is_control() && !parse_special) continue;
     if (token.single_word) {
       if (begin > 0 && (class_before(text, begin) & char_word) != 0) continue;
       if (end < text.size() && (char_class(decode_utf8(text, end).code_point) & char_word) != 0) continue;

@@ -17,11 +17,15 @@ namespace ingot::text {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool special = false;      // skipped on decode, and not searched when the caller does not trust the text
+  bool special = false;      // skipped on decode; a control token
+  bool control = false;      // a control token that decoding keeps
   bool single_word = false;  // only where no word character touches it
   bool lstrip = false;       // takes the white space to its left
   bool rstrip = false;       // takes the white space to its right
   bool normalized = false;   // searched in the normalised text
+
+  // Control tokens are not made from content, nor from text that the caller does not trust.
+  bool is_control() const { return special || control; }
 };
 
 // A part of a text: either one added token, or plain text (no id).
@@ -36,28 +40,36 @@ class AddedTokenMatcher {
   // An empty content is never found. `content` is what is searched, e.g. the normalised content.
   void add(const AddedToken& token, std::string_view content);
 
-  // Cuts `text` in order. With `parse_special` false the special tokens among the matches stay plain text. A special
-  // token that has a byte of `content` is none, and no other token takes the place of one that has none.
-  std::vector<TextPart> split(std::string_view text, bool parse_special, std::span<const ByteRange> content = {}) const;
+  // Cuts `text` in order. With `parse_special` false control tokens stay plain text. So does a control token that
+  // overlaps `content`, and no other token that overlaps it takes the place of a control token that does not.
+  // Adds to `num_steps`, unless null, how many bytes were compared.
+  std::vector<TextPart> split(std::string_view text, bool parse_special, std::span<const ByteRange> content = {},
+                              size_t* num_steps = nullptr) const;
 
-  bool has_special() const { return has_special_; }
+  bool has_control() const { return has_control_; }
 
  private:
+  struct Search {
+    std::string_view text;
+    std::span<const ByteRange> content;
+    size_t* num_steps;
+  };
   struct Match {
-    int32_t token;
+    int32_t token;  // an index into tokens_
     size_t end;
   };
-  std::optional<Match> longest_match(std::string_view text, size_t at, std::span<const ByteRange> content) const;
-  bool counts(const AddedToken& token, std::string_view text, size_t at, size_t end,
-              std::span<const ByteRange> content) const;
+  const AddedToken& token_of(const Match& match) const { return tokens_[static_cast<size_t>(match.token)]; }
+  std::optional<Match> longest_match(const Search& search, size_t at) const;
+  // Whether the content allows the match at text[at].
+  bool may_match(const Search& search, size_t at, const Match& match) const;
   // Calls `each(token, end)` for every token whose content begins at text[at], shorter ones first.
   template <class Each>
-  void for_each_match(std::string_view text, size_t at, Each each) const;
+  void for_each_match(const Search& search, size_t at, Each each) const;
 
   std::vector<AddedToken> tokens_;
   ByteTrie contents_;               // to an index into tokens_
   std::array<bool, 256> starts_{};  // first bytes of contents
-  bool has_special_ = false;
+  bool has_control_ = false;
 };
 
 }  // namespace ingot::text

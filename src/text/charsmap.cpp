@@ -1,9 +1,9 @@
 #include "text/charsmap.h"
 
 #include <cstring>
+#include <deque>
 
 #include "base/error.h"
-#include "text/growth.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 
@@ -34,11 +34,12 @@ Charsmap::Charsmap(std::string_view blob, std::string_view name) {
   if (replacements_.empty() || replacements_.back() != '\0') bad("has a replacement without an end");
 
   std::vector<bool> seen(units_.size(), false);
-  std::vector<std::pair<uint32_t, size_t>> to_visit = {{0, 0}};  // a node, and the bytes of the key that leads there
+  // A node, and the bytes of the key that leads there: the shortest one, since keys may share nodes.
+  std::deque<std::pair<uint32_t, size_t>> to_visit = {{0, 0}};
   seen[0] = true;
   while (!to_visit.empty()) {
-    const auto [node, key_size] = to_visit.back();
-    to_visit.pop_back();
+    const auto [node, key_size] = to_visit.front();
+    to_visit.pop_front();
     const uint32_t children = node ^ offset_of(units_[node]);
     // A look-up reads the child of any byte, and all of them lie in one block of 256.
     if ((children | 0xFF) >= units_.size()) bad("leads outside of itself");
@@ -73,14 +74,18 @@ std::optional<std::string_view> Charsmap::replacement(std::string_view text) con
   return std::nullopt;
 }
 
-std::string Charsmap::apply(std::string_view text) const {
+std::string Charsmap::apply(std::string_view text, GrowthLimit& limit) const {
   static const Regex grapheme_cluster("\\X");
   std::string out;
   out.reserve(text.size());
+  const auto append = [&](std::string_view part) {
+    limit.check(out.size() + part.size());
+    out += part;
+  };
   const auto append_each = [&](std::string_view part) {
     for (size_t at = 0; at < part.size();) {
       const std::string_view c = part.substr(at, decode_utf8(part, at).size);
-      out += replacement(c).value_or(c);
+      append(replacement(c).value_or(c));
       at += c.size();
     }
   };
@@ -89,7 +94,7 @@ std::string Charsmap::apply(std::string_view text) const {
     append_each(text.substr(at, begin - at));  // bytes that are not UTF-8
     const std::string_view cluster = text.substr(begin, end - begin);
     if (const std::optional<std::string_view> found = cluster.size() < 6 ? replacement(cluster) : std::nullopt) {
-      out += *found;
+      append(*found);
     } else {
       append_each(cluster);
     }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/growth.h"
+
 namespace ingot::text {
 
 class Charsmap {
@@ -22,7 +24,8 @@ class Charsmap {
 
   // Normalises as the Precompiled normaliser of the tokenizers library: a grapheme cluster below 6 bytes that begins
   // with a key becomes that key's replacement, others go character by character.
-  std::string apply(std::string_view text) const;
+  // Errors: unsupported beyond `limit`.
+  std::string apply(std::string_view text, GrowthLimit& limit) const;
 
  private:
   std::vector<uint32_t> units_;

@@ -19,6 +19,11 @@ bool touches(std::span<const ByteRange> ranges, size_t begin, size_t end) {
   return range != ranges.end() && range->first < end;
 }
 
+bool covers(std::span<const ByteRange> ranges, size_t begin, size_t end) {
+  const auto range = first_behind(ranges, begin);
+  return range != ranges.end() && range->first <= begin && end <= range->second;
+}
+
 ByteRanges clip(std::span<const ByteRange> ranges, size_t begin, size_t end) {
   ByteRanges parts;
   for (auto range = first_behind(ranges, begin); range != ranges.end() && range->first < end; ++range) {

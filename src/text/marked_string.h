@@ -18,6 +18,9 @@ using ByteRanges = std::vector<ByteRange>;    // in order; none is empty, none t
 // Whether a byte of [begin, end) is in one of them.
 bool touches(std::span<const ByteRange> ranges, size_t begin, size_t end);
 
+// Whether every byte of [begin, end), which is not empty, is in one of them.
+bool covers(std::span<const ByteRange> ranges, size_t begin, size_t end);
+
 // The parts of `ranges` inside [begin, end), counted from `begin`.
 ByteRanges clip(std::span<const ByteRange> ranges, size_t begin, size_t end);
 

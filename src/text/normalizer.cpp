@@ -9,17 +9,16 @@ namespace {
 
 using Kind = NormalizerStep::Kind;
 
-std::string replace_matches(std::string_view text, const Regex& regex, std::string_view to, const GrowthLimit& limit) {
-  std::string out;
-  out.reserve(text.size());
+// Calls `keep(begin, end)` for what lies between the matches and `replace(begin, end)` for each of them, in order.
+template <class Keep, class Replace>
+void for_each_stretch(const ByteRanges& matches, size_t size, Keep keep, Replace replace) {
   size_t at = 0;
-  for (const auto& [begin, end] : regex.find_all(text)) {
-    limit.check(out.size() + begin - at + to.size());
-    out.append(text.substr(at, begin - at)).append(to);
+  for (const auto& [begin, end] : matches) {
+    if (begin > at) keep(at, begin);
+    replace(begin, end);
     at = end;
   }
-  limit.check(out.size() + text.size() - at);
-  return out.append(text.substr(at));
+  if (size > at) keep(at, size);
 }
 
 std::string strip_accents(std::string_view text) {
@@ -31,18 +30,8 @@ std::string strip_accents(std::string_view text) {
   return out;
 }
 
-// Of a replacing step.
-ByteRanges matches_of(const NormalizerStep& step, std::string_view text) {
-  if (step.regex) return step.regex->find_all(text);
-  ByteRanges matches;
-  const size_t size = step.from.size();
-  for (size_t at = text.find(step.from); at != std::string_view::npos; at = text.find(step.from, at + size)) {
-    matches.emplace_back(at, at + size);
-  }
-  return matches;
-}
-
-std::string apply_step(const NormalizerStep& step, std::string_view text, const GrowthLimit& limit) {
+// Of a step that is told by the text alone.
+std::string map_text(const NormalizerStep& step, std::string_view text, GrowthLimit& limit) {
   switch (step.kind) {
     case Kind::nfc: return normalize_nfc(text);
     case Kind::nfd: return normalize_nfd(text);
@@ -50,24 +39,17 @@ std::string apply_step(const NormalizerStep& step, std::string_view text, const 
     case Kind::nfkd: return normalize_nfkd(text);
     case Kind::lowercase: return lower_case(text);
     case Kind::strip_accents: return strip_accents(text);
-    case Kind::strip_left: return std::string(text.substr(leading_space(text)));
-    case Kind::strip_right: return std::string(text.substr(0, text.size() - trailing_space(text)));
-    case Kind::prepend:
-      limit.check(step.to.size() + text.size());
-      return text.empty() ? std::string() : step.to + std::string(text);
-    case Kind::replace:
-      return step.regex ? replace_matches(text, *step.regex, step.to, limit)
-                        : replace_all(text, step.from, step.to, limit);
-    case Kind::charsmap: return step.charsmap->apply(text);
+    case Kind::charsmap: return step.charsmap->apply(text, limit);
+    default: return std::string(text);
   }
-  return std::string(text);
 }
 
 // Of a step that changes no more than single grapheme clusters: a cluster that has content and other text, and becomes
 // something else than its parts would, is content.
-MarkedString apply_to_clusters(const NormalizerStep& step, const MarkedString& text, const GrowthLimit& limit) {
+MarkedString apply_to_clusters(const NormalizerStep& step, const MarkedString& text, GrowthLimit& limit) {
   static const Regex grapheme_cluster("\\X");
-  const auto map = [&](std::string_view part) { return apply_step(step, part, limit); };
+  const auto map = [&](std::string_view part) { return map_text(step, part, limit); };
+  if (text.content().empty()) return {map(text.text()), Origin::author};
   MarkedString joined;
   size_t at = 0;
   for (const auto& [begin, end] : grapheme_cluster.find_all(text.text())) {
@@ -86,7 +68,7 @@ MarkedString apply_to_clusters(const NormalizerStep& step, const MarkedString& t
   return map_runs(joined, map);
 }
 
-MarkedString apply_step(const NormalizerStep& step, const MarkedString& text, const GrowthLimit& limit) {
+MarkedString apply_step(const NormalizerStep& step, const MarkedString& text, GrowthLimit& limit) {
   MarkedString out;
   switch (step.kind) {
     case Kind::strip_left: return text.part(leading_space(text.text()), text.size());
@@ -97,55 +79,51 @@ MarkedString apply_step(const NormalizerStep& step, const MarkedString& text, co
       out.append(step.to, Origin::author);
       out.append(text);
       return out;
-    case Kind::replace: {
-      size_t at = 0;
-      for (const auto& [begin, end] : matches_of(step, text.text())) {
-        limit.check(out.size() + begin - at + step.to.size());
-        out.append(text, at, begin);
-        out.append(step.to, touches(text.content(), begin, end) ? Origin::caller : Origin::author);
-        at = end;
-      }
-      limit.check(out.size() + text.size() - at);
-      out.append(text, at, text.size());
+    case Kind::replace:
+      for_each_stretch(
+          step.regex ? step.regex->find_all(text.text()) : occurrences(text.text(), step.from), text.size(),
+          [&](size_t begin, size_t end) {
+            limit.check(out.size() + end - begin);
+            out.append(text, begin, end);
+          },
+          [&](size_t begin, size_t end) {
+            limit.check(out.size() + step.to.size());
+            out.append(step.to, touches(text.content(), begin, end) ? Origin::caller : Origin::author);
+          });
       return out;
-    }
     default: return apply_to_clusters(step, text, limit);
   }
 }
 
 }  // namespace
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to, const GrowthLimit& limit) {
+ByteRanges occurrences(std::string_view text, std::string_view of) {
+  ByteRanges found;
+  for (size_t at = text.find(of); at != std::string_view::npos; at = text.find(of, at + of.size())) {
+    found.emplace_back(at, at + of.size());
+  }
+  return found;
+}
+
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to, GrowthLimit& limit) {
   std::string out;
   out.reserve(text.size());
-  size_t at = 0;
-  for (size_t found = text.find(from); found != std::string_view::npos; found = text.find(from, at)) {
-    limit.check(out.size() + found - at + to.size());
-    out.append(text.substr(at, found - at)).append(to);
-    at = found + from.size();
-  }
-  limit.check(out.size() + text.size() - at);
-  return out.append(text.substr(at));
+  const auto append = [&](std::string_view part) {
+    limit.check(out.size() + part.size());
+    out += part;
+  };
+  for_each_stretch(
+      occurrences(text, from), text.size(), [&](size_t begin, size_t end) { append(text.substr(begin, end - begin)); },
+      [&](size_t, size_t) { append(to); });
+  return out;
 }
 
-std::string Normalizer::apply(std::string_view text) const {
-  const GrowthLimit limit(text.size());
-  std::string result(text);
+MarkedString Normalizer::apply(MarkedString text, GrowthLimit& limit) const {
   for (const NormalizerStep& step : steps_) {
-    result = apply_step(step, std::string_view(result), limit);
-    limit.check(result.size());
+    text = apply_step(step, text, limit);
+    limit.check(text.size());
   }
-  return result;
-}
-
-MarkedString Normalizer::apply(const MarkedString& text) const {
-  const GrowthLimit limit(text.size());
-  MarkedString result = text;
-  for (const NormalizerStep& step : steps_) {
-    result = apply_step(step, result, limit);
-    limit.check(result.size());
-  }
-  return result;
+  return text;
 }
 
 }  // namespace ingot::text

@@ -38,16 +38,18 @@ class Normalizer {
  public:
   void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
-  // Errors: unsupported beyond the bound of text/growth.h.
-  std::string apply(std::string_view text) const;
-  // The same, and what the result has of content; where a step joins content and other text, the result is content.
-  MarkedString apply(const MarkedString& text) const;
+  // What becomes of the text, and what of that is content; where a step joins content and other text, the result is
+  // content. Errors: unsupported beyond `limit`.
+  MarkedString apply(MarkedString text, GrowthLimit& limit) const;
 
  private:
   std::vector<NormalizerStep> steps_;
 };
 
-// `text` with every occurrence of `from` (not empty) replaced by `to`, left to right. Errors: beyond `limit`.
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to, const GrowthLimit& limit);
+// Where `of`, which is not empty, stands in `text`, left to right.
+ByteRanges occurrences(std::string_view text, std::string_view of);
+
+// `text` with every occurrence of `from` (not empty) replaced by `to`. Errors: beyond `limit`.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to, GrowthLimit& limit);
 
 }  // namespace ingot::text

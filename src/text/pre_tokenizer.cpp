@@ -22,20 +22,15 @@ struct Range {
 
 // The matches of a step and what lies between them; together they cover the text.
 std::vector<Range> cover(const PreTokenizerStep& step, std::string_view text) {
-  std::vector<std::pair<size_t, size_t>> matches;
+  ByteRanges matches;
   if (step.kind == Kind::punctuation) {
     for (size_t at = 0; at < text.size();) {
       const Utf8Char c = decode_utf8(text, at);
       if ((char_class(c.code_point) & char_punctuation) != 0) matches.emplace_back(at, at + c.size);
       at += c.size;
     }
-  } else if (step.regex) {
-    matches = step.regex->find_all(text);
   } else {
-    for (size_t at = text.find(step.literal); at != std::string_view::npos;) {
-      matches.emplace_back(at, at + step.literal.size());
-      at = text.find(step.literal, at + step.literal.size());
-    }
+    matches = step.regex ? step.regex->find_all(text) : occurrences(text, step.literal);
   }
   std::vector<Range> ranges;
   size_t at = 0;
@@ -94,6 +89,56 @@ void split_pattern(const PreTokenizerStep& step, std::string_view text, std::vec
   for (const Range& range : joined) out.push_back(text.substr(range.begin, range.end - range.begin));
 }
 
+void cut(const PreTokenizerStep& step, std::string_view piece, std::vector<std::string_view>& out) {
+  switch (step.kind) {
+    case Kind::gpt2: split_gpt2(piece, out); break;
+    case Kind::llama3: split_llama3(piece, 3, out); break;
+    case Kind::qwen2: split_llama3(piece, 1, out); break;
+    case Kind::digits: split_digits(piece, false, out); break;
+    case Kind::digit_characters: split_digits(piece, true, out); break;
+    case Kind::white_space: split_white_space(piece, out); break;
+    case Kind::words: split_words(piece, out); break;
+    case Kind::punctuation:
+    case Kind::pattern: split_pattern(step, piece, out); break;
+    case Kind::prefix_space:
+    case Kind::metaspace: break;  // rewrite
+  }
+}
+
+// A step that puts something into the pieces: all of them become one new string, and the one before is let go.
+void rewrite(const PreTokenizerStep& step, bool first_at_start, Pieces& pieces, GrowthLimit& limit,
+             std::vector<std::string_view>& out) {
+  auto text = std::make_unique<std::string>();
+  std::vector<size_t> ends;
+  ends.reserve(pieces.views.size());
+  for (const std::string_view piece : pieces.views) {
+    const bool is_first = first_at_start && ends.empty();
+    if (step.kind == Kind::prefix_space) {
+      limit.check(text->size() + 1 + piece.size());
+      if (!piece.starts_with(' ')) *text += ' ';
+      *text += piece;
+    } else {
+      const std::string escaped = replace_all(piece, " ", step.literal, limit);
+      limit.check(text->size() + step.literal.size() + escaped.size());
+      const bool prepends = step.prepend == Prepend::always || (step.prepend == Prepend::first && is_first);
+      if (prepends && !escaped.starts_with(step.literal)) *text += step.literal;
+      *text += escaped;
+    }
+    ends.push_back(text->size());
+  }
+  size_t begin = 0;
+  for (const size_t end : ends) {
+    const std::string_view piece = std::string_view(*text).substr(begin, end - begin);
+    if (step.cut) {
+      split_pattern(step, piece, out);
+    } else {
+      out.push_back(piece);
+    }
+    begin = end;
+  }
+  pieces.text = std::move(text);
+}
+
 }  // namespace
 
 void PreTokenizer::add_regex(std::string_view pattern, SplitBehavior behavior, bool invert) {
@@ -143,47 +188,19 @@ void PreTokenizer::add(Kind kind) {
   steps_.push_back(std::move(step));
 }
 
-Pieces PreTokenizer::split(std::string_view text, bool at_start) const {
+Pieces PreTokenizer::split(std::string_view text, bool at_start, GrowthLimit& limit) const {
   Pieces pieces;
   if (text.empty()) return pieces;
   pieces.views.push_back(text);
+  bool first_at_start = at_start;  // the first piece begins where the text does
   std::vector<std::string_view> next;
-  const GrowthLimit limit(text.size());
-  size_t owned = 0;  // bytes
-  const auto own = [&](std::string changed) -> std::string& {
-    limit.check(owned += changed.size());
-    return pieces.owned.emplace_back(std::move(changed));
-  };
   for (const PreTokenizerStep& step : steps_) {
     next.clear();
-    for (const std::string_view piece : pieces.views) {
-      switch (step.kind) {
-        case Kind::gpt2: split_gpt2(piece, next); break;
-        case Kind::llama3: split_llama3(piece, 3, next); break;
-        case Kind::qwen2: split_llama3(piece, 1, next); break;
-        case Kind::digits: split_digits(piece, false, next); break;
-        case Kind::digit_characters: split_digits(piece, true, next); break;
-        case Kind::prefix_space: next.push_back(piece.starts_with(' ') ? piece : own(" " + std::string(piece))); break;
-        case Kind::metaspace: {
-          std::string spaced = replace_all(piece, " ", step.literal, limit);
-          const bool is_first = at_start && piece.data() == text.data();
-          if ((step.prepend == Prepend::always || (step.prepend == Prepend::first && is_first)) &&
-              !spaced.starts_with(step.literal)) {
-            spaced.insert(0, step.literal);
-          }
-          const std::string& changed = own(std::move(spaced));
-          if (step.cut) {
-            split_pattern(step, changed, next);
-          } else {
-            next.emplace_back(changed);
-          }
-          break;
-        }
-        case Kind::white_space: split_white_space(piece, next); break;
-        case Kind::words: split_words(piece, next); break;
-        case Kind::punctuation:
-        case Kind::pattern: split_pattern(step, piece, next); break;
-      }
+    if (step.kind == Kind::prefix_space || step.kind == Kind::metaspace) {
+      rewrite(step, first_at_start, pieces, limit, next);
+    } else {
+      for (const std::string_view piece : pieces.views) cut(step, piece, next);
+      first_at_start = first_at_start && !next.empty() && next.front().data() == pieces.views.front().data();
     }
     pieces.views.swap(next);
   }

@@ -1,12 +1,12 @@
 // Pre-tokenisation: a list of steps, each of which cuts every piece of a text into smaller ones.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/growth.h"
 #include "text/regex.h"
 
 namespace ingot::text {
@@ -39,10 +39,10 @@ struct PreTokenizerStep {
   bool cut = false;  // metaspace: a new piece begins at every replacement
 };
 
-// The pieces of one text. Views point into that text, or into `owned` where a step had to change one.
+// The pieces of one text. Views point into that text, or into `text` where a step changed it.
 struct Pieces {
   std::vector<std::string_view> views;
-  std::deque<std::string> owned;
+  std::unique_ptr<const std::string> text;
 };
 
 class PreTokenizer {
@@ -56,8 +56,8 @@ class PreTokenizer {
   void add(PreTokenizerStep::Kind kind);
 
   // Thread-safe. Without steps the text is one piece; an empty text has none. `at_start`: the whole text starts here.
-  // Errors: those of the patterns; unsupported beyond the bound of text/growth.h.
-  Pieces split(std::string_view text, bool at_start) const;
+  // Errors: those of the patterns; unsupported beyond `limit`.
+  Pieces split(std::string_view text, bool at_start, GrowthLimit& limit) const;
 
  private:
   std::vector<PreTokenizerStep> steps_;

@@ -21,7 +21,8 @@ const Token& token_at(const TokenizerParts& parts, int32_t id) {
 // What the token stands for in a text; the first one may lose something.
 std::string bytes_of(const DecodeRules& rules, const Token& token, bool is_first) {
   if (!is_first || rules.drop_in_first.empty() || token.fallback_byte) return token.bytes;
-  return replace_all(token.text, rules.drop_in_first, "", GrowthLimit(token.text.size()));
+  GrowthLimit limit(token.text.size());
+  return replace_all(token.text, rules.drop_in_first, "", limit);
 }
 
 // A run of byte tokens: text if it is UTF-8 as a whole, else one U+FFFD a byte.
@@ -38,7 +39,7 @@ void append_byte_run(std::string& out, std::string& run) {
 
 Tokenizer::Tokenizer(TokenizerParts parts) {
   parts.control.reserve(parts.tokens.size());
-  for (const Token& token : parts.tokens) parts.control.push_back(token.special);
+  for (const Token& token : parts.tokens) parts.control.push_back(token.control);
   if (parts.unk_id && static_cast<size_t>(*parts.unk_id) < parts.control.size()) {
     parts.control[static_cast<size_t>(*parts.unk_id)] = false;
   }
@@ -46,36 +47,43 @@ Tokenizer::Tokenizer(TokenizerParts parts) {
 }
 Tokenizer::~Tokenizer() = default;
 
-void Tokenizer::encode_plain(std::string_view text, bool at_start, bool parse_special,
-                             std::span<const ByteRange> content, std::vector<int32_t>& out) const {
-  const bool guarded = !parse_special || !content.empty();
-  const bool marked = !content.empty() && parts_->normalized_matcher.has_special();
+struct Tokenizer::Encoding {
+  const EncodeOptions& options;
+  GrowthLimit normalizer, pre_tokenizer;
+  std::vector<int32_t> ids;
+};
+
+void Tokenizer::encode_plain(std::string_view text, bool at_start, std::span<const ByteRange> content,
+                             Encoding& encoding) const {
+  std::vector<int32_t>& ids = encoding.ids;
+  const bool excludes_control = !encoding.options.parse_special || !content.empty();
+  if (!parts_->normalized_matcher.has_control()) content = {};
   MarkedString normalized;
   if (!parts_->normalizer.empty()) {
-    if (marked) {
-      normalized = parts_->normalizer.apply(MarkedString(std::string(text), {content.begin(), content.end()}));
-      content = normalized.content();
-    } else {
-      normalized = {parts_->normalizer.apply(text), Origin::author};
-    }
+    normalized = parts_->normalizer.apply(MarkedString(std::string(text), {content.begin(), content.end()}),
+                                          encoding.normalizer);
+    encoding.normalizer.next_part();
     text = normalized.text();
+    content = normalized.content();
   }
-  if (!marked) content = {};
-  for (const TextPart& part : parts_->normalized_matcher.split(text, parse_special, content)) {
+  const auto is_control = [&](int32_t id) { return parts_->control[static_cast<size_t>(id)]; };
+  for (const TextPart& part : parts_->normalized_matcher.split(text, encoding.options.parse_special, content)) {
     if (part.id) {
-      out.push_back(*part.id);
+      ids.push_back(*part.id);
       continue;
     }
     const bool starts_text = at_start && part.text.data() == text.data();
     const TokenModel& model = starts_text || !parts_->later_model ? *parts_->model : *parts_->later_model;
-    const Pieces pieces = parts_->pre_tokenizer.split(part.text, starts_text);
+    const Pieces pieces = parts_->pre_tokenizer.split(part.text, starts_text, encoding.pre_tokenizer);
+    encoding.pre_tokenizer.next_part();
     for (const std::string_view piece : pieces.views) {
-      const size_t begin = out.size();
-      model.encode(piece, out);
-      const auto is_control = [&](int32_t id) { return parts_->control[static_cast<size_t>(id)]; };
-      if (!guarded || std::none_of(out.begin() + static_cast<ptrdiff_t>(begin), out.end(), is_control)) continue;
-      out.resize(begin);
-      model.encode_without(parts_->control, piece, out);
+      const size_t begin = ids.size();
+      model.encode(piece, ids);
+      if (!excludes_control || std::none_of(ids.begin() + static_cast<ptrdiff_t>(begin), ids.end(), is_control)) {
+        continue;
+      }
+      ids.resize(begin);
+      model.encode_without(parts_->control, piece, ids);
     }
   }
 }
@@ -85,7 +93,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
     throw_hint(ErrorKind::resource, "cut it into parts", "a text of {} bytes is too long to tokenize at once",
                text.size());
   }
-  std::vector<int32_t> ids;
+  Encoding encoding = {options, GrowthLimit(text.size()), GrowthLimit(text.size()), {}};
+  std::vector<int32_t>& ids = encoding.ids;
   ids.reserve(text.size() / 3 + 2);
   if (options.add_special_tokens) ids = parts_->prefix;
   for (const TextPart& part : parts_->raw_matcher.split(text, options.parse_special, options.content)) {
@@ -95,10 +104,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
     }
     const auto begin = static_cast<size_t>(part.text.data() - text.data());
     const ByteRanges content = clip(options.content, begin, begin + part.text.size());
-    encode_plain(part.text, begin == 0, options.parse_special, content, ids);
+    encode_plain(part.text, begin == 0, content, encoding);
   }
   if (options.add_special_tokens) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
-  return ids;
+  return std::move(encoding.ids);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
@@ -127,6 +136,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
 const std::string& Tokenizer::token_text(int32_t id) const { return token_at(*parts_, id).text; }
 const std::string& Tokenizer::token_bytes(int32_t id) const { return token_at(*parts_, id).bytes; }
 bool Tokenizer::is_special(int32_t id) const { return token_at(*parts_, id).special; }
+bool Tokenizer::is_control(int32_t id) const { return token_at(*parts_, id).control; }
 
 std::optional<int32_t> Tokenizer::find(std::string_view token) const {
   const auto found = parts_->ids.find(std::string(token));

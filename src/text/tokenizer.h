@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "text/added_tokens.h"
+#include "text/special_tokens.h"
 
 namespace ingot::text {
 
@@ -25,19 +26,13 @@ struct TokenizerParts;
 
 struct EncodeOptions {
   bool add_special_tokens = true;  // what the post-processor adds, e.g. BOS in front
-  bool parse_special = true;       // find special tokens in the text; false for text from people one does not trust
-  // Bytes of the text where no special token is found, wholly or in part, and none comes out of the model: those of
+  bool parse_special = true;       // find control tokens in the text; false for text from people one does not trust
+  // Bytes of the text where no control token is found, wholly or in part, and none comes out of the model: those of
   // content in a rendered chat (text/chat_template.h). All else sees the text as one. Ranges in order.
   std::span<const ByteRange> content = {};
 };
 
-// Added tokens without the mark `special` are found in every text, as they are by the tokenizers library.
-
-// Settings that come from beside the tokenizer: tokenizer_config.json, special_tokens_map.json.
-struct SpecialTokens {
-  std::optional<std::string> bos, eos, unk, pad;  // contents, e.g. "<s>"
-  std::optional<bool> add_bos, add_eos;  // force BOS in front / EOS behind on or off; unset: as the tokenizer says
-};
+// Added tokens that are no control tokens are found in every text, as they are by the tokenizers library.
 
 // Types of tokens in GGUF files and SentencePiece models.
 enum TokenType : int32_t {
@@ -116,6 +111,7 @@ class Tokenizer {
   int32_t size() const;
 
   bool is_special(int32_t id) const;
+  bool is_control(int32_t id) const;
   std::optional<int32_t> bos_id() const;
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> unk_id() const;
@@ -123,8 +119,8 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
-  void encode_plain(std::string_view text, bool at_start, bool parse_special, std::span<const ByteRange> content,
-                    std::vector<int32_t>& out) const;
+  struct Encoding;  // one call of encode
+  void encode_plain(std::string_view text, bool at_start, std::span<const ByteRange> content, Encoding& encoding) const;
 
   std::unique_ptr<const TokenizerParts> parts_;
 };

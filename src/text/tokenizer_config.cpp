@@ -28,6 +28,19 @@ std::optional<std::string> token(const json& config, const char* key, std::strin
   return string_of(value == nullptr ? json() : *value, name, key);
 }
 
+// Lists of tokens, or an object of them by name.
+void append_tokens(const json& config, const char* key, std::string_view name, std::vector<std::string>& out) {
+  const json* value = member(config, key);
+  if (value == nullptr) return;
+  if (!value->is_array() && !value->is_object()) {
+    throw_error(ErrorKind::corrupt, "{}: \"{}\" is not a list of tokens", name, key);
+  }
+  for (const json& item : *value) {
+    const json* content = item.is_object() ? member(item, "content") : &item;
+    out.push_back(string_of(content == nullptr ? json() : *content, name, key));
+  }
+}
+
 std::optional<bool> flag(const json& config, const char* key, std::string_view name) {
   const json* value = member(config, key);
   if (value == nullptr) return std::nullopt;
@@ -91,6 +104,11 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, std::string_view n
   result.special.eos = token(config, "eos_token", name);
   result.special.unk = token(config, "unk_token", name);
   result.special.pad = token(config, "pad_token", name);
+  for (const char* key : {"cls_token", "sep_token", "mask_token"}) {
+    if (auto content = token(config, key, name)) result.special.additional.push_back(std::move(*content));
+  }
+  append_tokens(config, "additional_special_tokens", name, result.special.additional);
+  append_tokens(config, "extra_special_tokens", name, result.special.additional);
   result.special.add_bos = flag(config, "add_bos_token", name);
   result.special.add_eos = flag(config, "add_eos_token", name);
   result.added = added_tokens(config, name);

@@ -11,7 +11,9 @@
 namespace ingot::text {
 
 struct TokenizerConfig {
-  SpecialTokens special;  // bos_token, eos_token, unk_token, pad_token, add_bos_token, add_eos_token
+  // bos_token, eos_token, unk_token, pad_token, add_bos_token, add_eos_token; additional: cls_token, sep_token,
+  // mask_token, additional_special_tokens, extra_special_tokens.
+  SpecialTokens special;
   std::optional<std::string> chat_template;
   std::vector<AddedToken> added;  // added_tokens_decoder
   // legacy: false means that of the texts between special tokens only the one at the start gets a space in front.

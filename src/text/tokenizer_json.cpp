@@ -1,5 +1,6 @@
 // Tokenizers from a Hugging Face tokenizer.json (specs/tokenizers.md, section 1).
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -93,9 +94,10 @@ void read_unigram(const Reader& model, TokenizerParts& parts) {
   parts.model = std::make_unique<UnigramModel>(pieces, unk_id, model.boolean("byte_fallback", false));
 }
 
-void read_added_tokens(const Reader& root, TokenizerParts& parts) {
-  if (root.at("added_tokens").is_null()) return;
-  for (const json& entry : root.array("added_tokens")) {
+void read_added_tokens(const Reader& root, const SpecialTokens& special, TokenizerParts& parts) {
+  std::set<std::string> added;
+  const json none = json::array();
+  for (const json& entry : root.at("added_tokens").is_null() ? none : root.array("added_tokens")) {
     const Reader reader(entry, root.where() + ": added_tokens");
     AddedToken token;
     token.id = reader.integer("id");
@@ -105,7 +107,15 @@ void read_added_tokens(const Reader& root, TokenizerParts& parts) {
     token.lstrip = reader.boolean("lstrip", false);
     token.rstrip = reader.boolean("rstrip", false);
     token.normalized = reader.boolean("normalized", !token.special);
+    special.mark(token);
+    added.insert(token.content);
     parts.add_token(token, false);  // the byte-level decoder maps the characters of added tokens too
+  }
+  // As transformers does, tokens of the vocabulary that the settings name are added ones.
+  for (const std::string& content : special.contents()) {
+    const auto found = parts.ids.find(content);
+    if (found == parts.ids.end() || !added.insert(content).second) continue;
+    parts.add_token({.id = found->second, .content = content, .special = true}, false);
   }
 }
 
@@ -143,7 +153,7 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
   } else {
     refuse(model, "the model type " + type);
   }
-  read_added_tokens(root, parts);
+  read_added_tokens(root, special, parts);
   read_post_processors(root, parts);
 
   parts.bos_id = id_of(parts, special.bos);

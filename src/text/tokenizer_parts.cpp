@@ -51,7 +51,7 @@ void TokenizerParts::set_token(int32_t id, std::string text, bool plain) {
     token.fallback_byte = true;
   } else {
     token.bytes = text;
-    const GrowthLimit limit(text.size());
+    GrowthLimit limit(text.size());
     for (const auto& [from, to] : decode.replace) token.bytes = replace_all(token.bytes, from, to, limit);
   }
   ids.insert_or_assign(text, id);
@@ -61,8 +61,10 @@ void TokenizerParts::set_token(int32_t id, std::string text, bool plain) {
 void TokenizerParts::add_token(const AddedToken& token, bool plain) {
   set_token(token.id, token.content, plain);
   tokens[static_cast<size_t>(token.id)].special = token.special;
+  tokens[static_cast<size_t>(token.id)].control = token.is_control();
   if (token.normalized) {
-    normalized_matcher.add(token, normalizer.apply(token.content));
+    GrowthLimit limit(token.content.size());
+    normalized_matcher.add(token, normalizer.apply({token.content, Origin::author}, limit).text());
   } else {
     raw_matcher.add(token, token.content);
   }

@@ -31,6 +31,7 @@ struct Token {
   std::string text;   // as the vocabulary writes it
   std::string bytes;  // decoded
   bool special = false;
+  bool control = false;
   bool fallback_byte = false;  // one byte of a run that is decoded together
 };
 
@@ -48,7 +49,7 @@ struct TokenizerParts {
   std::vector<int32_t> suffix;
   DecodeRules decode;
   std::optional<int32_t> bos_id, eos_id, unk_id, pad_id;
-  std::vector<bool> control;  // by id: special, and not what unknown characters become; set by the Tokenizer
+  std::vector<bool> control;  // by id: a control token, and not what unknown characters become; set by the Tokenizer
 
   // Adds a token, or changes the one with this id. `plain` tokens are text even in a byte-level vocabulary.
   // The decode rules must be set before. Errors: corrupt for ids below 0 or from 2^22 on.

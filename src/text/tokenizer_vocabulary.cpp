@@ -124,7 +124,7 @@ void build_sentencepiece(VocabularySpec& spec, TokenizerParts& parts) {
   // The library wants names without doubles; those of tokens that it never makes may be any.
   VocabularySpec own = spec;
   for (const AddedToken& token : spec.added) {  // found before the library sees the text, or not to be found
-    if (!token.special || static_cast<size_t>(token.id) >= own.tokens.size()) continue;
+    if (!token.is_control() || static_cast<size_t>(token.id) >= own.tokens.size()) continue;
     int32_t& type = own.token_types[static_cast<size_t>(token.id)];
     if (type == token_normal || type == token_user_defined) type = token_control;
   }

@@ -249,6 +249,11 @@ uint8_t char_class(uint32_t code_point) {
   return code_point < num_code_points ? values[code_point] : uint8_t{0};
 }
 
+bool is_nonspacing_mark(uint32_t code_point) {
+  static const std::vector<uint8_t> values = expand_runs(nonspacing_runs);
+  return code_point < num_code_points && values[code_point] != 0;
+}
+
 Utf8Char decode_utf8(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(text[i])); };
   const auto [size, whole] = valid_prefix(text, at);

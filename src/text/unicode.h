@@ -27,6 +27,9 @@ enum CharClass : uint8_t {
 // Class bits of `code_point`; 0 for values beyond U+10FFFF.
 uint8_t char_class(uint32_t code_point);
 
+// Marks that take no space (category Mn), as BertNormalizer has them, which drops these only.
+bool is_nonspacing_mark(uint32_t code_point);
+
 struct Utf8Char {
   uint32_t code_point;  // `invalid_byte` when the bytes are not UTF-8
   uint32_t size;        // bytes used; 1 for an invalid byte

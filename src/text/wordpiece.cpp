@@ -74,7 +74,7 @@ void WordPieceModel::encode_words(std::string_view text, const std::vector<bool>
       finish();
       continue;
     }
-    if (is_dropped(c.code_point) || (options_.strip_accents && (kind & char_mark) != 0)) continue;
+    if (is_dropped(c.code_point) || (options_.strip_accents && is_nonspacing_mark(c.code_point))) continue;
     const bool alone = (kind & char_punctuation) != 0 || in_ranges(ideographs, c.code_point);
     if (alone) finish();
     word += options_.lowercase ? lower_case(character) : std::string(character);

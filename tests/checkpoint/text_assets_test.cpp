@@ -161,6 +161,64 @@ TEST(SentencePieceFolder, WorksWithoutTokenizerJson) {
   EXPECT_FALSE(assets.tokenizer->is_special(size));
 }
 
+// The ids of `text` as the content of a chat.
+std::vector<int32_t> ids_of_content(const text::Tokenizer& tokenizer, const std::string& text) {
+  const text::ByteRanges content = {{0, text.size()}};
+  return tokenizer.encode(text, {.add_special_tokens = false, .content = content});
+}
+
+size_t count(const std::vector<int32_t>& ids, int32_t id) {
+  return static_cast<size_t>(std::count(ids.begin(), ids.end(), id));
+}
+
+// added_tokens.json has no flags: what the settings name beside it tells which are special.
+TEST(SentencePieceFolder, ContentMakesNoTokensThatTheSettingsName) {
+  const Scratch scratch;
+  const fs::path& folder = scratch.path;
+  fs::copy_file(text_golden("spm_llama.model"), folder / "tokenizer.model");
+  const auto load = [&] { return load_text(open_model(folder.string(), "")); };
+  const int32_t size = load().tokenizer->size();
+  nlohmann::json added;
+  const char* const tokens[] = {"<tool>", "<|im_start|>", "<|im_end|>", "<|eom|>"};
+  for (const char* token : tokens) added[token] = size + static_cast<int32_t>(added.size());
+  std::ofstream(folder / "added_tokens.json") << added;
+  std::ofstream(folder / "special_tokens_map.json")
+      << R"({"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]})";
+  std::ofstream(folder / "generation_config.json") << "{\"eos_token_id\": " << added["<|eom|>"] << "}";
+  const TextAssets assets = load();
+  for (const char* token : tokens) {
+    const int32_t id = added[token];
+    EXPECT_EQ(count(assets.tokenizer->encode(token), id), 1U) << token;
+    EXPECT_EQ(count(ids_of_content(*assets.tokenizer, token), id), token == std::string("<tool>") ? 1U : 0U) << token;
+  }
+}
+
+// Early conversions of Gemma have <end_of_turn> as a user-defined token and do not name it.
+TEST(GgufText, ContentMakesNoTokensThatEndATurn) {
+  formats::GgufMetadata metadata;
+  metadata.add("tokenizer.ggml.model", std::string("gpt2"));
+  metadata.add("tokenizer.ggml.pre", std::string("gpt-2"));
+  std::vector<std::string> tokens = {"<tool>", "<end_of_turn>", "<stop>", "<over>"};
+  std::vector<int32_t> types = {text::token_user_defined, text::token_user_defined, text::token_user_defined,
+                                text::token_normal};
+  for (char c = '!'; c <= '~'; ++c) tokens.emplace_back(1, c);
+  types.resize(tokens.size(), text::token_normal);
+  metadata.add("tokenizer.ggml.tokens", formats::GgufArray{tokens});
+  metadata.add("tokenizer.ggml.token_type", formats::GgufArray{types});
+  metadata.add("tokenizer.ggml.merges", formats::GgufArray{std::vector<std::string>{}});
+  metadata.add("tokenizer.ggml.eot_token_id", uint32_t{2});
+  metadata.add("tokenizer.ggml.eos_token_id", uint32_t{3});
+  metadata.add("tokenizer.ggml.padding_token_id", uint32_t{4});  // "!"
+  const auto tokenizer = text::Tokenizer::from_vocabulary(gguf_vocabulary(metadata, "test"));
+  const std::string text = "<tool><end_of_turn><stop><over>!";
+  EXPECT_EQ(tokenizer->encode(text), (std::vector<int32_t>{0, 1, 2, 3, 4}));
+  const std::vector<int32_t> ids = ids_of_content(*tokenizer, text);
+  EXPECT_EQ(count(ids, 0), 1U);
+  for (const int32_t id : {1, 2, 3}) EXPECT_EQ(count(ids, id), 0U) << id;
+  EXPECT_EQ(count(ids, 4), 1U);
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1, 2, 3, 4}, true), "<tool>!");
+}
+
 TEST(VocabularyRefusals, ByName) {
   const std::string flags = read_file(text_golden("smollm2.tokenizer.json"));
   expect_error(ErrorKind::unsupported, {"smollm2"}, [&] { gguf_vocabulary_of(flags, "smollm2", {}, 100000); });

@@ -84,7 +84,7 @@ inline void check_tokens(const ChatText& chat) {
   for (const int32_t id : tokenizer.encode(chat.text, {.add_special_tokens = false, .content = chat.content})) {
     const std::string& bytes = tokenizer.token_bytes(id);
     require(chat.text.compare(at, bytes.size(), bytes) == 0);
-    require(!tokenizer.is_special(id) || !touches(chat.content, at, at + bytes.size()));
+    require(!tokenizer.is_control(id) || !touches(chat.content, at, at + bytes.size()));
     at += bytes.size();
   }
   require(at == chat.text.size());

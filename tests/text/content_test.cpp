@@ -277,6 +277,61 @@ TEST(ContentTokens, NormalizersKeepWhatIsWhose) {
   check(R"([{"type": "Prepend", "prepend": "-"}])", {{"<end>", caller}, {"-<end>", author}}, "-<end>[<end>]");
 }
 
+// Of every match the longest is tried first, and content that has a match whole cannot hide a token of the author's:
+// the runs of line feeds that Gemma has as added tokens.
+TEST(ContentTokens, LongRunsTakeAFewStepsAByte) {
+  AddedTokenMatcher matcher;
+  for (int32_t length = 1; length <= 31; ++length) {
+    AddedToken token;
+    token.id = length;
+    token.content = std::string(static_cast<size_t>(length), '\n');
+    matcher.add(token, token.content);
+  }
+  matcher.add({.id = 0, .content = "<end>", .special = true}, "<end>");
+  const std::string text(1'000'000, '\n');
+  const ByteRanges content = {{0, text.size()}};
+  size_t num_steps = 0;
+  const std::vector<TextPart> parts = matcher.split(text, true, content, &num_steps);
+  EXPECT_EQ(parts.size(), (text.size() + 30) / 31);
+  EXPECT_LE(num_steps, 2 * text.size());
+}
+
+// What transformers 5.23 makes of such files: tokens that the settings name are found, flagged or not, and left out of
+// decoded text where it is BOS, EOS, the unknown or the padding token.
+TEST(ContentTokens, TokensThatTheSettingsNameAreControlTokens) {
+  ordered_json vocab;
+  for (const char c : std::string("abcdefghijklmnopqrstuvwxyz<>/|_ ")) vocab[std::string(1, c)] = vocab.size();
+  for (const char* token : {"<end>", "<eos>", "<pad>", "<more>"}) vocab[token] = vocab.size();
+  const ordered_json more = {{"id", vocab["<more>"]}, {"content", "<more>"}, {"special", false}},
+                     pad = {{"id", vocab["<pad>"]}, {"content", "<pad>"}, {"special", false}};
+  const ordered_json document = {{"added_tokens", {more, pad}},
+                                 {"normalizer", nullptr},
+                                 {"pre_tokenizer", nullptr},
+                                 {"decoder", {{"type", "Fuse"}}},
+                                 {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", ordered_json::array()}}}};
+  const std::string text = "a<end> b<more><pad>";
+  const auto check = [&](const SpecialTokens& special, const Ids& ids, const char* decoded) {
+    const auto tokenizer = Tokenizer::from_json(document.dump(), "test", special);
+    EXPECT_EQ(encode(*tokenizer, text, {}), ids);
+    EXPECT_EQ(tokenizer->decode(ids, true), decoded);
+    return encode(*tokenizer, text, {{0, text.size()}});
+  };
+  const Ids end = {26, 4, 13, 3, 27}, spelled_more = {26, 12, 14, 17, 4, 27};
+  const auto joined = [](std::initializer_list<Ids> parts) {
+    Ids all;
+    for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  const Ids pad_id = {34}, more_id = {35}, a = {0}, b = {31, 1};
+  EXPECT_EQ(check({}, joined({a, end, b, more_id, pad_id}), "a<end> b<more><pad>"),
+            joined({a, end, b, more_id, pad_id}));
+  EXPECT_EQ(check({.eos = "<end>"}, {0, 32, 31, 1, 35, 34}, "a b<more><pad>"), joined({a, end, b, more_id, pad_id}));
+  EXPECT_EQ(check({.additional = {"<more>"}}, joined({a, end, b, more_id, pad_id}), "a<end> b<more><pad>"),
+            joined({a, end, b, spelled_more, pad_id}));
+  EXPECT_EQ(check({.pad = "<pad>", .eos_ids = {35, 1}}, joined({a, end, b, more_id, pad_id}), "a<end> b<more>"),
+            joined({a, end, b, spelled_more, {26, 15, 0, 3, 27}}));
+}
+
 // Pieces of a tokenizer.model that are user-defined there and special in the settings beside it, as Gemma's are.
 TEST(ContentTokens, SentencePieceFindsNoSpecialPieces) {
   VocabularySpec spec;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,7 +87,8 @@ TEST(Growth, AddedTokensAndDecodersAreBounded) {
 TEST(Growth, PreTokenizersAreBounded) {
   ordered_json json = document();
   const auto mark = [](const char* replacement) {
-    return ordered_json{{"type", "Metaspace"}, {"replacement", replacement}, {"prepend_scheme", "always"}};
+    return ordered_json{
+        {"type", "Metaspace"}, {"replacement", replacement}, {"prepend_scheme", "always"}, {"split", false}};
   };
   json["pre_tokenizer"] = mark("\u2581\u2581");
   expect_refused([&] { read(json); }, ErrorKind::corrupt, "not one character");
@@ -96,8 +98,36 @@ TEST(Growth, PreTokenizersAreBounded) {
     steps.push_back(mark("\u2582"));
   }
   json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+  EXPECT_NO_THROW(read(json)->encode(std::string(100'000, 'a')));  // what one step made goes with the next
+  const ordered_json each = {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Isolated"}};
+  steps.insert(steps.begin(), each);
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
   const auto many = read(json);
   expect_refused([&] { many->encode(std::string(100'000, 'a')); }, ErrorKind::unsupported, too_much);
+}
+
+// A text between added tokens is worked on in parts: the bound is one for all of them.
+TEST(Growth, PartsShareTheBound) {
+  ordered_json json = document();
+  json["added_tokens"].push_back({{"id", 1}, {"content", " "}, {"normalized", false}});
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "a ";
+  json["normalizer"] = replace_a;  // "a" by 1000 times itself: few for a part
+  expect_refused([&] { read(json)->encode(text); }, ErrorKind::unsupported, too_much);
+  EXPECT_EQ(read(json)->encode("a a").size(), 2001U);
+  // What a later step takes away counts as well: it was there.
+  const ordered_json drop = {{"type", "Replace"}, {"pattern", {{"Regex", "a+"}}}, {"content", ""}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {replace_a, drop}}};
+  expect_refused([&] { read(json)->encode(text); }, ErrorKind::unsupported, too_much);
+  EXPECT_EQ(read(json)->encode("a a").size(), 1U);
+  json["normalizer"] = nullptr;
+  ordered_json steps = ordered_json::array();
+  for (int i = 0; i < 20; ++i) {
+    steps.push_back({{"type", "Metaspace"}, {"replacement", i % 2 == 0 ? "\u2581" : "\u2582"}, {"split", false}});
+  }
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+  expect_refused([&] { read(json)->encode(text); }, ErrorKind::unsupported, too_much);
+  EXPECT_NO_THROW(read(json)->encode("a a"));
 }
 
 TEST(Growth, StepsAreCounted) {
@@ -108,13 +138,14 @@ TEST(Growth, StepsAreCounted) {
   EXPECT_NO_THROW(read(json));
 }
 
-// A map of one key, 'a', to so many bytes.
-std::string charsmap(size_t bytes) {
+// A map of one key, 'a', to so many bytes; with `prefix`, another byte in front of it leads to the same node.
+std::string charsmap(size_t bytes, std::optional<uint8_t> prefix = std::nullopt) {
   std::vector<uint32_t> units(512, 0);
   units[0] = 256 << 10;  // children of the root lie at 256 ^ byte
   const uint32_t node = 256 ^ 'a';
   units[node] = static_cast<uint32_t>('a') | 1U << 8 | (node ^ 1U) << 10;  // a leaf, whose value stands in unit 1
   units[1] = 0x80000000U;                                                  // 0: where its replacement begins
+  if (prefix) units[256 ^ *prefix] = *prefix | uint32_t{*prefix} << 10;    // its children lie at 256 ^ byte, too
   std::string blob(4, '\0');
   const auto size = static_cast<uint32_t>(units.size() * 4);
   std::memcpy(blob.data(), &size, 4);
@@ -124,8 +155,13 @@ std::string charsmap(size_t bytes) {
 
 TEST(Growth, CharacterMapsAreBounded) {
   const Charsmap small(charsmap(max_growth), "map");
-  EXPECT_EQ(small.apply("xa"), "x" + std::string(max_growth, 'b'));
+  GrowthLimit limit(2);
+  EXPECT_EQ(small.apply("xa", limit), "x" + std::string(max_growth, 'b'));
   expect_refused([] { Charsmap(charsmap(max_growth + 1), "map"); }, ErrorKind::unsupported, "a key of 1");
+  // A node that several keys lead to counts by the shortest of them.
+  for (const uint8_t prefix : {'A', 'z'}) {
+    expect_refused([&] { Charsmap(charsmap(max_growth + 1, prefix), "map"); }, ErrorKind::unsupported, "a key of 1");
+  }
 }
 
 // It is not a matter of load: to try again does not help.

@@ -32,6 +32,16 @@ TEST(TokenizerConfig, ReadsBothFormsOfTokens) {
   EXPECT_EQ(config.chat_template, "{{ x }}");
 }
 
+TEST(TokenizerConfig, ReadsFurtherTokens) {
+  using Contents = std::vector<std::string>;
+  const auto additional = [](std::string_view json) { return parse_tokenizer_config(json, "c").special.additional; };
+  EXPECT_EQ(additional(R"({"sep_token": "[SEP]", "additional_special_tokens": ["<a>", {"content": "<b>"}]})"),
+            (Contents{"[SEP]", "<a>", "<b>"}));
+  EXPECT_EQ(additional(R"({"extra_special_tokens": {"image_token": "<i>"}})"), Contents{"<i>"});
+  EXPECT_EQ(kind_of(R"({"extra_special_tokens": "<i>"})"), ErrorKind::corrupt);
+  EXPECT_EQ(kind_of(R"({"additional_special_tokens": [{}]})"), ErrorKind::corrupt);
+}
+
 TEST(TokenizerConfig, PicksOneOfSeveralTemplates) {
   const std::string_view json =
       R"({"chat_template": [{"name": "default", "template": "A"}, {"name": "tool_use", "template": "B"}]})";
