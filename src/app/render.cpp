@@ -4,12 +4,24 @@
 #include "app/json_text.h"
 #include "app/text_input.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/text_assets.h"
 #include "text/chat_template.h"
 
 namespace ingot::app {
 
 namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json read_json_text(const std::string& path) {
+  try {
+    return parse_loose_ordered_json(read_text(path));
+  } catch (const Error& error) {
+    if (error.message().find(path) != std::string::npos) throw;
+    throw_error(error.kind(), "{} {}", path, error.message());
+  }
+}
 
 class Render : public Command {
  public:
@@ -55,11 +67,11 @@ class Render : public Command {
     }
     if (bos_) options.bos_token = *bos_;
     if (eos_) options.eos_token = *eos_;
-    if (variables_) options.extra_variables = read_text(*variables_);
     const text::ChatTemplate chat(source, name);
     const text::ChatText rendered = render(chat, options);
     output.print(rendered.text);
-    nlohmann::ordered_json report = {{"text", rendered.text}, {"content", rendered.content}};
+    if (!output.json()) return 0;
+    ordered_json report = {{"text", rendered.text}, {"content", rendered.content}};
     if (assets.tokenizer) {
       report["ids"] =
           assets.tokenizer->encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
@@ -70,10 +82,17 @@ class Render : public Command {
 
  private:
   // What a conversation should have had is a fault of its file, and not of the command line.
-  text::ChatText render(const text::ChatTemplate& chat, const text::ChatOptions& options) const {
-    const std::string messages = read_text(messages_), tools = tools_ ? read_text(*tools_) : "";
+  text::ChatText render(const text::ChatTemplate& chat, text::ChatOptions options) const {
+    const ordered_json messages = read_json_text(messages_);
+    const ordered_json tools = tools_ ? read_json_text(*tools_) : ordered_json();
+    if (tools_ && !tools.is_array()) throw_error(ErrorKind::corrupt, "{}: tools are not a list", *tools_);
+    if (variables_) {
+      const ordered_json variables = read_json_text(*variables_);
+      if (!variables.is_object()) throw_error(ErrorKind::corrupt, "{}: variables are not an object", *variables_);
+      options.extra_variables = variables.dump();
+    }
     try {
-      return chat.render_json(messages, tools, options);
+      return chat.render(messages, tools, options);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       throw Error(ErrorKind::corrupt, messages_ + ": " + error.message(), error.hint());

@@ -45,6 +45,10 @@ void add_vocabulary(GgufMetadata& metadata, GgufVocabulary made, const TextAsset
                     std::vector<std::string>& lost) {
   text::VocabularySpec& vocabulary = made.spec;
   lost.insert(lost.end(), made.lost.begin(), made.lost.end());
+  if (!vocabulary.rstrip.empty() && !is_phi3(metadata.text("general.name", ""))) {
+    lost.emplace_back(
+        "special tokens that take the white space behind them: they do so only in models with Phi-3 in their name");
+  }
   const auto id = [&](const char* key, std::optional<int32_t> value) {
     if (value) metadata.add(key, static_cast<uint32_t>(*value));
   };

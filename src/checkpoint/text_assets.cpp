@@ -1,13 +1,13 @@
 #include "checkpoint/text_assets.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/path.h"
 #include "checkpoint/json_object.h"
+#include "checkpoint/vocabulary.h"
 #include "formats/gguf.h"
 #include "text/sentencepiece_file.h"
 #include "text/unicode.h"
@@ -91,12 +91,6 @@ TextAssets load_gguf_text(const fs::path& path) {
   return assets;
 }
 
-// GGUF has no key for tokens that take the white space behind them: llama.cpp knows Phi-3's by the model's name.
-bool is_phi3(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
-}
-
 // The tokens around a turn and those with a part of their own are control tokens, as to llama.cpp, whatever type the
 // file gives them: early Gemma files have <end_of_turn> as user-defined. A token of one character, such as a line feed
 // that ends an answer, stays what it is.
@@ -171,11 +165,11 @@ text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::st
     if (!metadata.contains(key)) return std::nullopt;
     return metadata.boolean(key);
   };
-  vocabulary.special_take_space = is_phi3(metadata.text("general.name", ""));
   vocabulary.add_bos = flag("tokenizer.ggml.add_bos_token");
   if (vocabulary.model != "bert") vocabulary.add_eos = flag("tokenizer.ggml.add_eos_token");
   if (vocabulary.model == "bert") read_bert(metadata, vocabulary);
   mark_control(metadata, vocabulary);
+  if (is_phi3(metadata.text("general.name", ""))) vocabulary.rstrip = rstrip_of_phi3(vocabulary);
   vocabulary.add_space_prefix = flag("tokenizer.ggml.add_space_prefix");
   vocabulary.remove_extra_whitespaces = flag("tokenizer.ggml.remove_extra_whitespaces");
   if (metadata.contains("tokenizer.ggml.scores")) {

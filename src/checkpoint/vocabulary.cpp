@@ -1,13 +1,13 @@
 #include "checkpoint/vocabulary.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/json_object.h"
 #include "checkpoint/scored_vocabulary.h"
-#include "text/space_taking.h"
 #include "text/splitting.h"
 #include "text/unicode.h"
 
@@ -152,6 +152,22 @@ std::string merge_text(const json& merge, const std::string& source) {
 
 }  // namespace
 
+bool is_phi3(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+}
+
+std::vector<int32_t> rstrip_of_phi3(const text::VocabularySpec& vocabulary) {
+  std::vector<int32_t> ids;
+  for (size_t id = 0; id < vocabulary.token_types.size(); ++id) {
+    const int32_t type = vocabulary.token_types[id];
+    const std::string& token = vocabulary.tokens[id];
+    if (type != text::token_control && type != text::token_unknown && type != text::token_user_defined) continue;
+    if (token != "<unk>" && token != "<s>" && token != "<|endoftext|>") ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
 std::string tokenizer_json(const text::VocabularySpec& vocabulary) {
   const bool scored = vocabulary.model == "llama";
   const Splitting* splitting = vocabulary.model == "gpt2" ? text::find_splitting(vocabulary.pre) : nullptr;
@@ -168,7 +184,7 @@ std::string tokenizer_json(const text::VocabularySpec& vocabulary) {
                      {"content", content},
                      {"single_word", false},
                      {"lstrip", false},
-                     {"rstrip", text::takes_space_behind(vocabulary, id)},
+                     {"rstrip", std::ranges::binary_search(vocabulary.rstrip, static_cast<int32_t>(id))},
                      {"normalized", false},
                      {"special", special}});
   };
@@ -263,7 +279,7 @@ GgufVocabulary gguf_vocabulary_of(std::string_view text, const std::string& sour
   if (const json* added = root.find("added_tokens")) {
     for (const json& item : *added) {
       const JsonObject token(item, source + ": added_tokens");
-      for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
+      for (const char* flag : {"single_word", "lstrip"}) {
         if (!token.boolean(flag).value_or(false)) continue;
         throw_error(ErrorKind::unsupported, "{}: GGUF cannot say that token '{}' has \"{}\"", source,
                     token.string("content").value_or(""), flag);
@@ -274,7 +290,13 @@ GgufVocabulary gguf_vocabulary_of(std::string_view text, const std::string& sour
       special.mark(named);
       set(named.content, item.value("id", json(nullptr)),
           named.is_control() ? text::token_control : text::token_user_defined);
+      if (token.boolean("rstrip").value_or(false)) vocabulary.rstrip.push_back(ids[named.content]);
     }
+  }
+  std::ranges::sort(vocabulary.rstrip);
+  if (!vocabulary.rstrip.empty() && vocabulary.rstrip != rstrip_of_phi3(vocabulary)) {
+    throw_error(ErrorKind::unsupported, "{}: GGUF cannot say that token '{}' has \"rstrip\"", source,
+                vocabulary.tokens[static_cast<size_t>(vocabulary.rstrip.front())]);
   }
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     if (vocabulary.token_types[id] == text::token_unused) vocabulary.tokens[id] = fmt::format("[PAD{}]", id);

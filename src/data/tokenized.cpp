@@ -94,12 +94,12 @@ TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const t
                spans.assistant.size(), wanted.size());
   }
   TokenizedDocument result;
-  const auto append_stretch = [&](size_t begin, size_t end, bool counted) {
+  const auto append_stretch = [&](size_t begin, size_t end, bool in_loss) {
     const text::ByteRanges content = text::clip(spans.content, begin, end);
     append(result,
            tokenizer.encode(std::string_view(spans.text).substr(begin, end - begin),
                             {.add_special_tokens = false, .content = content}),
-           counted);
+           in_loss);
   };
   size_t done = 0;
   for (size_t i = 0; i < spans.assistant.size(); ++i) {

@@ -115,8 +115,9 @@ void BpeModel::insert_merge(int32_t left, int32_t right, int32_t rank, int32_t i
   merge_table_[slot] = {pair, rank, id};
 }
 
-void BpeModel::append_start_symbols(std::string_view piece, std::vector<int32_t>& out) const {
-  if (options_.byte_level) {
+void BpeModel::append_start_symbols(std::string_view piece, std::vector<int32_t>& out,
+                                    const std::vector<bool>* excluded) const {
+  if (options_.byte_level && excluded == nullptr) {
     bool all_known = true;
     for (const char c : piece) {
       const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
@@ -140,6 +141,7 @@ void BpeModel::append_start_symbols(std::string_view piece, std::vector<int32_t>
     } else {
       id = find(character).value_or(-1);
     }
+    if (id >= 0 && excluded != nullptr && (*excluded)[static_cast<size_t>(id)]) id = -1;
     if (id >= 0) {
       out.push_back(id);
       after_unk = false;
@@ -242,7 +244,7 @@ void BpeModel::encode(std::string_view piece, std::vector<int32_t>& out) const {
 void BpeModel::encode_without(const std::vector<bool>& excluded, std::string_view piece,
                               std::vector<int32_t>& out) const {
   const size_t begin = out.size();
-  append_start_symbols(piece, out);
+  append_start_symbols(piece, out, &excluded);
   merge_many(out, begin, &excluded);
 }
 

@@ -50,11 +50,12 @@ class BpeModel : public TokenModel {
   void find_borders(const std::vector<Merge>& merges);
   void insert_merge(int32_t left, int32_t right, int32_t rank, int32_t id);
   void encode_part(std::string_view part, std::vector<int32_t>& out) const;
-  void append_start_symbols(std::string_view piece, std::vector<int32_t>& out) const;
+  // `excluded`, here and below, is null or has true at the ids of tokens that are not made.
+  void append_start_symbols(std::string_view piece, std::vector<int32_t>& out,
+                            const std::vector<bool>* excluded = nullptr) const;
   // Merge the symbols from ids[begin] on, in place. Both give the same: one looks at every pair for each merge, without
   // memory of its own, the other keeps the pairs in a queue.
   void merge_few(std::vector<int32_t>& ids, size_t begin) const;
-  // (The latter makes no token that is excluded, where that is given.)
   void merge_many(std::vector<int32_t>& ids, size_t begin, const std::vector<bool>* excluded = nullptr) const;
 
   BpeOptions options_;

@@ -45,6 +45,13 @@ class Context {
     }
     bytes_ += bytes;
   }
+  // What `map` makes of a text, of at most about its size: a change of case. The memory is counted before it is taken:
+  // the whole, and its parts.
+  template <class Map>
+  MarkedString map_case(const MarkedString& text, Map map) {
+    charge(2 * text.memory());
+    return map_runs(text, map);
+  }
   void write(MarkedString& out, const MarkedString& text) {
     charge(text.memory());
     check_output(out, text.size());

@@ -1,31 +1,13 @@
 // Filters: {{ value | NAME(arguments) }}.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <unordered_map>
 
-#include "text/jinja_context.h"
-#include "text/jinja_library.h"
+#include "text/jinja_filter_call.h"
 #include "text/unicode.h"
 
 namespace ingot::text::jinja {
 namespace {
-
-// What a filter gets: the value and how to bind its arguments.
-struct Call {
-  Context& context;
-  const std::string& name;
-  const Value& value;
-  const Arguments& arguments;
-
-  std::vector<Value> bind(const std::vector<std::string_view>& names, size_t num_required = 0) const {
-    return jinja::bind(context, "the filter " + name, arguments, names, num_required);
-  }
-  MarkedString text() const { return to_text(context, value); }
-};
-
-bool given(const Value& value) { return !is<Undefined>(value); }
-bool flag(const Value& value, bool fallback) { return given(value) ? truth(value) : fallback; }
 
 // Words begin after white space, '-', and opening brackets.
 std::string title(std::string_view text) {
@@ -49,7 +31,7 @@ std::string title(std::string_view text) {
   return out;
 }
 
-MarkedString replace(const Call& call) {
+MarkedString replace(const FilterCall& call) {
   const auto values = call.bind({"old", "new", "count"}, 2);
   const MarkedString marked = call.text(), to = to_text(call.context, values[1]);
   const std::string& text = marked.text();
@@ -80,7 +62,7 @@ MarkedString replace(const Call& call) {
   return out;
 }
 
-MarkedString indent(const Call& call) {
+MarkedString indent(const FilterCall& call) {
   const auto values = call.bind({"width", "first", "blank"});
   MarkedString margin;
   if (is<Text>(values[0])) {
@@ -131,7 +113,7 @@ Value attribute_of(Context& context, const Value& item, const Value& path, const
 // Texts compare without case unless asked otherwise.
 Value sort_key(Context& context, const Value& item, const Value& attribute, bool case_sensitive) {
   Value key = given(attribute) && !is<None>(attribute) ? attribute_of(context, item, attribute) : item;
-  if (!case_sensitive && is<Text>(key)) key = map_runs(*std::get<Text>(key), python_lower);
+  if (!case_sensitive && is<Text>(key)) key = context.map_case(*std::get<Text>(key), python_lower);
   return key;
 }
 
@@ -148,14 +130,14 @@ std::vector<Value> sort_by(Context& context, std::vector<Value> items, const std
   return sorted;
 }
 
-Value sort(const Call& call) {
+Value sort(const FilterCall& call) {
   const auto values = call.bind({"reverse", "case_sensitive", "attribute"});
   std::vector<Value> items = iterate(call.context, call.value), keys;
   for (const Value& item : items) keys.push_back(sort_key(call.context, item, values[2], flag(values[1], false)));
   return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[0], false)));
 }
 
-Value dict_sort(const Call& call) {
+Value dict_sort(const FilterCall& call) {
   const auto values = call.bind({"case_sensitive", "by", "reverse"});
   const std::string by = given(values[1]) ? to_string(call.context, values[1], "by") : "key";
   if (by != "key" && by != "value") call.context.fail("dictsort by {}, not key or value", by);
@@ -175,7 +157,7 @@ void check_hashable(Context& context, const Value& value) {
   for (const Value& item : (*list)->items) check_hashable(context, item);
 }
 
-Value unique(const Call& call) {
+Value unique(const FilterCall& call) {
   const auto values = call.bind({"case_sensitive", "attribute"});
   std::vector<Value> kept, keys;
   for (Value& item : iterate(call.context, call.value)) {
@@ -189,7 +171,7 @@ Value unique(const Call& call) {
   return call.context.new_list(std::move(kept), List::Kind::lazy);
 }
 
-Value map(const Call& call) {
+Value map(const FilterCall& call) {
   if (!truth(call.value)) return call.context.new_list({}, List::Kind::lazy);  // of none too, as in Jinja2
   std::vector<Value> out;
   Arguments rest = call.arguments;
@@ -210,7 +192,7 @@ Value map(const Call& call) {
 }
 
 // select, reject, selectattr and rejectattr.
-Value select(const Call& call, bool wanted, bool by_attribute) {
+Value select(const FilterCall& call, bool wanted, bool by_attribute) {
   Arguments rest = call.arguments;
   const auto pop = [&] {
     Value value = rest.positional.front();
@@ -234,7 +216,7 @@ Value select(const Call& call, bool wanted, bool by_attribute) {
   return call.context.new_list(std::move(kept), List::Kind::lazy);
 }
 
-Value join(const Call& call) {
+Value join(const FilterCall& call) {
   const auto values = call.bind({"d", "attribute"});
   const MarkedString separator = given(values[0]) ? to_text(call.context, values[0]) : MarkedString();
   MarkedString out;
@@ -249,99 +231,7 @@ Value join(const Call& call) {
   return out;
 }
 
-// Without white space around, a leading '+', and '_' between digits; what is then no number stays none.
-std::string number_text(const std::string& text) {
-  const std::string_view body = strip(text, nullptr, true, true);
-  std::string out;
-  const auto digit = [&](size_t i) {
-    return i < body.size() && ((body[i] >= '0' && body[i] <= '9') || (body[i] >= 'a' && body[i] <= 'z') ||
-                               (body[i] >= 'A' && body[i] <= 'Z'));
-  };
-  for (size_t i = 0; i < body.size(); ++i) {
-    if (body[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
-    if (i == 0 && body[i] == '+' && digit(1)) continue;
-    out += body[i];
-  }
-  return out;
-}
-
-std::optional<double> parse_float(const std::string& text) {
-  const std::string body = number_text(text);
-  double value = 0;
-  const auto [stop, error] = std::from_chars(body.data(), body.data() + body.size(), value);
-  if (error == std::errc::result_out_of_range && stop == body.data() + body.size())
-    return std::strtod(body.c_str(), nullptr);
-  if (error != std::errc() || stop != body.data() + body.size()) return std::nullopt;
-  return value;
-}
-
-// Also with a default: that is for what is no number.
-void refuse_undefined(const Call& call) {
-  if (is<Undefined>(call.value)) call.context.fail("{}", std::get<Undefined>(call.value).what->text());
-}
-
-Value to_int(const Call& call) {
-  const auto values = call.bind({"default", "base"});
-  refuse_undefined(call);
-  Value fallback = given(values[0]) ? values[0] : Value(int64_t{0});
-  const int base =
-      given(values[1]) ? static_cast<int>(std::clamp<int64_t>(to_integer(call.context, values[1], "base"), 2, 36)) : 10;
-  double number = 0;
-  if (const auto* text = text_of(call.value)) {
-    const std::string body = number_text(*text);
-    int64_t integer = 0;
-    const char* begin = body.data();
-    if (body.size() > 2 && body[0] == '0' &&
-        ((base == 16 && (body[1] | 32) == 'x') || (base == 8 && (body[1] | 32) == 'o') ||
-         (base == 2 && (body[1] | 32) == 'b'))) {
-      begin += 2;
-    }
-    const auto [stop, error] = std::from_chars(begin, body.data() + body.size(), integer, base);
-    if (error == std::errc() && stop == body.data() + body.size()) return integer;
-    if (error == std::errc::result_out_of_range && stop == body.data() + body.size()) {
-      call.context.fail(ErrorKind::resource, "an integer is too large");
-    }
-    const std::optional<double> parsed = parse_float(*text);
-    if (!parsed) return fallback;
-    number = *parsed;
-  } else if (is<int64_t>(call.value) || is<bool>(call.value)) {
-    return to_integer(call.context, call.value, "int");
-  } else if (is<double>(call.value)) {
-    number = std::get<double>(call.value);
-  } else {
-    return fallback;
-  }
-  if (!std::isfinite(number)) return fallback;
-  if (!(std::abs(number) < 9e18)) call.context.fail(ErrorKind::resource, "an integer is too large");
-  return static_cast<int64_t>(number);
-}
-
-Value to_float(const Call& call) {
-  const auto values = call.bind({"default"});
-  refuse_undefined(call);
-  if (is<double>(call.value)) return call.value;
-  if (is<int64_t>(call.value) || is<bool>(call.value)) {
-    return static_cast<double>(to_integer(call.context, call.value, "float"));
-  }
-  if (const auto* text = text_of(call.value)) {
-    if (const std::optional<double> number = parse_float(*text)) return *number;
-  }
-  return given(values[0]) ? values[0] : Value(0.0);
-}
-
-Value round(const Call& call) {
-  const auto values = call.bind({"precision", "method"});
-  if (given(values[1]) && to_text(call.context, values[1]).text() != "common") {
-    call.context.fail(ErrorKind::unsupported, "round with the method {}", to_text(call.context, values[1]).text());
-  }
-  const int64_t precision = given(values[0]) ? to_integer(call.context, values[0], "precision") : 0;
-  if (precision < 0 || precision > 20) call.context.fail(ErrorKind::unsupported, "round to {} digits", precision);
-  if (is<int64_t>(call.value) || is<bool>(call.value)) return to_integer(call.context, call.value, "round");
-  if (!is<double>(call.value)) call.context.fail("a {} cannot be rounded", type_name(call.value));
-  return *parse_float(fmt::format("{:.{}f}", std::get<double>(call.value), precision));
-}
-
-Value extreme(const Call& call, bool largest) {
+Value extreme(const FilterCall& call, bool largest) {
   const auto values = call.bind({"case_sensitive", "attribute"});
   const std::vector<Value> items = iterate(call.context, call.value);
   if (items.empty()) return Undefined{"an empty list has no first item"};
@@ -357,7 +247,7 @@ Value extreme(const Call& call, bool largest) {
   return items[best];
 }
 
-Value sum(const Call& call) {
+Value sum(const FilterCall& call) {
   const auto values = call.bind({"attribute", "start"});
   Value total = given(values[1]) ? values[1] : Value(int64_t{0});
   for (const Value& item : iterate(call.context, call.value)) {
@@ -367,7 +257,7 @@ Value sum(const Call& call) {
   return total;
 }
 
-Value to_json_filter(const Call& call) {
+Value to_json_filter(const FilterCall& call) {
   const auto values = call.bind({"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = flag(values[0], false);
@@ -385,14 +275,14 @@ Value to_json_filter(const Call& call) {
   return to_json(call.context, call.value, style);
 }
 
-Value edge(const Call& call, bool first) {
+Value edge(const FilterCall& call, bool first) {
   call.bind({});
   std::vector<Value> items = iterate(call.context, call.value);
   if (items.empty()) return Undefined{"an empty list has no first or last item"};
   return first ? items.front() : items.back();
 }
 
-Value reverse(const Call& call) {
+Value reverse(const FilterCall& call) {
   call.bind({});
   std::vector<Value> items = iterate(call.context, call.value);
   std::reverse(items.begin(), items.end());
@@ -402,12 +292,12 @@ Value reverse(const Call& call) {
   return out;
 }
 
-Value as_text(const Call& call) {
+Value as_text(const FilterCall& call) {
   call.bind({});
   return is<Text>(call.value) ? call.value : Value(call.text());
 }
 
-Value trim(const Call& call) {
+Value trim(const FilterCall& call) {
   const auto values = call.bind({"chars"});
   if (const std::string* chars = text_of(values[0])) call.context.charge(chars->size() * sizeof(std::string_view));
   const MarkedString whole = call.text();
@@ -416,7 +306,7 @@ Value trim(const Call& call) {
   return whole.part(begin, begin + kept.size());
 }
 
-Value fall_back(const Call& call) {
+Value fall_back(const FilterCall& call) {
   const auto values = call.bind({"default_value", "boolean"});
   const bool missing = is<Undefined>(call.value) || (flag(values[1], false) && !truth(call.value));
   if (!missing) return call.value;
@@ -427,14 +317,14 @@ Value fall_back(const Call& call) {
   return has_default ? values[0] : Value(Text(""));
 }
 
-Value items(const Call& call) {
+Value items(const FilterCall& call) {
   call.bind({});
   if (is<Undefined>(call.value)) return call.context.new_list({}, List::Kind::lazy);
   if (!is<Dict*>(call.value)) call.context.fail("items of a {}", type_name(call.value));
   return call_method(call.context, call.value, "items", {});
 }
 
-Value count_words(const Call& call) {
+Value count_words(const FilterCall& call) {
   call.bind({});
   int64_t count = 0;
   bool inside = false;
@@ -449,60 +339,55 @@ Value count_words(const Call& call) {
   return count;
 }
 
-Value absolute(const Call& call) {
-  call.bind({});
-  if (is<double>(call.value)) return std::abs(std::get<double>(call.value));
-  const int64_t value = to_integer(call.context, call.value, "the value of abs");
-  return value < 0 ? binary(call.context, "-", int64_t{0}, value) : Value(value);
-}
-
-using Filter = Value (*)(const Call&);
+using Filter = Value (*)(const FilterCall&);
 
 const std::unordered_map<std::string_view, Filter>& filters() {
-  static const Filter count = [](const Call& c) -> Value {
+  static const Filter count = [](const FilterCall& c) -> Value {
     c.bind({});
     return static_cast<int64_t>(length(c.context, c.value));
   };
   static const std::unordered_map<std::string_view, Filter> table = {
       {"abs", absolute},
-      {"capitalize", [](const Call& c) -> Value { return c.bind({}), map_runs(c.text(), python_capitalize); }},
+      {"capitalize",
+       [](const FilterCall& c) -> Value { return c.bind({}), c.context.map_case(c.text(), python_capitalize); }},
       {"count", count},
       {"d", fall_back},
       {"default", fall_back},
       {"dictsort", dict_sort},
-      {"first", [](const Call& c) { return edge(c, true); }},
+      {"first", [](const FilterCall& c) { return edge(c, true); }},
       {"float", to_float},
       {"format",
-       [](const Call& c) -> Value {
+       [](const FilterCall& c) -> Value {
          return format_percent(c.context, c.text(), c.context.new_list(c.arguments.positional, List::Kind::tuple));
        }},
-      {"indent", [](const Call& c) -> Value { return indent(c); }},
+      {"indent", [](const FilterCall& c) -> Value { return indent(c); }},
       {"int", to_int},
       {"items", items},
       {"join", join},
-      {"last", [](const Call& c) { return edge(c, false); }},
+      {"last", [](const FilterCall& c) { return edge(c, false); }},
       {"length", count},
-      {"list", [](const Call& c) -> Value { return c.bind({}), c.context.new_list(iterate(c.context, c.value)); }},
-      {"lower", [](const Call& c) -> Value { return c.bind({}), map_runs(c.text(), python_lower); }},
+      {"list",
+       [](const FilterCall& c) -> Value { return c.bind({}), c.context.new_list(iterate(c.context, c.value)); }},
+      {"lower", [](const FilterCall& c) -> Value { return c.bind({}), c.context.map_case(c.text(), python_lower); }},
       {"map", map},
-      {"max", [](const Call& c) { return extreme(c, true); }},
-      {"min", [](const Call& c) { return extreme(c, false); }},
-      {"reject", [](const Call& c) { return select(c, false, false); }},
-      {"rejectattr", [](const Call& c) { return select(c, false, true); }},
-      {"replace", [](const Call& c) -> Value { return replace(c); }},
+      {"max", [](const FilterCall& c) { return extreme(c, true); }},
+      {"min", [](const FilterCall& c) { return extreme(c, false); }},
+      {"reject", [](const FilterCall& c) { return select(c, false, false); }},
+      {"rejectattr", [](const FilterCall& c) { return select(c, false, true); }},
+      {"replace", [](const FilterCall& c) -> Value { return replace(c); }},
       {"reverse", reverse},
       {"round", round},
-      {"safe", [](const Call& c) -> Value { return std::get<Text>(as_text(c)).marked_safe(); }},
-      {"select", [](const Call& c) { return select(c, true, false); }},
-      {"selectattr", [](const Call& c) { return select(c, true, true); }},
+      {"safe", [](const FilterCall& c) -> Value { return std::get<Text>(as_text(c)).marked_safe(); }},
+      {"select", [](const FilterCall& c) { return select(c, true, false); }},
+      {"selectattr", [](const FilterCall& c) { return select(c, true, true); }},
       {"sort", sort},
       {"string", as_text},
       {"sum", sum},
-      {"title", [](const Call& c) -> Value { return c.bind({}), map_runs(c.text(), title); }},
+      {"title", [](const FilterCall& c) -> Value { return c.bind({}), c.context.map_case(c.text(), title); }},
       {"tojson", to_json_filter},
       {"trim", trim},
       {"unique", unique},
-      {"upper", [](const Call& c) -> Value { return c.bind({}), map_runs(c.text(), upper_case); }},
+      {"upper", [](const FilterCall& c) -> Value { return c.bind({}), c.context.map_case(c.text(), upper_case); }},
       {"wordcount", count_words},
   };
   return table;
@@ -515,7 +400,7 @@ bool is_filter(std::string_view name) { return filters().contains(name); }
 Value apply_filter(Context& context, const std::string& name, const Value& value, const Arguments& arguments) {
   const auto found = filters().find(name);
   if (found == filters().end()) context.fail(ErrorKind::unsupported, "the filter {} is not supported", name);
-  return found->second(Call{context, name, value, arguments});
+  return found->second(FilterCall{context, name, value, arguments});
 }
 
 }  // namespace ingot::text::jinja

@@ -62,7 +62,10 @@ class Renderer {
     return Flow::next;
   }
 
-  Rendered take() { return {out_.text(), out_.content(), std::move(generation_)}; }
+  Rendered take() {
+    auto [text, content] = std::move(out_).take();
+    return {std::move(text), std::move(content), std::move(generation_)};
+  }
 
  private:
   // ---- statements

@@ -286,7 +286,7 @@ const std::unordered_map<std::string_view, Entry>& methods() {
       {"isupper", {{}, 0, [](const Call& c) -> Value { return apply_test(c.context, "upper", c.self, {}); }}},
       {"join", {{"iterable"}, 1, join}},
       {"ljust", {{"width", "fillchar"}, 1, pad}},
-      {"lower", {{}, 0, [](const Call& c) -> Value { return map_runs(c.self, python_lower); }}},
+      {"lower", {{}, 0, [](const Call& c) -> Value { return c.context.map_case(c.self, python_lower); }}},
       {"lstrip", {{"chars"}, 0, strip_chars}},
       {"partition", {{"sep"}, 1, partition}},
       {"removeprefix", {{"prefix"}, 1, remove_affix}},
@@ -302,8 +302,8 @@ const std::unordered_map<std::string_view, Entry>& methods() {
       {"splitlines", {{"keepends"}, 0, split_lines}},
       {"startswith", {{"prefix"}, 1, has_affix}},
       {"strip", {{"chars"}, 0, strip_chars}},
-      {"title", {{}, 0, [](const Call& c) -> Value { return map_runs(c.self, title); }}},
-      {"upper", {{}, 0, [](const Call& c) -> Value { return map_runs(c.self, upper_case); }}},
+      {"title", {{}, 0, [](const Call& c) -> Value { return c.context.map_case(c.self, title); }}},
+      {"upper", {{}, 0, [](const Call& c) -> Value { return c.context.map_case(c.self, upper_case); }}},
       {"zfill", {{"width"}, 1, pad}},
   };
   return table;

@@ -38,6 +38,7 @@ class MarkedString {
   bool empty() const { return text_.empty(); }
   // The caller's when any byte is.
   Origin origin() const { return content_.empty() ? Origin::author : Origin::caller; }
+  std::pair<std::string, ByteRanges> take() && { return {std::move(text_), std::move(content_)}; }
   // Bytes of text and marks.
   size_t memory() const { return text_.size() + content_.size() * sizeof(ByteRange); }
 

@@ -2,7 +2,7 @@
 //
 // Three sources: a Hugging Face tokenizer.json, a SentencePiece tokenizer.model, and the vocabulary inside a GGUF file.
 // Formats: specs/tokenizers.md. What is supported: BPE (byte-level, characters with byte fallback, SentencePiece's by
-// scores) and unigram models. Everything else is refused by name.
+// scores), unigram models, and WordPiece from GGUF files. Everything else is refused by name.
 //
 // Text that is not UTF-8: byte-level models encode the stray bytes as themselves (a stray byte counts as a character
 // that is neither letter, number nor white space); models of a tokenizer.json with byte fallback use <0xXX>; to
@@ -63,7 +63,7 @@ struct VocabularySpec {
   // SEP (cls_token_id, seperator_token_id, add_sep_token).
   std::optional<bool> add_bos, add_eos;
   std::optional<bool> lowercase, strip_accents;  // normalizer.*, for bert; unset: true, and as lowercase
-  bool special_take_space = false;               // special tokens take the white space behind them, as Phi-3's do
+  std::vector<int32_t> rstrip;  // tokens that take the white space behind them, ascending; of those that are searched
   // User-defined tokens of SentencePiece are found by the model, inside a text; those of GGUF files before, and what
   // follows them is a text of its own with a space in front.
   bool user_defined_inside = false;

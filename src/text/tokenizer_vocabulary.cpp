@@ -6,7 +6,6 @@
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
 #include "text/sentencepiece.h"
-#include "text/space_taking.h"
 #include "text/splitting.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
@@ -31,7 +30,7 @@ void add_searched(const VocabularySpec& spec, size_t index, TokenizerParts& part
   token.id = static_cast<int32_t>(index);
   token.content = spec.tokens[index];
   token.special = spec.token_types[index] != token_user_defined;
-  token.rstrip = takes_space_behind(spec, index);
+  token.rstrip = std::ranges::binary_search(spec.rstrip, token.id);
   parts.add_token(token, true);
 }
 

@@ -63,22 +63,37 @@ TEST(VocabularyNames, MakeATokenizerJson) {
 }
 
 // As Phi-3's file has it: padding names of the type unknown, and special tokens that take the white space behind them.
-TEST(VocabularyOfPhi3, MakesATokenizerJson) {
+TEST(VocabularyOfPhi3, GoesToATokenizerJsonAndBack) {
   text::VocabularySpec spec;
   spec.name = "phi";
   spec.model = "llama";
   spec.tokens = {"[PAD0]", "<unk>", "<s>", "</s>", "\u2581", "a", "b", "<|end|>"};
   spec.token_types = {text::token_unknown, text::token_control, text::token_control, text::token_user_defined,
                       text::token_normal,  text::token_normal,  text::token_normal,  text::token_control};
+  for (int byte = 0; byte < 256; ++byte) {
+    spec.tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    spec.token_types.push_back(text::token_byte);
+  }
+  const auto size = static_cast<int64_t>(spec.tokens.size());
   spec.scores.assign(spec.tokens.size(), 0);
   spec.unk_id = 1;
   spec.add_space_prefix = false;
-  spec.special_take_space = true;
+  spec.rstrip = rstrip_of_phi3(spec);
+  EXPECT_EQ(spec.rstrip, (std::vector<int32_t>{0, 3, 7}));
   const auto read = text::Tokenizer::from_vocabulary(spec),
              made = text::Tokenizer::from_json(tokenizer_json(spec), "made");
   for (const char* text : {"<|end|> \n</s> b<s> a", "[PAD0] a?b", "a<unk> ?"}) {
     EXPECT_EQ(read->encode(text), made->encode(text)) << text;
   }
+  const GgufVocabulary again = gguf_vocabulary_of(tokenizer_json(spec), "made", {}, size);
+  EXPECT_EQ(again.spec.rstrip, spec.rstrip);
+  for (const char* text : {"<|end|> \n</s> b<s> a", "[PAD0] a?b"}) {
+    EXPECT_EQ(read->encode(text), text::Tokenizer::from_vocabulary(again.spec)->encode(text)) << text;
+  }
+  // Where only some tokens do, no name says it.
+  spec.rstrip = {7};
+  expect_error(ErrorKind::unsupported, {"made", "<|end|>"},
+               [&] { gguf_vocabulary_of(tokenizer_json(spec), "made", {}, size); });
 }
 
 // Llama 3 puts BOS in front; the settings must survive.
@@ -159,6 +174,22 @@ TEST(SentencePieceFolder, WorksWithoutTokenizerJson) {
   EXPECT_EQ(assets.eos, std::vector<int32_t>{size + 1});
   EXPECT_TRUE(assets.tokenizer->is_special(size + 1));
   EXPECT_FALSE(assets.tokenizer->is_special(size));
+}
+
+// As llama.cpp: user-defined tokens too, and only where the name says Phi-3.
+TEST(GgufText, TokensOfPhi3TakeTheSpaceBehindThem) {
+  for (const char* name : {"Phi-3 mini", "my PHI3", "other"}) {
+    formats::GgufMetadata metadata;
+    metadata.add("general.name", std::string(name));
+    metadata.add("tokenizer.ggml.model", std::string("gpt2"));
+    metadata.add("tokenizer.ggml.pre", std::string("gpt-2"));
+    metadata.add("tokenizer.ggml.tokens", formats::GgufArray{std::vector<std::string>{"<own>", "<|end|>", "<s>", "a"}});
+    metadata.add("tokenizer.ggml.token_type",
+                 formats::GgufArray{std::vector<int32_t>{text::token_user_defined, text::token_control,
+                                                         text::token_control, text::token_normal}});
+    const auto rstrip = gguf_vocabulary(metadata, "test").rstrip;
+    EXPECT_EQ(rstrip, name == std::string("other") ? std::vector<int32_t>{} : (std::vector<int32_t>{0, 1})) << name;
+  }
 }
 
 // The ids of `text` as the content of a chat.

@@ -125,8 +125,16 @@ TEST(Render, Errors) {
   write(jinja, "{% for %}");
   program.refuses({"render", "--messages", messages, "--template", jinja}, 3, "t.jinja");
   write(jinja, "x");
+  // The file that is at fault is named.
+  const std::string other = (program / "other.json").string();
+  for (const char* option : {"--tools", "--variables"}) {
+    for (const char* text : {"1", "{", "[[}"}) {
+      write(other, text);
+      program.refuses({"render", "--messages", messages, "--template", jinja, option, other}, 3, "other.json");
+    }
+  }
   write(messages, "{");
-  program.refuses({"render", "--messages", messages, "--template", jinja}, 3, "JSON");
+  program.refuses({"render", "--messages", messages, "--template", jinja}, 3, "m.json is not JSON");
 }
 
 }  // namespace

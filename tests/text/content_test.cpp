@@ -277,6 +277,29 @@ TEST(ContentTokens, NormalizersKeepWhatIsWhose) {
   check(R"([{"type": "Prepend", "prepend": "-"}])", {{"<end>", caller}, {"-<end>", author}}, "-<end>[<end>]");
 }
 
+// A control token of one character is not what the model starts its merges from.
+TEST(ContentTokens, ControlTokensOfOneCharacter) {
+  for (const bool byte_level : {false, true}) {
+    const ordered_json special = {{"id", 1}, {"content", "b"}, {"special", true}};
+    ordered_json document = {{"added_tokens", ordered_json::array({special})},
+                             {"normalizer", nullptr},
+                             {"pre_tokenizer", nullptr},
+                             {"decoder", {{"type", "Fuse"}}},
+                             {"model",
+                              {{"type", "BPE"},
+                               {"unk_token", "?"},
+                               {"vocab", {{"a", 0}, {"b", 1}, {"?", 2}}},
+                               {"merges", ordered_json::array()}}}};
+    if (byte_level) {
+      document["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+      document["decoder"] = {{"type", "ByteLevel"}};
+    }
+    const auto tokenizer = Tokenizer::from_json(document.dump(), "test");
+    EXPECT_EQ(encode(*tokenizer, "ab", {}), (Ids{0, 1}));
+    EXPECT_EQ(encode(*tokenizer, "ab", {{0, 2}}), (Ids{0, 2}));
+  }
+}
+
 // Of every match the longest is tried first, and content that has a match whole cannot hide a token of the author's:
 // the runs of line feeds that Gemma has as added tokens.
 TEST(ContentTokens, LongRunsTakeAFewStepsAByte) {

@@ -91,7 +91,7 @@ TEST(GgufVocabulary, PaddingOfTheTypeUnknown) {
   EXPECT_EQ(tokenizer->encode("[PAD8]a<|end|> </s> b", plain), (Ids{8, 4, 6, 3, 2, 3, 5}));
   EXPECT_TRUE(tokenizer->is_special(7));
 
-  spec.special_take_space = true;
+  spec.rstrip = {2, 6};
   EXPECT_EQ(Tokenizer::from_vocabulary(spec)->encode("<|end|> \n</s> b<s> a", plain), (Ids{6, 2, 5, 1, 3, 4}));
 
   spec.unk_id.reset();

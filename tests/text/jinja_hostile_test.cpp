@@ -128,6 +128,8 @@ TEST(JinjaHostile, Memory) {
       {resource, "bytes of strings", "{{ ('\\n' * 1000000) | indent(1000, true, true) }}"},
       {resource, "bytes of strings", "{{ ('a,' * 100000000).split(',') | length }}"},
       {resource, "bytes of strings", "{{ ('ab' * 50000000) | list | length }}"},
+      {resource, "bytes of strings", "{{ ('a' * 200000000) | upper | length }}"},
+      {resource, "bytes of strings", "{{ ('a' * 200000000).title() | length }}"},
       {resource, "the output is longer than",
        "{% set s = 'x' * 100000 %}{% for i in range(1000) %}{{ s }}{% endfor %}"},
       {resource, "too deeply nested", "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}"},
