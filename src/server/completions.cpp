@@ -87,7 +87,9 @@ ConstraintField demanded_of(const ChatRequest& request) {
   }
   std::vector<std::pair<std::string, std::string>> tools;
   for (const Tool& tool : request.tool_list) tools.emplace_back(tool.name, tool.parameters);
-  return {{Constraint::Kind::json_schema, call_schema(tools), {}}, "tools"};
+  // The name comes first: ToolReader reads a call that was cut, too.
+  const bool strict = std::ranges::any_of(request.tool_list, &Tool::strict);
+  return {{Constraint::Kind::json_schema, call_schema(tools), {}, strict, true}, "tools"};
 }
 
 // One for each output.

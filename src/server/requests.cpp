@@ -54,7 +54,7 @@ void read_tools(Fields& fields, ChatRequest& request) {
         throw bad_field(inner.path_of("name"), "invalid_value", "A function's name must have from 1 to 64 bytes.");
       }
       inner.text("description");
-      inner.boolean("strict");
+      read.strict = inner.boolean("strict").value_or(false);
       const Json* parameters = inner.object("parameters");
       read.parameters = parameters ? parameters->dump() : R"({"type":"object","properties":{}})";
       inner.finish();

@@ -38,6 +38,7 @@ struct TextRequest {
 struct Tool {
   std::string name;
   std::string parameters;  // JSON Schema as text; an object without members when none was given
+  bool strict = false;     // keywords that the schema's draft does not know are refused
 };
 
 enum class ToolChoice { none, automatic, required };

@@ -80,7 +80,7 @@ Json chat_tool(const Json& tool, const std::string& path, ResponsesRequest& requ
         fields.path_of("type"), "unsupported_value",
         fmt::format("Tools of type '{}' are not supported: this server takes functions.", type.substr(0, 64)));
   }
-  Tool read = {.name = fields.needed_text("name"), .parameters = {}};
+  Tool read = {.name = fields.needed_text("name"), .parameters = {}, .strict = false};
   if (read.name.empty() || read.name.size() > 64) {
     throw bad_field(fields.path_of("name"), "invalid_value", "A function's name must have from 1 to 64 bytes.");
   }
@@ -89,7 +89,7 @@ Json chat_tool(const Json& tool, const std::string& path, ResponsesRequest& requ
   const Json* parameters = fields.object("parameters");
   if (parameters) function["parameters"] = *parameters;
   read.parameters = parameters ? parameters->dump() : R"({"type":"object","properties":{}})";
-  if (const std::optional<bool> strict = fields.boolean("strict")) function["strict"] = *strict;
+  if (const std::optional<bool> strict = fields.boolean("strict")) function["strict"] = read.strict = *strict;
   fields.finish();
   request.tool_list.push_back(std::move(read));
   return {{"type", "function"}, {"function", std::move(function)}};

@@ -26,6 +26,23 @@ bool take(std::string_view& text, std::string_view token) {
   return true;
 }
 
+// Takes a string of JSON that stands for `word`, or as much of it as there is, and the space before it. Its characters
+// may be written as escapes.
+bool take_string(std::string_view& text, std::string_view word) {
+  if (!take(text, "\"") || text.empty()) return text.empty();
+  size_t end = 0;
+  while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+  const bool whole = end < text.size();
+  std::string_view inner = text.substr(0, end);
+  text.remove_prefix(std::min(text.size(), end + 1));
+  for (;;) {
+    const Json value = Json::parse(fmt::format("\"{}\"", inner), nullptr, false);
+    if (value.is_string()) return whole ? value == word : word.starts_with(value.get_ref<const std::string&>());
+    if (whole || inner.empty()) return false;
+    inner.remove_suffix(1);  // of an escape, or of a character, that was cut
+  }
+}
+
 // Where the object ends that has begun before this JSON text; npos when it does not.
 size_t end_of_object(std::string_view text) {
   bool quoted = false;
@@ -117,12 +134,9 @@ bool ToolReader::read(std::string_view json) {
 bool ToolReader::read_forced(std::string_view text) {
   for (const std::string& name : tools_) {
     std::string_view rest = text;
-    const std::string quoted = Json(name).dump();
-    const auto takes = [&](std::string_view token) { return take(rest, token); };
-    if (!std::ranges::all_of(std::array<std::string_view, 7>{"{", "\"name\"", ":", quoted, ",", "\"arguments\"", ":"},
-                             takes)) {
-      continue;
-    }
+    const bool fits = take(rest, "{") && take_string(rest, "name") && take(rest, ":") && take_string(rest, name) &&
+                      take(rest, ",") && take_string(rest, "arguments") && take(rest, ":");
+    if (!fits) continue;
     if (!calls_.empty() && calls_.front().name != name) {
       cut_ = true;  // and it cannot be told which
       return false;
@@ -139,7 +153,11 @@ std::string call_schema(const std::vector<std::pair<std::string, std::string>>& 
   for (const auto& [name, parameters] : tools) {
     // A schema of its own: references such as "#/$defs/X" begin at it, and not at what it is put into.
     Json arguments = parse_loose_ordered_json(parameters);
-    if (arguments.is_object() && !arguments.contains("$id")) arguments["$id"] = fmt::format("urn:tool:{}", any.size());
+    // Draft-04 calls the keyword "id".
+    const bool old = arguments.is_object() && arguments.contains("$schema") &&
+                     Json(arguments["$schema"]).dump().find("/draft-04/") != std::string::npos;
+    const char* id = old ? "id" : "$id";
+    if (arguments.is_object() && !arguments.contains(id)) arguments[id] = fmt::format("urn:tool:{}", any.size());
     any.push_back({{"type", "object"},
                    {"properties", {{"name", {{"const", name}}}, {"arguments", std::move(arguments)}}},
                    {"required", {"name", "arguments"}},

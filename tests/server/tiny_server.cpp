@@ -21,12 +21,12 @@ void wait_at(Guarded<Gate>& gate) {
   EXPECT_TRUE(held.wait_for(60, [](const Gate& g) { return g.open; }));
 }
 
-// Allows one text, a character a token. Fails behind `most` of them; waits at the gate, if there is one, behind the
-// first.
+// Allows one text, a character a token. Where it is to fail, it does behind 20 of them; waits at the gate, if there is
+// one, behind the first.
 class ScriptMask : public infer::TokenMask {
  public:
-  explicit ScriptMask(std::vector<int32_t> script, size_t most = SIZE_MAX, Guarded<Gate>* gate = nullptr)
-      : script_(std::move(script)), most_(most), gate_(gate) {}
+  explicit ScriptMask(std::vector<int32_t> script, std::optional<ErrorKind> failure = {}, Guarded<Gate>* gate = nullptr)
+      : script_(std::move(script)), failure_(failure), gate_(gate) {}
   void fill(std::span<uint32_t> bits) override {
     if (gate_ && at_ > 0) wait_at(*gate_);
     std::fill(bits.begin(), bits.end(), 0);
@@ -34,14 +34,14 @@ class ScriptMask : public infer::TokenMask {
     bits[id / 32] |= 1U << id % 32;
   }
   void accept(int32_t) override {
-    if (at_++ == most_) throw_error(ErrorKind::resource, "a mask needs more than 9 steps");
+    if (at_++ == 20 && failure_) throw_error(*failure_, "a mask needs more than 9 steps");
   }
   void rollback(int64_t tokens) override { at_ -= static_cast<size_t>(tokens); }
   bool finished() const override { return at_ >= script_.size(); }
 
  private:
   std::vector<int32_t> script_;
-  size_t most_;
+  std::optional<ErrorKind> failure_;
   Guarded<Gate>* gate_;
   size_t at_ = 0;
 };
@@ -93,9 +93,11 @@ std::shared_ptr<infer::TokenMask> FakeMasks::mask(const Constraint& constraint) 
   if (schema.find("huge") != std::string_view::npos) {
     throw_error(ErrorKind::resource, "the schema needs more than 9 terms");
   }
-  const bool breaks = schema.find("break") != std::string_view::npos;
+  std::optional<ErrorKind> failure;
+  if (schema.find("break") != std::string_view::npos) failure = ErrorKind::internal;
+  if (schema.find("exceed") != std::string_view::npos) failure = ErrorKind::resource;
   const bool waits = schema.find("wait") != std::string_view::npos;
-  return std::make_shared<ScriptMask>(tokenizer_.encode(text), breaks ? 20 : SIZE_MAX, waits ? &gate : nullptr);
+  return std::make_shared<ScriptMask>(tokenizer_.encode(text), failure, waits ? &gate : nullptr);
 }
 
 TinySettings::TinySettings() {
@@ -129,7 +131,13 @@ TinyServer::TinyServer(TinySettings settings)
   service = std::make_unique<infer::Service>(
       std::make_unique<infer::Engine>(model.device, model.registry, model.threads, *model.model, settings.engine),
       settings.queue, settings.share, settings.files);
-  api = std::make_unique<Api>(std::move(settings.api), served, *service, &adapters, &masks);
+  if (settings.grammars) {
+    const auto vocabulary = std::make_shared<const grammar::Vocabulary>(*tokenizer, served.eos);
+    grammar_masks = std::make_unique<app::GrammarMasks>(vocabulary);
+  }
+  MaskFactory* factory = &masks;
+  if (grammar_masks) factory = grammar_masks.get();
+  api = std::make_unique<Api>(std::move(settings.api), served, *service, &adapters, factory);
   http = std::make_unique<HttpServer>(settings.http, *api);
 }
 

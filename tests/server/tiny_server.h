@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/grammar_masks.h"
 #include "base/mutex.h"
 #include "infer/service.h"
 #include "server/api.h"
@@ -45,8 +46,8 @@ struct Gate {
 };
 
 // Masks that allow one text (of a choice its last one, of any JSON object {}) and then the end; a schema, grammar or
-// expression with "refuse" in it is refused, one with "huge" is too large,
-// that of one with "break" fails behind 20 tokens, that of one with "wait" waits at the gate behind the first.
+// expression with "refuse" in it is refused, one with "huge" is too large, that of one with "break" fails behind 20
+// tokens, that of one with "exceed" passes a limit there, that of one with "wait" waits at the gate behind the first.
 class FakeMasks : public MaskFactory {
  public:
   explicit FakeMasks(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -69,6 +70,7 @@ struct TinySettings {
   int64_t queue = 10000;
   int64_t share = 0;
   std::shared_ptr<const FileWatch> files;  // Service's
+  bool grammars = false;                   // masks of grammars, not FakeMasks
   TinySettings();
 };
 
@@ -98,6 +100,7 @@ class TinyServer {
   ServedModel served;
   FakeAdapters adapters;
   FakeMasks masks;
+  std::unique_ptr<app::GrammarMasks> grammar_masks;  // where they are asked for
   Guarded<std::vector<std::string>> lines;
   std::unique_ptr<infer::Service> service;
   std::unique_ptr<Api> api;

@@ -49,6 +49,17 @@ TEST(ToolReader, Forced) {
             (Read{"", {{"f", R"({"x":)" + deep + "}"}}}));
 }
 
+// A mask lets any character of a key be an escape.
+TEST(ToolReader, ForcedWithEscapes) {
+  EXPECT_EQ(read(ToolForm::forced, R"({"n\u0061me":"\u0066","argument\u0073":{"x":1}})"),
+            (Read{"", {{"f", R"({"x":1})"}}}));
+  EXPECT_EQ(read(ToolForm::forced, R"({"name":"\ud83d\ude00/","arguments":{}})", {"f", "\xF0\x9F\x98\x80/"}),
+            (Read{"", {{"\xF0\x9F\x98\x80/", "{}"}}}));
+  EXPECT_EQ(read(ToolForm::forced, R"({"name":"\u006)", {"look"}), (Read{"", {{"look", ""}}, true}));
+  EXPECT_EQ(read(ToolForm::forced, R"({"name":"pai\)", {"look", "paint"}), (Read{"", {{"paint", ""}}, true}));
+  EXPECT_EQ(read(ToolForm::forced, R"({"na\u006d)", {"look"}), (Read{"", {{"look", ""}}, true}));
+}
+
 TEST(ToolReader, ForcedAndCut) {
   const auto cut = [](const char* name, const char* arguments) { return Read{"", {{name, arguments}}, true}; };
   for (const char* arguments : {"", "{", R"({"x":)", R"({"x":"}})", R"({"x":"\"}})", R"({"x":"\\"})", R"({"x":1})"}) {
@@ -119,6 +130,16 @@ TEST(ToolReader, SchemasKeepTheirReferences) {
   EXPECT_TRUE(accepts(both, R"({"name":"g","arguments":{"x":{"b":{"b":{}}}}})"));
   EXPECT_FALSE(accepts(both, R"({"name":"f","arguments":{"x":{"b":{}}}})"));
   EXPECT_FALSE(accepts(both, R"({"name":"g","arguments":{"x":{"a":1}}})"));
+}
+
+// "#/definitions" of a draft-04 schema is below its own root.
+TEST(ToolReader, SchemasOfAnOldDraftKeepTheirReferences) {
+  const std::string old =
+      R"({"$schema":"http://json-schema.org/draft-04/schema#","definitions":{"one":{"enum":[1]}},"type":"object",
+          "properties":{"x":{"$ref":"#/definitions/one"}},"required":["x"],"additionalProperties":false})";
+  const grammar::GrammarPtr grammar = grammar::compile_json_schema(call_schema({{"f", old}}), {.strict = true});
+  EXPECT_TRUE(grammar::accepts(grammar, R"({"name":"f","arguments":{"x":1}})"));
+  EXPECT_FALSE(grammar::accepts(grammar, R"({"name":"f","arguments":{"x":2}})"));
 }
 
 TEST(ToolReader, Schemas) {
