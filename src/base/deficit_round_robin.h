@@ -3,6 +3,7 @@
 // An owner has credit, of which what it uses is taken. Turns go round: an owner keeps its turn while it has credit,
 // then the next has its own; when nobody who is ready has any, all who are get a quantum more. What is used may be
 // known only afterwards, so a credit may be negative: such an owner is passed over for as many rounds as pay for it.
+// What is used while no other owner has anything costs nothing, and a debt has a bound.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@ namespace ingot {
 // Not thread-safe. A copy goes on by itself: what it gives is what would come next.
 class DeficitRoundRobin {
  public:
-  // `quantum`: what an owner may use in a round, in the units of `charge`; at least 1.
-  explicit DeficitRoundRobin(int64_t quantum) : quantum_(quantum) {}
+  // `quantum`: what an owner may use in a round, in the units of `charge`; at least 1. `max_debt`: likewise.
+  DeficitRoundRobin(int64_t quantum, int64_t max_debt) : quantum_(quantum), max_debt_(max_debt) {}
 
   // The owner has one more thing that waits or is under way, or one fewer. Who has none is forgotten.
   void enter(uint64_t owner) { ++accounts_[owner].things; }
@@ -29,12 +30,15 @@ class DeficitRoundRobin {
   // Of an owner that has something.
   void charge(uint64_t owner, int64_t used) {
     const auto found = accounts_.find(owner);
-    if (found != accounts_.end()) found->second.credit -= used;
+    if (found == accounts_.end()) return;
+    int64_t& credit = found->second.credit;
+    credit = accounts_.size() == 1 ? 0 : std::max(credit - used, -max_debt_);
   }
 
-  // Of those for whom ready(owner) holds; nobody's when there are none.
-  template <class Ready>
-  std::optional<uint64_t> next(const Ready& ready) {
+  // Of those for whom ready(owner) holds; nobody's when there are none. `waits`: who is ready, and who would be if
+  // there were room for it: a round gives to these, too.
+  template <class Ready, class Waits>
+  std::optional<uint64_t> next(const Ready& ready, const Waits& waits) {
     int64_t rounds = std::numeric_limits<int64_t>::max();  // until one of them has credit
     const std::optional<uint64_t> found = first([&](uint64_t owner, const Account& account) {
       if (!ready(owner)) return false;
@@ -43,10 +47,14 @@ class DeficitRoundRobin {
     });
     if (found || rounds == std::numeric_limits<int64_t>::max()) return found;
     for (auto& [owner, account] : accounts_) {
-      if (ready(owner)) account.credit += rounds * quantum_;
+      if (waits(owner)) account.credit = std::min(account.credit + rounds * quantum_, quantum_ + max_debt_);
     }
     ++turn_;  // past whose turn it was
     return first([&](uint64_t owner, const Account& account) { return account.credit > 0 && ready(owner); });
+  }
+  template <class Ready>
+  std::optional<uint64_t> next(const Ready& ready) {
+    return next(ready, ready);
   }
 
  private:
@@ -69,6 +77,7 @@ class DeficitRoundRobin {
   }
 
   int64_t quantum_;
+  int64_t max_debt_;
   uint64_t turn_ = 0;
   std::map<uint64_t, Account> accounts_;
 };

@@ -65,10 +65,12 @@ const char* name(Finish finish) {
 
 namespace {
 
-// Of what a request's mask throws in the middle of its answer: memory there may be again, and nothing else is the
-// client's to mend, as the mask was made of what it asked for.
+// Of what a request's mask throws in the middle of its answer. A grammar that passes its limits does so again: the
+// request is wrong. Memory there may be later.
 ErrorKind kind_of(const std::exception& error) {
-  return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::unavailable : ErrorKind::internal;
+  if (dynamic_cast<const std::bad_alloc*>(&error)) return ErrorKind::unavailable;
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known && known->kind() == ErrorKind::resource ? ErrorKind::usage : ErrorKind::internal;
 }
 
 }  // namespace
@@ -230,29 +232,44 @@ void Engine::State::release_slot(Sequence& sequence) {
   std::erase(loading, sequence.state.id);
 }
 
-// Frees the slot that only sequences of the same tenant and below its priority have: of several the one whose users'
-// turn comes last. They wait for a slot again. False when there is none.
+// Frees a slot whose users are all of one tenant: one that stands below `next` in priority of its own tenant's; where
+// that has no slot, one of the tenant that has the most, and more than one. Of several the one whose users' turn comes
+// last. They wait for a slot again. False when there is none.
 bool Engine::State::take_slot(const SequenceState& next) {
   struct Users {
+    int64_t slot = 0;
     const SequenceState* first = nullptr;
-    bool others = false;  // another tenant's are among them
+    bool mixed = false;  // of several tenants
   };
-  std::map<int64_t, Users> users;  // of each slot
+  std::map<int64_t, Users> users;  // by slot
+  bool has_one = false;
   for (const int64_t id : holders) {
     const Sequence& sequence = sequences.at(id);
-    Users& of = users[sequence.slot];
-    of.others = of.others || sequence.state.tenant != next.tenant;
-    if (!of.first || goes_before(&sequence.state, of.first)) of.first = &sequence.state;
+    Users& of = users.try_emplace(sequence.slot, Users{sequence.slot, &sequence.state, false}).first->second;
+    of.mixed = of.mixed || sequence.state.tenant != of.first->tenant;
+    if (goes_before(&sequence.state, of.first)) of.first = &sequence.state;
+    has_one = has_one || sequence.state.tenant == next.tenant;
   }
-  std::erase_if(users, [](const auto& each) { return each.second.others; });
-  const auto last = std::max_element(users.begin(), users.end(), [](const auto& a, const auto& b) {
-    return goes_before(a.second.first, b.second.first);
-  });
-  if (last == users.end() || last->second.first->priority >= next.priority) return false;
-  const int64_t slot = last->first;
+  std::map<uint64_t, std::vector<Users>> slots_of;  // by tenant
+  for (const auto& [slot, of] : users) {
+    if (!of.mixed) slots_of[of.first->tenant].push_back(of);
+  }
+  const auto last = [](const std::vector<Users>& all) {
+    return *std::ranges::max_element(all, goes_before, &Users::first);
+  };
+  std::optional<int64_t> slot;
+  if (const auto own = slots_of.find(next.tenant); own != slots_of.end()) {
+    const Users lowest = last(own->second);
+    if (lowest.first->priority < next.priority) slot = lowest.slot;
+  }
+  if (!has_one && !slots_of.empty()) {
+    const auto most = std::ranges::max_element(slots_of, {}, [](const auto& each) { return each.second.size(); });
+    if (most->second.size() > 1) slot = last(most->second).slot;
+  }
+  if (!slot) return false;
   for (const int64_t id : std::vector(holders)) {
     Sequence& sequence = sequences.at(id);
-    if (sequence.slot != slot) continue;
+    if (sequence.slot != *slot) continue;
     scheduler.preempt(&sequence.state);
     release_slot(sequence);
   }
@@ -260,16 +277,20 @@ bool Engine::State::take_slot(const SequenceState& next) {
 }
 
 // Those who are next get their adapters into slots, in turn: the next slot that is free belongs to the first who waits
-// for one, who takes one from lower priorities if need be. Requests that need none go on meanwhile.
+// for one. Who may take one (`take_slot`) does. Requests that need none go on meanwhile.
 void Engine::State::place_adapters() {
   AdapterSlots* adapters = forward.adapters();
   if (!adapters) return;
+  bool full = false;  // one that comes before waits for a slot
   for (const SequenceState* next : scheduler.next_waiting(settings.sequences)) {
     Sequence& sequence = sequences.at(next->id);
     if (!sequence.request.adapter || sequence.slot >= 0) continue;
-    sequence.slot = adapters->acquire(sequence.request.adapter);
+    if (!full) sequence.slot = adapters->acquire(sequence.request.adapter);
     if (sequence.slot < 0 && take_slot(*next)) sequence.slot = adapters->acquire(sequence.request.adapter);
-    if (sequence.slot < 0) break;
+    if (sequence.slot < 0) {
+      full = true;
+      continue;
+    }
     holders.push_back(sequence.state.id);
     loading.push_back(sequence.state.id);
   }

@@ -90,7 +90,8 @@ struct Output {
   std::optional<Finish> finish;          // present at the request's last output
   std::optional<Choice> ended_by;        // the stop id that was chosen at the end
   std::string error;                     // of Finish::failed
-  ErrorKind kind = ErrorKind::internal;  // of `error`: usage and the like are the request's fault; unavailable: another
+  ErrorKind kind = ErrorKind::internal;  // of `error`: usage (of a mask beyond its limits, too) and the like
+                                         // are the request's fault; unavailable: another
                                          // engine, or this one later, may do it; corrupt: what the model or the
                                          // adapter computes is not finite
   std::string file;  // of Finish::failed, by Service: the model's file that is not what it was; else empty

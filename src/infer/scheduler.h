@@ -52,12 +52,17 @@ class Scheduler {
   // It waits again, to be filled anew (recompute), and if it ran its pages are free again.
   void preempt(SequenceState* sequence);
 
-  // The next batch; empty when nothing waits or runs. Running sequences first, by priority and arrival: one token each
-  // when decoding, a piece when still filling; then waiting ones while tokens, places and pages last, in turns between
-  // tenants by the tokens that were computed for each (deficit round robin), and of one tenant by priority and arrival.
-  // When pages run out the running sequence of the lowest priority that came last gives its pages back and waits again,
-  // to be filled anew (recompute); so one does for a waiting one of the same tenant with a higher priority that finds
-  // no place or no pages.
+  // The next batch; empty when nothing waits or runs. Sequences that decode come first, in order of arrival, one token
+  // each; what is left is for pieces of prompts, in turns between tenants by the tokens that were computed for each
+  // (deficit round robin), of one tenant by priority and arrival. While others wait for their first piece of the batch,
+  // one tenant's takes at most half of what is left. Prompts that run go on; waiting ones begin while there are places
+  // and pages. Then, where there is none left:
+  // - a place: of a tenant's running sequences one of a lower priority waits again for a higher one that is ready; for
+  //   a tenant of which nothing runs, the last (`goes_before`) of the tenant with the most running, if it has several;
+  // - pages: for what runs, and for such waiting ones, first a sequence of a lower priority of the same tenant gives
+  // all
+  //   of its pages back and waits again, to be filled anew (recompute), then the last of the tenant with the most
+  //   running.
   // Who runs the batch sets what is `cached` then.
   std::vector<Piece> next();
 
@@ -71,18 +76,34 @@ class Scheduler {
  private:
   using Waiting = std::vector<SequenceState*>;  // of one tenant, by priority, then arrival
 
-  bool make_room(SequenceState* sequence, int64_t tokens);
+  struct Batch {
+    std::vector<Piece> pieces;
+    int64_t left = 0;          // tokens
+    bool pages_taken = false;  // of a running sequence
+  };
+  struct Share {
+    int64_t count = 0;              // of a tenant's running sequences
+    SequenceState* last = nullptr;  // of them, by goes_before
+  };
+
+  int64_t make_room(SequenceState* sequence, int64_t tokens, Batch& batch);
+  void take(Batch& batch, SequenceState* sequence, int64_t end);
+  void fill_prompts(Batch& batch);
+  std::map<uint64_t, Share> shares() const;
   SequenceState* outranked_by(const SequenceState& next) const;
-  void yield_to_priority();
+  void yield_places();
   SequenceState* next_ready(uint64_t tenant) const;
+  void start(SequenceState* sequence);
+  void stop(SequenceState* sequence);
+  bool runs(const SequenceState* sequence) const;
   void wait(SequenceState* sequence);
   bool stop_waiting(SequenceState* sequence);
 
   PagePool& pool_;
   int64_t batch_tokens_;
-  int64_t most_running_;
+  int64_t max_running_;
   std::map<uint64_t, Waiting> waiting_;  // by tenant; none is empty
-  std::vector<SequenceState*> running_;  // by priority, then arrival
+  std::vector<SequenceState*> running_;  // by arrival
   DeficitRoundRobin turns_;              // between tenants, in tokens
   int64_t preemptions_ = 0;
 };

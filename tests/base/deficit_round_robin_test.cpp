@@ -10,7 +10,7 @@ namespace {
 const auto everybody = [](uint64_t) { return true; };
 
 TEST(DeficitRoundRobin, OwnersHaveTheSameShareWhateverTheirThingsCost) {
-  DeficitRoundRobin turns(10);
+  DeficitRoundRobin turns(10, 10000);
   const std::vector<int64_t> cost = {0, 3, 50, 7};  // by owner
   std::vector<int64_t> used(4, 0);
   for (uint64_t owner = 1; owner < 4; ++owner) turns.enter(owner);
@@ -24,7 +24,7 @@ TEST(DeficitRoundRobin, OwnersHaveTheSameShareWhateverTheirThingsCost) {
 }
 
 TEST(DeficitRoundRobin, WhoComesLateWaitsForARoundAtMost) {
-  DeficitRoundRobin turns(10);
+  DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   for (int i = 0; i < 100; ++i) turns.charge(turns.next(everybody).value(), 7);
   turns.enter(2);
@@ -37,7 +37,7 @@ TEST(DeficitRoundRobin, WhoComesLateWaitsForARoundAtMost) {
 }
 
 TEST(DeficitRoundRobin, WhatWasUsedIsPaidForLater) {
-  DeficitRoundRobin turns(10);
+  DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   turns.enter(2);
   EXPECT_EQ(turns.next(everybody), 1U);
@@ -52,7 +52,7 @@ TEST(DeficitRoundRobin, WhatWasUsedIsPaidForLater) {
 }
 
 TEST(DeficitRoundRobin, WhoIsNotReadyIsPassedOverAndGathersNothing) {
-  DeficitRoundRobin turns(10);
+  DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   turns.enter(2);
   const auto second = [](uint64_t owner) { return owner == 2; };
@@ -70,8 +70,36 @@ TEST(DeficitRoundRobin, WhoIsNotReadyIsPassedOverAndGathersNothing) {
   EXPECT_EQ(turns.next([](uint64_t) { return false; }), std::nullopt);
 }
 
+TEST(DeficitRoundRobin, WhatIsUsedAloneCostsNothing) {
+  DeficitRoundRobin turns(10, 10000);
+  turns.enter(1);
+  for (int i = 0; i < 100; ++i) turns.charge(turns.next(everybody).value(), 1000);
+  turns.enter(2);
+  int first = 0;
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t owner = turns.next(everybody).value();
+    turns.charge(owner, 10);
+    first += owner == 1;
+  }
+  EXPECT_GE(first, 9);
+}
+
+TEST(DeficitRoundRobin, ADebtHasABound) {
+  DeficitRoundRobin turns(10, 50);
+  turns.enter(1);
+  turns.enter(2);  // it has something that is under way, and waits for nothing
+  for (int i = 0; i < 100; ++i) turns.charge(1, 1000);
+  int second = 0;
+  while (turns.next(everybody) == 2U) {
+    turns.charge(2, 10);
+    ++second;
+  }
+  EXPECT_LE(second, 7);
+  EXPECT_GE(second, 4);
+}
+
 TEST(DeficitRoundRobin, WhoHasNothingIsForgotten) {
-  DeficitRoundRobin turns(10);
+  DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   turns.enter(1);
   turns.charge(1, 1000);
@@ -85,7 +113,7 @@ TEST(DeficitRoundRobin, WhoHasNothingIsForgotten) {
 }
 
 TEST(DeficitRoundRobin, ACopyGivesWhatComesAndChangesNothing) {
-  DeficitRoundRobin turns(10);
+  DeficitRoundRobin turns(10, 10000);
   for (uint64_t owner = 1; owner < 5; ++owner) turns.enter(owner);
   DeficitRoundRobin copy = turns;
   std::vector<uint64_t> expected, given;

@@ -80,11 +80,12 @@ class Broken : public TokenMask {
   std::function<void()> fail_;
 };
 
-// What a mask throws ends its request and no other one; where memory is short, the same may pass later.
+// What a mask throws ends its request and no other one: a grammar beyond its limits is the request's fault; where
+// memory is short, the same may pass later.
 TEST_P(EngineMaskTest, AFailureOfAMaskHasAKind) {
   const std::pair<std::function<void()>, ErrorKind> failures[] = {
       {[] { throw Error(ErrorKind::unsupported, "no such grammar"); }, ErrorKind::internal},
-      {[] { throw Error(ErrorKind::resource, "too many steps"); }, ErrorKind::internal},
+      {[] { throw Error(ErrorKind::resource, "too many steps"); }, ErrorKind::usage},
       {[] { throw std::bad_alloc(); }, ErrorKind::unavailable},
       {[] { throw std::runtime_error("something else"); }, ErrorKind::internal}};
   const std::vector<int32_t> prompt = small_.prompt(6, 7);

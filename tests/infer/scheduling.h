@@ -1,0 +1,66 @@
+// Sequences and batches for tests of the scheduler.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "infer/scheduler.h"
+
+namespace ingot::infer {
+
+inline SequenceState sequence(int64_t id, int64_t tokens) {
+  SequenceState state;
+  state.id = id;
+  state.tokens = tokens;
+  return state;
+}
+
+// As the engine does when the batch has run: its tokens are in the cache.
+inline void advance(const std::vector<Piece>& batch) {
+  for (const Piece& piece : batch) piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
+}
+
+inline std::vector<std::array<int64_t, 3>> summary(const std::vector<Piece>& batch) {
+  std::vector<std::array<int64_t, 3>> all;
+  for (const Piece& piece : batch) all.push_back({piece.sequence->id, piece.begin, piece.end});
+  return all;
+}
+
+// Runs what is there until `over` holds or nothing is left: each sequence is removed when it has `output` tokens more
+// than its prompt. Gives the order in which they were first computed.
+template <class Over>
+std::vector<int64_t> admissions(Scheduler& scheduler, std::vector<SequenceState>& all, int64_t output, Over over) {
+  std::vector<int64_t> order;
+  std::map<int64_t, int64_t> made;
+  for (int step = 0; step < 10000 && !over(order); ++step) {
+    const std::vector<Piece> batch = scheduler.next();
+    if (batch.empty()) break;
+    advance(batch);
+    for (const Piece& piece : batch) {
+      SequenceState* sequence = piece.sequence;
+      if (!made.contains(sequence->id)) {
+        made[sequence->id] = 0;
+        order.push_back(sequence->id);
+      }
+      if (piece.end != sequence->tokens) continue;
+      ++sequence->tokens;
+      if (++made[sequence->id] == output) scheduler.remove(sequence);
+    }
+  }
+  EXPECT_LE(order.size(), all.size());
+  return order;
+}
+
+inline SequenceState of_tenant(uint64_t tenant, int64_t id, int64_t tokens, int priority = 0) {
+  SequenceState state = sequence(id, tokens);
+  state.tenant = tenant;
+  state.priority = priority;
+  return state;
+}
+
+}  // namespace ingot::infer
