@@ -1,4 +1,4 @@
-// Masks for the server's requests: schemas, grammars and expressions are compiled once and kept.
+// Masks for the server's requests: schemas, grammars and expressions are compiled once and cached.
 #pragma once
 
 #include <list>
@@ -12,25 +12,28 @@
 
 namespace ingot::app {
 
-// Thread-safe. Keeps what was compiled for the constraints used last, as far as a budget goes.
+// Thread-safe. Caches what was compiled for the constraints used last, as far as a budget goes.
 class GrammarMasks : public server::MaskFactory {
  public:
-  static constexpr size_t most_kept = 256;
-  static constexpr size_t max_bytes = size_t{512} << 20;  // of all that is kept; outputs under way hold their own
+  static constexpr size_t max_cached = 256;
+  static constexpr size_t max_bytes = size_t{512} << 20;  // of all that is cached; outputs under way hold their own
 
   explicit GrammarMasks(std::shared_ptr<const grammar::Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
   std::shared_ptr<infer::TokenMask> mask(const server::Constraint& constraint) override;
 
  private:
-  struct Kept {
+  struct Entry {
     server::Constraint constraint;
     size_t bytes = 0;  // of its texts
     std::shared_ptr<const grammar::TokenGrammar> grammar;
   };
 
+  std::shared_ptr<const grammar::TokenGrammar> cached(const server::Constraint& constraint);
+  void insert(Entry entry);
+
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;
-  Guarded<std::list<Kept>> kept_;  // the one used last first
+  Guarded<std::list<Entry>> cache_;  // the one used last first
 };
 
 }  // namespace ingot::app

@@ -33,9 +33,11 @@ void pack(Walk& walk, const Vocabulary& vocabulary) {
 
 void MaskWalk::visit(int64_t nodes) {
   visits_ += nodes;
-  if (visits_ > max_visits) {
+  const bool too_many_rows = automaton_.num_rows() - rows_before_ > limits_.mask_rows;
+  if (visits_ > limits_.mask_visits || too_many_rows) {
     throw_hint(ErrorKind::resource, "write it with fewer alternatives at once",
-               "the next token of the grammar takes more than {} steps to find", max_visits);
+               "the next token of the grammar takes more than {} {} to find",
+               too_many_rows ? limits_.mask_rows : limits_.mask_visits, too_many_rows ? "states" : "steps");
   }
 }
 
@@ -43,6 +45,7 @@ void MaskWalk::fill(TermId language, std::span<uint32_t> bits) {
   std::fill(bits.begin(), bits.end(), 0);
   bits_ = bits;
   visits_ = 0;
+  rows_before_ = automaton_.num_rows();
   depth_ = 0;
   seen_.clear();
   collect(language, 0);

@@ -17,13 +17,13 @@ namespace ingot::grammar {
 // Walks of one automaton over one vocabulary; both outlive it. One thread at a time.
 class MaskWalk {
  public:
-  MaskWalk(Automaton& automaton, const Vocabulary& vocabulary) : automaton_(automaton), vocabulary_(vocabulary) {}
+  MaskWalk(Automaton& automaton, const Vocabulary& vocabulary, const StateLimits& limits)
+      : automaton_(automaton), vocabulary_(vocabulary), limits_(limits) {}
 
   // Sets the bits of the tokens that may come next, and clears all others. Errors: resource when that takes more than
-  // `max_visits` steps.
+  // StateLimits::mask_visits steps, or mask_rows new rows.
   void fill(TermId language, std::span<uint32_t> bits);
-
-  static constexpr int64_t max_visits = 4'000'000;
+  int64_t visits() const { return visits_; }  // steps of the last mask
 
  private:
   void collect(TermId language, uint32_t node);
@@ -41,8 +41,10 @@ class MaskWalk {
 
   Automaton& automaton_;
   const Vocabulary& vocabulary_;
+  StateLimits limits_;
   std::span<uint32_t> bits_;
   int64_t visits_ = 0;
+  int64_t rows_before_ = 0;  // this mask
   int depth_ = 0;
   std::unordered_set<uint64_t> seen_;                                // language and node of this mask
   std::unordered_map<uint64_t, std::shared_ptr<const Walk>> walks_;  // by lexeme and node: those that took long

@@ -23,15 +23,17 @@ bool is_many(int64_t number, int64_t limit) { return static_cast<double>(number)
 class Machine {
  public:
   Machine(const Grammar& grammar, const Vocabulary& vocabulary, const StateLimits& limits)
-      : automaton(grammar.automaton()), vocabulary(vocabulary), walk(automaton, vocabulary), limits(limits) {
+      : automaton(grammar.automaton()), vocabulary(vocabulary), walk(automaton, vocabulary, limits), limits(limits) {
     automaton.set_limits(limits);
   }
 
-  const std::vector<uint32_t>& mask(TermId state) {
+  // `visits` grows by the steps that this takes.
+  const std::vector<uint32_t>& mask(TermId state, int64_t& visits) {
     const auto known = masks.find(state);
     if (known != masks.end()) return known->second;
     std::vector<uint32_t> bits(vocabulary.num_words());
     walk.fill(state, bits);
+    visits += walk.visits();
     if (masks.size() >= max_masks) masks.clear();
     return masks.emplace(state, std::move(bits)).first->second;
   }
@@ -134,8 +136,13 @@ void Matcher::work_alone() const {
 void Matcher::fill_mask(std::span<uint32_t> bits) const {
   std::fill(bits.begin(), bits.end(), 0);
   if (is_ended()) return;
+  const StateLimits& limits = grammar_->limits();
+  if (visits_ > limits.output_visits + limits.token_visits * accepted()) {
+    throw_hint(ErrorKind::resource, "write it with fewer alternatives at once",
+               "the masks of the output's first {} tokens took {} steps", accepted(), visits_);
+  }
   worked([&](Machine& machine, TermId state) {
-    const std::vector<uint32_t>& mask = machine.mask(state);
+    const std::vector<uint32_t>& mask = machine.mask(state, visits_);
     std::copy_n(mask.begin(), std::min(mask.size(), bits.size()), bits.begin());
   });
 }

@@ -19,11 +19,12 @@ class Machine;
 // A grammar with a vocabulary, and what was worked out of both so far. Thread-safe.
 class TokenGrammar {
  public:
-  // `limits` are of the states that its outputs share, and of each output's own where these are full.
+  // `limits` are of the states that its outputs share, and of each output's own where these are full; of masks.
   TokenGrammar(GrammarPtr grammar, std::shared_ptr<const Vocabulary> vocabulary, const StateLimits& limits = {});
   ~TokenGrammar();
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
+  const StateLimits& limits() const { return limits_; }
 
   // What a new output works on: the states found so far, or none when these take too much memory.
   std::shared_ptr<Machine> machine() const;
@@ -90,6 +91,7 @@ class Matcher {
   mutable bool is_alone_ = false;      // the machine is not the grammar's
   mutable std::vector<Place> places_;  // before and behind every token
   std::string text_;                   // accepted so far, for other machines
+  mutable int64_t visits_ = 0;         // steps of the masks that this output was the first to need
 };
 
 }  // namespace ingot::grammar

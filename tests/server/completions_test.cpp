@@ -329,6 +329,16 @@ TEST(Chat, ResponseFormats) {
   EXPECT_FALSE(large.headers.contains("retry-after"));
 }
 
+// Its client wrote it: to ask again does not help, and nothing of the server has failed.
+TEST(Chat, AGrammarThatPassesALimitInTheAnswer) {
+  TinyServer server;
+  Json body = chat("x", {{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}}}});
+  body["response_format"]["json_schema"]["schema"] = {{"exceed", true}};
+  const Json error = server.post("/v1/chat/completions", body, 400)["error"];
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_NE(error["message"].get<std::string>().find("more than 9 steps"), std::string::npos);
+}
+
 TEST(Chat, FailuresOfTheEngine) {
   TinyServer server;
   Json body = chat("x", {{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}}}});
