@@ -131,11 +131,16 @@ class ApiExchange : public Exchange {
     if (part.head) {
       given_ = true;
       status_ = part.head->status;
-      part.head->headers.emplace_back("X-Request-Id", id_);
-      part.head->headers.emplace_back("X-Content-Type-Options", "nosniff");
-      for (auto& header : headers_) part.head->headers.push_back(header);
+      add_headers(*part.head);
     }
     return part;
+  }
+
+  std::pair<ReplyHead, std::string> cut_short() override {
+    cut_short_ = true;
+    WholeReply reply = reply_of(about_to_end());
+    add_headers(reply.head);
+    return {std::move(reply.head), std::move(reply.body)};
   }
 
   void closed(uint64_t bytes_sent, bool whole) override {
@@ -147,9 +152,17 @@ class ApiExchange : public Exchange {
  private:
   using Json = nlohmann::ordered_json;
 
+  // Of every answer.
+  void add_headers(ReplyHead& head) const {
+    head.headers.emplace_back("X-Request-Id", id_);
+    head.headers.emplace_back("X-Content-Type-Options", "nosniff");
+    head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
+  }
+
   void account(uint64_t bytes_sent, bool whole) {
     const double seconds = steady_seconds() - started_;
-    const int status = whole ? status_ : 499;  // as others write it: the client has closed
+    int status = whole ? status_ : 499;  // as others write it: the client has closed
+    if (cut_short_) status = 503;
     api_.metrics.request(facts_->name, status, seconds);
     api_.metrics.tokens(record_.prompt_tokens, record_.completion_tokens);
     if (record_.first_token_s) api_.metrics.first_token(*record_.first_token_s);
@@ -371,6 +384,7 @@ class ApiExchange : public Exchange {
   std::unique_ptr<Work> work_;
   RequestRecord record_;
   bool given_ = false;
+  bool cut_short_ = false;
   int status_ = 0;
 };
 

@@ -200,6 +200,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
   void begin_exchange(RequestHead head) {
     exchange_ = all_.handler.open(std::move(head));
+    body_.set_owner(exchange_->owner());
     ++all_.exchanges;
     sent_ = 0;
     received_ = true;
@@ -268,12 +269,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       body_.release();
       co_return true;
     }
-    const auto cost = static_cast<int64_t>(parser.get().body().size());
     received_ = false;
     bool taken = false;
     try {
       taken = all_.workers.add(
-          exchange_->owner(), cost,
+          exchange_->owner(),
           [self = this->shared_from_this(), exchange = exchange_, body = std::move(parser.get().body()),
            wake = std::move(wake)]() mutable { self->look_at(*exchange, std::move(body), std::move(wake)); });
     } catch (...) {
@@ -290,7 +290,8 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
   // On a worker's thread.
   void look_at(Exchange& exchange, std::string body, std::function<void()> wake) {
-    if (!attempt([&] { exchange.receive(std::move(body), std::move(wake)); })) broken_ = true;
+    // Nobody waits any more for what a client asked that has left.
+    if (!gone_ && !attempt([&] { exchange.receive(std::move(body), std::move(wake)); })) broken_ = true;
     received_ = true;
     // Where there is no memory for this, the connection looks by itself.
     attempt([&] { asio::post(strand_, [self = this->shared_from_this()] { self->notify(); }); });
@@ -307,7 +308,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       if (received) body_.release();
       if (received && (closed_ || gone_ || broken_)) co_return false;
       if (!received && all_.finishing) {  // a worker may look at it for long
-        co_await send_refusal(503);
+        co_await send_last(exchange_->cut_short());
         while (!received_) co_await changed();
         co_return false;
       }
@@ -330,9 +331,14 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   }
 
   asio::awaitable<bool> send_refusal(int status) {
-    const auto [head, body] = all_.handler.refusal(status, address_);
-    if (co_await send(head_text(head, body.size(), false, true) + body)) co_await linger();
+    co_await send_last(all_.handler.refusal(status, address_));
     co_return false;
+  }
+
+  // An answer that ends the connection.
+  asio::awaitable<void> send_last(std::pair<ReplyHead, std::string> answer) {
+    const auto& [head, body] = answer;
+    if (co_await send(head_text(head, body.size(), false, true) + body)) co_await linger();
   }
 
   asio::awaitable<bool> send(std::string bytes) {
@@ -455,7 +461,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
   std::atomic<bool> received_ = true;  // the exchange may be asked
   std::atomic<bool> broken_ = false;   // and has no answer
   bool reading_ = false;
-  bool gone_ = false;  // the client sends no more
+  std::atomic<bool> gone_ = false;  // the client sends no more
   bool closed_ = false;
   bool expired_ = false;
   bool busy_ = false;  // the coroutine is in a write or a handshake

@@ -71,6 +71,13 @@ class Exchange {
   virtual void receive(std::string body, std::function<void()> wake) = 0;
   // What is there by now.
   virtual Part poll() = 0;
+  // The answer of a server that ends while `receive` runs, on another thread. Nothing but `closed` is called then, when
+  // `receive` has returned.
+  virtual std::pair<ReplyHead, std::string> cut_short() {
+    ReplyHead head;
+    head.status = 503;
+    return {std::move(head), {}};
+  }
   // The end: everything was sent, or (`whole` false) the client has gone, was too slow, or the server stops. May not
   // throw.
   virtual void closed(uint64_t bytes_sent, bool whole) = 0;

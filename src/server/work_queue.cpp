@@ -14,22 +14,18 @@ namespace ingot::server {
 
 namespace {
 
-constexpr int64_t round_cost = 64 << 10;
-constexpr int64_t least_cost = 1 << 10;  // the smallest work is some
-
-struct Task {
-  int64_t cost = 0;
-  std::function<void()> work;
-};
+// In microseconds of work.
+constexpr int64_t round_us = 10'000;
+constexpr int64_t max_debt_us = 10'000'000;  // an owner is passed over for at most so much of others'
 
 struct Owner {
-  std::deque<Task> waiting;
+  std::deque<std::function<void()>> waiting;
   int running = 0;
 };
 
 struct Tasks {
   std::map<uint64_t, Owner> owners;  // of whom something waits or runs
-  DeficitRoundRobin turns{round_cost};
+  DeficitRoundRobin turns{round_us, max_debt_us};
   int64_t waiting = 0;
   bool stop = false;
 };
@@ -39,6 +35,7 @@ struct Tasks {
 struct WorkQueue::State {
   int num_threads = 1;
   int64_t max_waiting = 1;
+  double (*seconds)() = nullptr;
   Guarded<Tasks> tasks;
   std::vector<std::thread> threads;
 
@@ -51,7 +48,7 @@ struct WorkQueue::State {
   void run() {
     for (;;) {
       std::optional<uint64_t> owner;
-      Task task;
+      std::function<void()> work;
       {
         auto held = tasks.lock();
         held.wait([&](Tasks& all) {
@@ -60,19 +57,21 @@ struct WorkQueue::State {
         });
         if (!owner) return;
         Owner& of = held->owners.at(*owner);
-        task = std::move(of.waiting.front());
+        work = std::move(of.waiting.front());
         of.waiting.pop_front();
         ++of.running;
         --held->waiting;
-        held->turns.charge(*owner, task.cost);
       }
-      attempt(task.work);
-      task = {};  // what it holds goes before others wait for its end
+      const double begin = seconds();
+      attempt(work);
+      work = {};  // what it holds goes before others wait for its end
+      const auto used_us = static_cast<int64_t>((seconds() - begin) * 1e6);
       {
         auto held = tasks.lock();
         Owner& of = held->owners.at(*owner);
         --of.running;
         if (of.running == 0 && of.waiting.empty()) held->owners.erase(*owner);
+        held->turns.charge(*owner, std::max<int64_t>(1, used_us));
         held->turns.leave(*owner);
       }
       tasks.notify_all();
@@ -87,9 +86,10 @@ struct WorkQueue::State {
   }
 };
 
-WorkQueue::WorkQueue(int threads, int64_t waiting) : state_(std::make_unique<State>()) {
+WorkQueue::WorkQueue(int threads, int64_t waiting, double (*seconds)()) : state_(std::make_unique<State>()) {
   state_->num_threads = std::max(1, threads);
   state_->max_waiting = waiting;
+  state_->seconds = seconds;
   try {
     state_->threads.reserve(static_cast<size_t>(state_->num_threads));
     for (int i = 0; i < state_->num_threads; ++i) {
@@ -105,7 +105,7 @@ WorkQueue::~WorkQueue() { stop(); }
 
 void WorkQueue::stop() { state_->stop(); }
 
-bool WorkQueue::add(uint64_t owner, int64_t cost, std::function<void()> work) {
+bool WorkQueue::add(uint64_t owner, std::function<void()> work) {
   {
     auto held = state_->tasks.lock();
     const auto found = held->owners.find(owner);
@@ -114,7 +114,7 @@ bool WorkQueue::add(uint64_t owner, int64_t cost, std::function<void()> work) {
     if (held->waiting >= state_->max_waiting || own >= share) return false;
     held->turns.enter(owner);
     try {
-      held->owners[owner].waiting.push_back({least_cost + cost, std::move(work)});
+      held->owners[owner].waiting.push_back(std::move(work));
     } catch (...) {
       held->turns.leave(owner);
       throw;

@@ -5,22 +5,24 @@
 #include <functional>
 #include <memory>
 
+#include "base/clock.h"
+
 namespace ingot::server {
 
 class WorkQueue {
  public:
-  // `waiting`: most pieces of work that wait for a thread, of one owner at most half of them. Errors: resource when the
-  // threads cannot be started.
-  WorkQueue(int threads, int64_t waiting);
+  // `waiting`: most pieces of work that wait for a thread, of one owner at most half of them. `seconds`: the
+  // clock that work is measured by. Errors: resource when the threads cannot be started.
+  WorkQueue(int threads, int64_t waiting, double (*seconds)() = steady_seconds);
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
   ~WorkQueue();  // as stop()
 
-  // `work` will run on one of the threads: owners have turns by `cost`, in any unit of which some tens of thousands are
-  // a moment's work; an owner's own pieces begin in their order. One thread is kept from each owner, so that nobody's
-  // long work has them all; owner 0, who stands for nobody, may have them all, and the whole queue. False when too much
-  // waits already: then `work` is not kept. Thread-safe.
-  bool add(uint64_t owner, int64_t cost, std::function<void()> work);
+  // `work` will run on one of the threads: owners have turns by the time that their work has taken, which decides the
+  // order and nothing else; an owner's own pieces begin in their order. One thread is kept from each owner, so that no
+  // owner's long work has them all. Owner 0, that of requests without a key, may have all threads and the whole queue.
+  // False when too much waits already: then `work` is not kept. Thread-safe.
+  bool add(uint64_t owner, std::function<void()> work);
 
   // Runs what waits, then ends the threads. Nothing may be added from now on.
   void stop();

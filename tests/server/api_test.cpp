@@ -677,6 +677,37 @@ TEST(Api, SmallRequestsPassWhereNoLargeOnesDo) {
   EXPECT_EQ(server.ask("POST", "/v1/completions", full).status, 200);
 }
 
+// What is cut short while it is looked at is answered and logged once, with the same id.
+TEST(Api, ARequestThatTheEndCutsShortIsLoggedOnce) {
+  TinySettings settings;
+  settings.http.workers = 1;
+  TinyServer server(std::move(settings));
+  Guarded<Gate> gate;
+  server.masks.before = [&] {
+    auto held = gate.lock();
+    held->reached = true;
+    gate.notify_all();
+    EXPECT_TRUE(held.wait_for(60, [](const Gate& g) { return g.open; }));
+  };
+  RawClient client(server.http->port());
+  const std::string body = Json{{"model", "org/tiny"}, {"prompt", "a"}, {"guided_json", Json::object()}}.dump();
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+              ("Content-Length: " + std::to_string(body.size())) + "\r\n\r\n" + body);
+  EXPECT_TRUE(gate.lock().wait_for(60, [](const Gate& g) { return g.reached; }));
+  server.api->finish();
+  server.http->drain();
+  server.http->finish();
+  const Answer answer = client.answer();
+  EXPECT_EQ(answer.status, 503);
+  gate.lock()->open = true;
+  gate.notify_all();
+  server.http.reset();  // its exchanges have ended
+  const std::vector<Json> lines = server.log_lines(1);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["status"], 503);
+  EXPECT_EQ(lines[0]["id"], answer.headers.at("x-request-id"));
+}
+
 // Outputs count, not requests: a key that may have few at once could ask for thousands in each.
 TEST(Api, OneKeyDoesNotFillTheQueue) {
   constexpr const char* other = "another-key-of-mine";

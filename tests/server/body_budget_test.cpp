@@ -48,6 +48,26 @@ TEST(BodyBudget, ARefusalLeavesRoomForOthers) {
   EXPECT_EQ(budget.held(), 0U);
 }
 
+TEST(BodyBudget, AnOwnerHasHalfAtMost) {
+  BodyBudget budget(100, 0);
+  BodyBudget::Share first(budget), second(budget), other(budget), nobodys(budget);
+  first.set_owner(1);
+  second.set_owner(1);
+  other.set_owner(2);
+  EXPECT_TRUE(first.grow(30));
+  EXPECT_TRUE(second.grow(20));
+  EXPECT_FALSE(second.grow(21));
+  EXPECT_TRUE(other.grow(50));
+  EXPECT_FALSE(nobodys.grow(1));
+  first.release();
+  EXPECT_TRUE(second.grow(50));
+  EXPECT_FALSE(other.grow(51));
+  second.release();
+  other.release();
+  EXPECT_EQ(budget.held(), 0U);
+  EXPECT_TRUE(nobodys.grow(100));
+}
+
 TEST(BodyBudget, SmallBodiesAlwaysPass) {
   BodyBudget budget(100, 10);
   BodyBudget::Share first(budget);

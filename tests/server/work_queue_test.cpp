@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "base/mutex.h"
@@ -38,9 +39,9 @@ struct WorkQueueTest : testing::Test {
 
 TEST_F(WorkQueueTest, OneOwnersLongWorkLeavesAThreadToOthers) {
   WorkQueue queue(3, 100);
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(queue.add(1, 1 << 20, work(1)));
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(queue.add(1, work(1)));
   wait_for(2);
-  EXPECT_TRUE(queue.add(2, 10, work(2)));
+  EXPECT_TRUE(queue.add(2, work(2)));
   wait_for(3);  // while both of the first's are under way
   EXPECT_EQ(seen.lock()->began, (std::vector<uint64_t>{1, 1, 2}));
   open();
@@ -48,15 +49,24 @@ TEST_F(WorkQueueTest, OneOwnersLongWorkLeavesAThreadToOthers) {
   EXPECT_EQ(seen.lock()->began.size(), 11U);  // all that was taken is done
 }
 
-TEST_F(WorkQueueTest, OwnersHaveTurnsByTheirWorksSize) {
-  WorkQueue queue(1, 1000);
-  queue.add(9, 1, work(9));
+// A clock that work moves.
+std::atomic<double> now = 0;
+
+TEST_F(WorkQueueTest, OwnersHaveTurnsByTheirWorksTime) {
+  WorkQueue queue(1, 1000, [] { return now.load(); });
+  queue.add(9, work(9));
   wait_for(1);
-  for (int i = 0; i < 32; ++i) queue.add(1, 8 << 20, work(1));
-  for (int i = 0; i < 100; ++i) queue.add(2, 100, work(2));
+  const auto taking = [&](uint64_t owner, double seconds) {
+    return [this, owner, seconds] {
+      seen.lock()->began.push_back(owner);
+      now = now + seconds;
+    };
+  };
+  for (int i = 0; i < 32; ++i) queue.add(1, taking(1, 8));
+  for (int i = 0; i < 100; ++i) queue.add(2, taking(2, 0.001));
   open();
   queue.stop();
-  // The second's hundred small pieces are together less than one of the first's.
+  // The second's hundred short pieces take less than one of the first's.
   const std::vector<uint64_t>& began = seen.lock()->began;
   ASSERT_EQ(began.size(), 133U);
   EXPECT_LE(std::count(began.begin(), std::find(began.rbegin(), began.rend(), 2U).base(), 1U), 2);
@@ -64,14 +74,14 @@ TEST_F(WorkQueueTest, OwnersHaveTurnsByTheirWorksSize) {
 
 TEST_F(WorkQueueTest, WhatWaitsHasABound) {
   WorkQueue queue(1, 4);
-  EXPECT_TRUE(queue.add(1, 1, work(1)));
+  EXPECT_TRUE(queue.add(1, work(1)));
   wait_for(1);
-  EXPECT_TRUE(queue.add(1, 1, work(1)));
-  EXPECT_TRUE(queue.add(1, 1, work(1)));
-  EXPECT_FALSE(queue.add(1, 1, work(1))) << "half of what may wait";
-  EXPECT_TRUE(queue.add(2, 1, work(2)));
-  EXPECT_TRUE(queue.add(0, 1, work(0)));
-  EXPECT_FALSE(queue.add(3, 1, work(3))) << "all of it";
+  EXPECT_TRUE(queue.add(1, work(1)));
+  EXPECT_TRUE(queue.add(1, work(1)));
+  EXPECT_FALSE(queue.add(1, work(1))) << "half of what may wait";
+  EXPECT_TRUE(queue.add(2, work(2)));
+  EXPECT_TRUE(queue.add(0, work(0)));
+  EXPECT_FALSE(queue.add(3, work(3))) << "all of it";
   open();
   queue.stop();
   EXPECT_EQ(seen.lock()->began.size(), 5U);
@@ -79,17 +89,17 @@ TEST_F(WorkQueueTest, WhatWaitsHasABound) {
 
 TEST_F(WorkQueueTest, WorkThatThrowsEndsAlone) {
   WorkQueue queue(1, 4);
-  queue.add(1, 1, [] { throw std::bad_alloc(); });
+  queue.add(1, [] { throw std::bad_alloc(); });
   open();
-  queue.add(1, 1, work(1));
+  queue.add(1, work(1));
   queue.stop();
   EXPECT_EQ(seen.lock()->began.size(), 1U);
 }
 
 TEST_F(WorkQueueTest, NobodysWorkMayHaveAllThreads) {
   WorkQueue queue(2, 100);
-  queue.add(0, 1, work(0));
-  queue.add(0, 1, work(0));
+  queue.add(0, work(0));
+  queue.add(0, work(0));
   wait_for(2);
   open();
 }
