@@ -15,12 +15,18 @@ INGOT = pathlib.Path(os.environ.get("INGOT_EXECUTABLE", ROOT / "build/release/in
 LIMIT_S = 120  # beyond it something hangs; no outcome depends on being faster
 
 
+def environment_of(folder):
+    """Nothing of the user's own store is read or written."""
+    return {**os.environ, "INGOT_HOME": str(folder / "home")}
+
+
 def tiny_model(folder):
     """The tiny recipe's model after one step; made when it is missing."""
     if not (folder / "tiny/model/config.json").exists():
         subprocess.run([INGOT, "pretrain", ROOT / "recipes/tiny.yaml", "--quiet", f"model={ROOT}/recipes/models/tiny",
                         "steps=1", "schedule.warmup_steps=0", f"run_dir={folder}", f"data.train={ROOT}/data/sotu/train.jsonl",
-                        f"data.eval={ROOT}/data/sotu/heldout.jsonl"], check=True, capture_output=True)
+                        f"data.eval={ROOT}/data/sotu/heldout.jsonl"], check=True, capture_output=True,
+                       env=environment_of(folder))
     return folder / "tiny/model"
 
 
@@ -65,10 +71,12 @@ class Server:
 
     def __init__(self, model, folder, *options, key=None):
         self.key = key
+        self.folder = folder
         self.log = folder / "serve.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen([INGOT, "serve", "--model", model, "--device", "cpu", "--port", "0",
-                                             "--access-log", folder / "access.jsonl", *options], stdout=log, stderr=log)
+                                             "--access-log", folder / "access.jsonl", *options], stdout=log, stderr=log,
+                                            env=environment_of(folder))
         self.port = self._wait_for_port()
 
     def _wait_for_port(self):
@@ -99,10 +107,10 @@ class Server:
     def wait(self):
         return self.process.wait(timeout=LIMIT_S)
 
-    def resident_bytes(self):
-        """The most memory of its own that the process has had (not mapped files)."""
+    def peak_bytes(self):
+        """The most memory that the process has had."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) * 1024
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
 
     def connect(self, source="127.0.0.1"):
         return socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S, source_address=(source, 0))
@@ -131,10 +139,11 @@ class Server:
         connection.sendall(data)
         return read_answer(connection)
 
-    def metric(self, name):
-        """The sum of a metric's series."""
+    def accepted(self):
+        """Completions that the engine has, and those that have ended: it never falls."""
         text = self.ask("GET", "/metrics").body.decode()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(rf"{name}[ {{]", line))
+        names = r"(ingot_queued_requests|ingot_running_requests|ingot_requests_total\{[^}]*completions[^}]*\})"
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(rf"{names} ", line))
 
     def wait_for_log(self, words):
         until = time.monotonic() + LIMIT_S
@@ -142,11 +151,18 @@ class Server:
             assert self.alive() and time.monotonic() < until, self.log.read_text()
             time.sleep(0.02)
 
-    def wait_for_metric(self, name, least):
+    def wait_for_log_lines(self, least):
+        """Of the access log: requests that have ended."""
         until = time.monotonic() + LIMIT_S
-        while self.metric(name) < least:
+        while len((self.folder / "access.jsonl").read_text().splitlines()) < least:
+            assert self.alive() and time.monotonic() < until, "the access log has fewer lines"
+            time.sleep(0.02)
+
+    def wait_for_accepted(self, least):
+        until = time.monotonic() + LIMIT_S
+        while self.accepted() < least:
             if time.monotonic() > until:
-                raise AssertionError(f"{name} stays below {least}")
+                raise AssertionError(f"fewer than {least} completions were accepted")
             time.sleep(0.02)
 
 
@@ -160,11 +176,12 @@ def read_answer(connection):
     return Answer(raw)
 
 
-def run_ingot(*arguments, environment=None):
+def run_ingot(folder, *arguments):
     """(exit code, standard output, standard error); a command that hangs is a failure."""
+    environment = environment_of(folder)
     try:
         done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT_S,
-                              stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
+                              stdin=subprocess.DEVNULL, env=environment)
     except subprocess.TimeoutExpired as hanging:
         raise AssertionError(f"ingot {' '.join(map(str, arguments))} hangs") from hanging
     return done.returncode, done.stdout, done.stderr
