@@ -423,7 +423,7 @@ bool is_word(std::string_view text) {
   });
 }
 
-// The roles of messages, where they are words, are the template's.
+// A role that is a word counts as the template author's text: templates write '<|' + role + '|>'.
 void own_roles(const Value& messages) {
   const auto* list = std::get_if<List*>(&messages);
   if (list == nullptr) return;

@@ -93,7 +93,7 @@ std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text) co
                                    PCRE2_NOTEMPTY, data.get(), nullptr);
     if (status == PCRE2_ERROR_NOMATCH) break;
     if (status < 0) {
-      // But for memory, to try again does not help.
+      // Only a lack of memory is worth another try.
       throw_error(status == PCRE2_ERROR_NOMEMORY ? ErrorKind::resource : ErrorKind::unsupported,
                   "the pattern \"{}\" fails on a text of {} bytes: {}", pattern_, text.size(), error_text(status));
     }

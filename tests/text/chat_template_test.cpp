@@ -41,16 +41,6 @@ std::vector<std::string> answers(const ChatSpans& spans) {
   return texts;
 }
 
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(ErrorKind::internal, "");
-}
-
 ordered_json chat(const std::vector<std::pair<std::string, std::string>>& turns) {
   ordered_json messages = ordered_json::array();
   for (const auto& [role, content] : turns) messages.push_back({{"role", role}, {"content", content}});

@@ -5,11 +5,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 
+#include "base/error.h"
 #include "tests/locations.h"
 
 namespace ingot::text {
@@ -21,6 +23,17 @@ inline std::string read_golden(const std::string& name) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// What the call throws.
+inline Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(ErrorKind::internal, "");
 }
 
 inline nlohmann::ordered_json read_golden_json(const std::string& name) {

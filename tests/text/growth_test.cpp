@@ -33,13 +33,9 @@ ordered_json sequence(const char* list, const ordered_json& step, size_t count) 
 std::unique_ptr<Tokenizer> read(const ordered_json& json) { return Tokenizer::from_json(json.dump(), "test.json"); }
 
 void expect_refused(const std::function<void()>& call, ErrorKind kind, const char* words) {
-  try {
-    call();
-    ADD_FAILURE() << "no error: " << words;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.message();
-    EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
-  }
+  const Error error = error_of(call);
+  EXPECT_EQ(error.kind(), kind) << error.message();
+  EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
 }
 
 const ordered_json replace_a = {

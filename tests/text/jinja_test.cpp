@@ -20,16 +20,6 @@ std::string render(const std::string& source, const ordered_json& variables = or
   return Template(source, "test.jinja").render(variables, options).text;
 }
 
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(ErrorKind::internal, "");
-}
-
 TEST(Jinja, RendersAsJinja2) {
   const ordered_json golden = read_golden_json("templates.json");
   for (const auto& feature : golden["features"]) {

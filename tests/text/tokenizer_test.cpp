@@ -39,16 +39,6 @@ std::string stream(const Tokenizer& tokenizer, const Ids& ids, bool skip_special
   return text + decoder.finish();
 }
 
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(ErrorKind::internal, "");
-}
-
 class TokenizerGolden : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden,
                          testing::Values("gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2", "cased", "behaviors",
