@@ -1,5 +1,5 @@
 // A string that knows which of its bytes are content: what the caller of a template gave, not what the template's
-// author wrote. The tokens that a vocabulary marks as special are not looked for in content (text/tokenizer.h).
+// author wrote. Control tokens are not looked for in content (text/tokenizer.h).
 #pragma once
 
 #include <cstddef>
