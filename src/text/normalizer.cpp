@@ -9,18 +9,6 @@ namespace {
 
 using Kind = NormalizerStep::Kind;
 
-// Calls `keep(begin, end)` for what lies between the matches and `replace(begin, end)` for each of them, in order.
-template <class Keep, class Replace>
-void for_each_stretch(const ByteRanges& matches, size_t size, Keep keep, Replace replace) {
-  size_t at = 0;
-  for (const auto& [begin, end] : matches) {
-    if (begin > at) keep(at, begin);
-    replace(begin, end);
-    at = end;
-  }
-  if (size > at) keep(at, size);
-}
-
 std::string strip_accents(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -79,18 +67,22 @@ MarkedString apply_step(const NormalizerStep& step, const MarkedString& text, Gr
       out.append(step.to, Origin::author);
       out.append(text);
       return out;
-    case Kind::replace:
-      for_each_stretch(
-          step.regex ? step.regex->find_all(text.text()) : occurrences(text.text(), step.from), text.size(),
-          [&](size_t begin, size_t end) {
-            limit.check(out.size() + end - begin);
-            out.append(text, begin, end);
-          },
-          [&](size_t begin, size_t end) {
-            limit.check(out.size() + step.to.size());
-            out.append(step.to, touches(text.content(), begin, end) ? Origin::caller : Origin::author);
-          });
+    case Kind::replace: {
+      if (!step.regex && text.content().empty()) {  // most texts, and much faster
+        return {replace_all(text.text(), step.from, step.to, limit), Origin::author};
+      }
+      size_t at = 0;
+      for (const auto& [begin, end] :
+           step.regex ? step.regex->find_all(text.text()) : occurrences(text.text(), step.from)) {
+        limit.check(out.size() + begin - at + step.to.size());
+        out.append(text, at, begin);
+        out.append(step.to, touches(text.content(), begin, end) ? Origin::caller : Origin::author);
+        at = end;
+      }
+      limit.check(out.size() + text.size() - at);
+      out.append(text, at, text.size());
       return out;
+    }
     default: return apply_to_clusters(step, text, limit);
   }
 }
@@ -108,14 +100,14 @@ ByteRanges occurrences(std::string_view text, std::string_view of) {
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to, GrowthLimit& limit) {
   std::string out;
   out.reserve(text.size());
-  const auto append = [&](std::string_view part) {
-    limit.check(out.size() + part.size());
-    out += part;
-  };
-  for_each_stretch(
-      occurrences(text, from), text.size(), [&](size_t begin, size_t end) { append(text.substr(begin, end - begin)); },
-      [&](size_t, size_t) { append(to); });
-  return out;
+  size_t at = 0;
+  for (size_t found = text.find(from); found != std::string_view::npos; found = text.find(from, at)) {
+    limit.check(out.size() + found - at + to.size());
+    out.append(text.substr(at, found - at)).append(to);
+    at = found + from.size();
+  }
+  limit.check(out.size() + text.size() - at);
+  return out.append(text.substr(at));
 }
 
 MarkedString Normalizer::apply(MarkedString text, GrowthLimit& limit) const {
