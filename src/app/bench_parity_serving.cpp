@@ -154,7 +154,9 @@ class TinyServer {
   double logprob_of(const Question& question, std::span<const int32_t> ids, int32_t id) {
     const std::unique_ptr<infer::Engine> engine = make(base_settings());
     infer::Request request = ask(question);
-    request.prompt.insert(request.prompt.end(), ids.begin(), ids.end());
+    std::vector<int32_t> prompt = request.prompt.get();
+    prompt.insert(prompt.end(), ids.begin(), ids.end());
+    request.prompt = std::move(prompt);
     request.max_tokens = 1;
     request.mask = std::make_shared<Only>(id);
     return drain(*engine, {engine->submit(std::move(request))})[0].logprobs.at(0);

@@ -29,7 +29,8 @@ namespace ingot::app {
 
 namespace {
 
-constexpr int64_t own_descriptors = 64;  // of files, the listener, adapters that are read
+constexpr int64_t max_prompt_tokens = int64_t{64} << 20;  // of requests that wait or are under way
+constexpr int64_t own_descriptors = 64;                   // of files, the listener, adapters that are read
 
 // A connection is a descriptor, also one that is refused. As many connections as were asked for, or as the system lets
 // this process have open files.
@@ -135,7 +136,7 @@ class Serve : public Command {
     const infer::EngineSettings engine = plan_memory(session, at_start, log);
     infer::Service service(std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry,
                                                            *session.runtime.threads, *session.model, engine),
-                           queue_, share_of_queue(api_settings.keys), session.loaded.files);
+                           queue_, share_of_queue(api_settings.keys), session.loaded.files, max_prompt_tokens);
     const server::ServedModel model = served(session, chat, engine.context);
     Guarded<const server::HttpServer*> counted{nullptr};
     api_settings.http_counts = [&counted] {
@@ -205,8 +206,8 @@ class Serve : public Command {
     if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; at least 1024", body_bytes_);
     const int64_t least = body_bytes_ * (keys_ ? 2 : 1);  // one key has half
     if (bodies_bytes_ < least) {
-      throw_error(ErrorKind::usage, "--bodies-bytes {}; at least {}, for a body of --body-bytes{}", bodies_bytes_, least,
-                  keys_ ? " in a key's half" : "");
+      throw_error(ErrorKind::usage, "--bodies-bytes {}; at least {}, for a body of --body-bytes{}", bodies_bytes_,
+                  least, keys_ ? " in a key's half" : "");
     }
     if (queue_per_key_.value_or(1) < 1) throw_error(ErrorKind::usage, "--queue-per-key is at least 1");
     if (queue_per_key_ && *queue_per_key_ > queue_) {
@@ -267,6 +268,7 @@ class Serve : public Command {
     memory.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and kept for others
     memory.bodies = static_cast<size_t>(bodies_bytes_) +
                     static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
+    memory.prompts = 2 * max_prompt_tokens * sizeof(int32_t);  // an answer under way has its own copy
     memory.grammars = GrammarMasks::max_bytes;
     memory.available = memory.on_host ? of_device : available_memory();
     for (const std::string& line : memory_lines(memory)) log.info("{}", line);

@@ -20,7 +20,7 @@ size_t ServeMemory::to_take() const { return mapped_weights + (on_host ? total(e
 
 size_t ServeMemory::full() const { return program + (on_host ? weights - mapped_weights : 0) + to_take(); }
 
-size_t ServeMemory::at_most() const { return full() + adapters + bodies + grammars; }
+size_t ServeMemory::at_most() const { return full() + adapters + bodies + prompts + grammars; }
 
 size_t default_cache_limit(const spec::ModelSpec& model, const infer::EngineSettings& wanted, int threads, bool on_host,
                            size_t available, size_t mapped_weights) {
@@ -47,8 +47,8 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
                   "(--kv-cache-mib, --context, "
                   "--sequences)",
                   cache.tokens(), contexts, cache.settings.context, cache.settings.sequences));
-  std::string besides = fmt::format("besides, as requests ask: bodies up to {}, grammars up to {}",
-                                    bytes(memory.bodies), bytes(memory.grammars));
+  std::string besides = fmt::format("besides, as requests ask: bodies up to {}, prompts up to {}, grammars up to {}",
+                                    bytes(memory.bodies), bytes(memory.prompts), bytes(memory.grammars));
   if (memory.adapters > 0) besides += fmt::format(", adapters up to {}", bytes(memory.adapters));
   lines.push_back(std::move(besides));
   lines.push_back(fmt::format(

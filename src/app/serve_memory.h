@@ -19,14 +19,15 @@ struct ServeMemory {
   infer::CachePlan cache;
   infer::EngineBytes engine;
   size_t program = 0;   // of the host, for all that is not named here: code, tokenizer, threads
-  size_t adapters = 0;  // these three: of the host, at most, as requests ask for them
+  size_t adapters = 0;  // these four: of the host, at most, as requests ask for them
   size_t bodies = 0;
+  size_t prompts = 0;
   size_t grammars = 0;
   size_t available = 0;  // on the host, before the engine takes its own: for that, and for weights read in place
 
   size_t to_take() const;  // of what is available, until the cache is full
   size_t full() const;     // of the host, when the cache is full
-  size_t at_most() const;  // of the host, with adapters, bodies and grammars besides
+  size_t at_most() const;  // of the host, with adapters, bodies, prompts and grammars besides
 };
 
 // Bytes for the KV cache when no option says: of a CPU a quarter of what is available beside the weights that are read

@@ -15,7 +15,8 @@ CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted,
   check_counts(settings, model);
   const auto element = static_cast<int64_t>(size_of(settings.activation));
   const size_t page = spec::kv_bytes(model, 1, settings.page_tokens, element);
-  const auto room = settings.pages > 0 ? settings.pages : static_cast<int64_t>(limit / page);
+  const int64_t places = INT32_MAX / settings.page_tokens;  // those of the cache are 32-bit numbers
+  const auto room = settings.pages > 0 ? settings.pages : std::min(static_cast<int64_t>(limit / page), places);
   if (room < 1) {
     throw_hint(ErrorKind::resource, "give the KV cache more memory", "a page of {} tokens takes {}; there are {}",
                settings.page_tokens, format_bytes(page), format_bytes(limit));

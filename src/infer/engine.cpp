@@ -18,7 +18,7 @@ namespace {
 struct Sequence {
   SequenceState state;
   Request request;
-  std::vector<int32_t> ids;  // prompt and output
+  std::vector<int32_t> ids;  // prompt and output; none before it runs for the first time
   TokenCounts counts;        // of these, where there are penalties
   int64_t produced = 0;
   int64_t slot = -1;           // its adapter's
@@ -33,10 +33,10 @@ struct Sequence {
   int64_t wanted(const Piece& piece) const {  // choices
     return generates() && complete(piece) ? piece.end - state.tokens + 1 : 0;
   }
-  bool to_score() const { return request.score_prompt && scored < std::ssize(request.prompt); }
+  bool to_score() const { return request.score_prompt && scored < request.prompt.size(); }
   // The tokens of the prompt from `scored` to here are told of with the piece.
   int64_t scored_after(const Piece& piece) const {
-    return to_score() ? std::max(scored, std::min(piece.end + 1, std::ssize(request.prompt))) : scored;
+    return to_score() ? std::max(scored, std::min(piece.end + 1, request.prompt.size())) : scored;
   }
 };
 
@@ -46,7 +46,7 @@ void check_ids(const Request& request, int64_t vocab) {
   const auto inside = [&](int32_t id, const char* what) {
     if (id < 0 || id >= vocab) throw_error(ErrorKind::usage, "{} {} is outside the vocabulary of {}", what, id, vocab);
   };
-  for (const int32_t id : request.prompt) inside(id, "token id");
+  for (const int32_t id : request.prompt.get()) inside(id, "token id");
   for (const LogitBias& bias : request.sampling.logit_bias) inside(bias.id, "logit_bias: token id");
 }
 
@@ -100,7 +100,8 @@ struct Engine::State {
   // What the scheduler finds kept pages by; of prompts whose states or log-probabilities are wanted every token is
   // computed.
   void show_ids(Sequence& sequence) const {
-    if (settings.prefix_cache && !sequence.request.embed && !sequence.to_score()) sequence.state.ids = sequence.ids;
+    if (!settings.prefix_cache || sequence.request.embed || sequence.to_score()) return;
+    sequence.state.ids = sequence.ids.empty() ? sequence.request.prompt.get() : sequence.ids;
   }
 
   void add(int64_t id, Request request);
@@ -128,7 +129,7 @@ Engine::~Engine() = default;
 
 int64_t Engine::submit(Request request) {
   State& s = *state_;
-  const int64_t length = static_cast<int64_t>(request.prompt.size());
+  const int64_t length = request.prompt.size();
   if (length == 0) throw_error(ErrorKind::usage, "the prompt has no tokens");
   if (request.max_tokens < 0) throw_error(ErrorKind::usage, "max_tokens is {}; at least 0", request.max_tokens);
   if (request.embed && request.score_prompt) {
@@ -158,10 +159,9 @@ int64_t Engine::submit(Request request) {
 
 void Engine::State::add(int64_t id, Request request) {
   Sequence& sequence = sequences[id];
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  sequence.ids = request.prompt;
+  const auto length = request.prompt.size();
   sequence.request = std::move(request);
-  if (has_penalties(sequence.request.sampling)) sequence.counts = TokenCounts(sequence.ids, length);
+  if (has_penalties(sequence.request.sampling)) sequence.counts = TokenCounts(sequence.request.prompt.get(), length);
   sequence.state.id = id;
   sequence.state.tenant = sequence.request.owner;
   sequence.state.priority = sequence.request.priority;
@@ -307,7 +307,7 @@ void Engine::State::draft() {
   for (SequenceState* state : scheduler.running_list()) {
     Sequence& sequence = sequences.at(state->id);
     sequence.draft.clear();
-    if (sequence.generates() && state->cached + 1 == state->tokens) {
+    if (sequence.generates() && !sequence.ids.empty() && state->cached + 1 == state->tokens) {
       const int64_t left = std::min(sequence.request.max_tokens - sequence.produced, settings.context - state->tokens);
       sequence.draft = guess(sequence.ids, std::min(settings.guesses, left - 1));
     }
@@ -373,10 +373,11 @@ ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
     Sequence& sequence = of(piece);
     const int64_t guessed = std::max<int64_t>(0, piece.end - sequence.state.tokens);
     sequence.draft.resize(static_cast<size_t>(guessed));
+    if (sequence.ids.empty()) sequence.ids = sequence.request.prompt.get();
     sequence.ids.insert(sequence.ids.end(), sequence.draft.begin(), sequence.draft.end());
     counted.guessed += guessed;
     if (piece.begin == sequence.state.found && !sequence.told && !sequence.state.ids.empty()) {
-      counted.prefix_lookups += std::ssize(sequence.request.prompt);
+      counted.prefix_lookups += sequence.request.prompt.size();
       counted.prefix_hits += sequence.state.found;
     }
     ForwardPiece& part = parts.emplace_back();
@@ -466,7 +467,7 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
       output.error = chosen[i].error;
       output.kind = chosen[i].kind;
     }
-    if (!sequence.told) output.cached_tokens = std::min(sequence.state.found, std::ssize(sequence.request.prompt));
+    if (!sequence.told) output.cached_tokens = std::min(sequence.state.found, sequence.request.prompt.size());
     sequence.told = true;
     outputs.push_back(std::move(output));
     if (outputs.back().finish) break;

@@ -56,9 +56,26 @@ struct EngineBytes {
 // `host_visible`: of the device.
 EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads, bool host_visible);
 
+// Token ids that copies share.
+class PromptIds {
+ public:
+  PromptIds() = default;
+  PromptIds(std::vector<int32_t> ids) : ids_(std::make_shared<const std::vector<int32_t>>(std::move(ids))) {}
+
+  const std::vector<int32_t>& get() const {
+    static const std::vector<int32_t> none;
+    return ids_ ? *ids_ : none;
+  }
+  int64_t size() const { return std::ssize(get()); }
+  bool same_as(const PromptIds& other) const { return ids_ == other.ids_; }  // they share their ids
+
+ private:
+  std::shared_ptr<const std::vector<int32_t>> ids_;
+};
+
 struct Request {
-  std::vector<int32_t> prompt;  // at least one token
-  int64_t max_tokens = 0;       // 0: the prompt is computed and no token made; of no meaning with `embed`
+  PromptIds prompt;        // at least one token
+  int64_t max_tokens = 0;  // 0: the prompt is computed and no token made; of no meaning with `embed`
   Sampling sampling;
   std::vector<int32_t> stop_ids;               // the output ends before any of these
   std::shared_ptr<const HostAdapter> adapter;  // null: the base model

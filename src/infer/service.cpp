@@ -30,6 +30,7 @@ struct Caller {
 struct Ticket {
   std::shared_ptr<Caller> caller;
   size_t left = 0;              // requests that have not ended
+  int64_t prompt_tokens = 0;    // of their prompts, each once
   bool any_cancelled = false;   // of them, some are to end
   std::vector<char> cancelled;  // by request
 };
@@ -48,20 +49,26 @@ struct Inbox {
   bool any_cancelled = false;         // of a ticket
   int64_t next_ticket = 1;
   int64_t share = 0;
-  int64_t waiting = 0;                     // requests without an output yet
-  std::map<uint64_t, int64_t> waiting_of;  // of them, by owner, where there is one
+  int64_t waiting = 0;                           // requests without an output yet
+  std::map<uint64_t, int64_t> waiting_of;        // of them, by owner, where there is one
+  int64_t prompt_tokens = 0;                     // of all tickets
+  std::map<uint64_t, int64_t> prompt_tokens_of;  // likewise
   bool draining = false;
   bool stop = false;
   bool failed = false;
   std::string failure;
   ServiceCounts counts;
 
-  void add_waiting(uint64_t owner, int64_t count) {
-    waiting += count;
+  void add_waiting(uint64_t owner, int64_t count) { add(waiting, waiting_of, owner, count); }
+  void add_prompt_tokens(uint64_t owner, int64_t count) { add(prompt_tokens, prompt_tokens_of, owner, count); }
+
+ private:
+  static void add(int64_t& all, std::map<uint64_t, int64_t>& of, uint64_t owner, int64_t count) {
+    all += count;
     if (owner == 0) return;
-    int64_t& own = waiting_of[owner];
+    int64_t& own = of[owner];
     own += count;
-    if (own == 0) waiting_of.erase(owner);
+    if (own == 0) of.erase(owner);
   }
 };
 
@@ -121,6 +128,7 @@ ErrorKind kind_of(const std::exception& error) {
 struct Service::State {
   std::unique_ptr<Engine> engine;
   int64_t queue;
+  int64_t max_prompt_tokens;
   std::shared_ptr<const FileWatch> files;
   Guarded<Inbox> inbox;
   std::map<int64_t, Running> running;
@@ -136,11 +144,13 @@ struct Service::State {
   void end(int64_t ticket, bool heard) noexcept;
 };
 
-Service::Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share, std::shared_ptr<const FileWatch> files)
+Service::Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share, std::shared_ptr<const FileWatch> files,
+                 int64_t max_prompt_tokens)
     : state_(std::make_unique<State>()) {
   if (queue < 1) throw_error(ErrorKind::usage, "a queue of {} requests; at least 1", queue);
   state_->engine = std::move(engine);
   state_->queue = queue;
+  state_->max_prompt_tokens = max_prompt_tokens;
   state_->files = std::move(files);
   state_->inbox.lock()->share = share;
   state_->thread = start_thread("the engine", [state = state_.get()] { state->run(); });
@@ -159,7 +169,12 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
   caller->owner = requests.front().owner;
   caller->names.assign(requests.size(), not_admitted);
   *caller->listener.lock() = std::move(listener);
-  Ticket entry{caller, requests.size(), false, std::vector<char>(requests.size(), 0)};
+  int64_t prompt_tokens = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const bool shared = i > 0 && requests[i].prompt.same_as(requests[i - 1].prompt);
+    prompt_tokens += shared ? 0 : requests[i].prompt.size();
+  }
+  Ticket entry{caller, requests.size(), prompt_tokens, false, std::vector<char>(requests.size(), 0)};
   int64_t ticket = 0;
   {
     auto inbox = state_->inbox.lock();
@@ -178,15 +193,30 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
       throw_hint(ErrorKind::resource, "try again when some have begun", "{} requests of one owner wait already; {} may",
                  before, inbox->share);
     }
+    const auto own_tokens = inbox->prompt_tokens_of.find(caller->owner);
+    const int64_t held = own_tokens == inbox->prompt_tokens_of.end() ? 0 : own_tokens->second;
+    const int64_t own_most = caller->owner == 0 ? state_->max_prompt_tokens : state_->max_prompt_tokens / 2;
+    if (prompt_tokens > own_most) {
+      throw_error(ErrorKind::usage, "prompts of {} tokens at once; {} at most may wait", prompt_tokens, own_most);
+    }
+    if (prompt_tokens > state_->max_prompt_tokens - inbox->prompt_tokens || prompt_tokens > own_most - held) {
+      throw_hint(ErrorKind::resource, "try again when some have ended",
+                 "prompts of {} tokens are held already, {} of them of this owner; {} and {} may be",
+                 inbox->prompt_tokens, held, state_->max_prompt_tokens, own_most);
+    }
     // What can fail comes before anything is counted.
     std::vector<Arrival>& arrivals = inbox->arrivals;
     const size_t needed = arrivals.size() + requests.size();
     if (needed > arrivals.capacity()) arrivals.reserve(std::max(needed, 2 * arrivals.capacity()));
-    if (caller->owner != 0) inbox->waiting_of.try_emplace(caller->owner, 0);
+    if (caller->owner != 0) {
+      inbox->waiting_of.try_emplace(caller->owner, 0);
+      inbox->prompt_tokens_of.try_emplace(caller->owner, 0);
+    }
     ticket = inbox->next_ticket;
     inbox->tickets.emplace(ticket, std::move(entry));
     ++inbox->next_ticket;
     inbox->add_waiting(caller->owner, count);
+    inbox->add_prompt_tokens(caller->owner, prompt_tokens);
     for (int64_t i = 0; i < count; ++i) {
       arrivals.push_back({ticket, i, std::move(requests[static_cast<size_t>(i)]), caller});
     }
@@ -285,7 +315,7 @@ void Service::State::serve() {
 
 void Service::State::admit(Arrival& arrival) noexcept {
   const auto index = static_cast<size_t>(arrival.index);
-  const int64_t prompt = static_cast<int64_t>(arrival.request.prompt.size());
+  const int64_t prompt = arrival.request.prompt.size();
   try {
     // What can fail comes before the engine has it.
     std::map<int64_t, Running> entry;
@@ -344,7 +374,9 @@ void Service::State::end(int64_t ticket, bool heard) noexcept {
   auto held = inbox.lock();
   Ticket& of = held->tickets.at(ticket);
   if (!heard) held->add_waiting(of.caller->owner, -1);
-  if (--of.left == 0) held->tickets.erase(ticket);
+  if (--of.left > 0) return;
+  held->add_prompt_tokens(of.caller->owner, -of.prompt_tokens);
+  held->tickets.erase(ticket);
 }
 
 // What the engine gives of them later nobody hears.
@@ -383,6 +415,8 @@ void Service::State::fail_all(const std::string& why, ErrorKind kind) noexcept {
   held->tickets.clear();
   held->waiting = 0;
   held->waiting_of.clear();
+  held->prompt_tokens = 0;
+  held->prompt_tokens_of.clear();
 }
 
 }  // namespace ingot::infer

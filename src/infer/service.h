@@ -31,9 +31,11 @@ class Service {
   // Owns the engine and starts its thread. `queue`: most requests that wait for their first token; `share`: of them, of
   // one owner (Request::owner), or 0 for all; `files`: those that the model's weights are mapped from, or null. When
   // one of them has a fault, every request ends as failed, with Output::file, before a token that may come of it is
-  // given; the service goes on, and so does what comes later end. Errors: resource when there is no thread.
+  // given; the service goes on, and so does what comes later end. `max_prompt_tokens`: of the prompts of all tickets
+  // that have not ended, each counted once where requests share it, and half of them of one owner. Errors: resource
+  // when there is no thread.
   Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share = 0,
-          std::shared_ptr<const FileWatch> files = nullptr);
+          std::shared_ptr<const FileWatch> files = nullptr, int64_t max_prompt_tokens = INT64_MAX);
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
   ~Service();  // what still runs is cancelled; listeners are told

@@ -35,19 +35,19 @@ class CompletionWork : public Work {
     }
     if (pieces.empty()) return part;
     std::string events;
-    if (stream_ && !begun_) events = reply_->begin();
+    if (stream_ && !head_sent_) events = reply_->begin();
     events += reply_->push(std::move(pieces));
     const Usage usage{prompt_tokens_, outputs_->completion_tokens(), outputs_->cached_tokens()};
     ended_ = outputs_->ended();
     if (stream_) {
-      if (!begun_) part.head = stream_head();
+      if (!head_sent_) part.head = stream_head();
       part.bytes = std::move(events);
       if (ended_) part.bytes += reply_->end(usage);
     } else if (ended_) {
       part.head = ReplyHead();
       part.bytes = reply_->body(*outputs_, usage);
     }
-    begun_ = begun_ || part.head.has_value();
+    head_sent_ = head_sent_ || part.head.has_value();
     part.end = ended_;
     return part;
   }
@@ -67,7 +67,7 @@ class CompletionWork : public Work {
   std::unique_ptr<Reply> reply_;
   bool stream_;
   int64_t prompt_tokens_;
-  bool begun_ = false;
+  bool head_sent_ = false;
   bool ended_ = false;
 };
 
@@ -145,21 +145,21 @@ void check_logprobs(const ServedModel& model, const TextRequest& request, int64_
   if (!request.logprobs) return;
   const int64_t tokens = std::min(request.max_tokens.value_or(model.context), model.context);
   const int64_t told = outputs * tokens * (1 + request.sampling.top_logprobs);
-  if (told <= most_told) return;
+  if (told <= max_told) return;
   throw bad_field(param, "invalid_value",
                   fmt::format("{} outputs of up to {} tokens with {} log-probabilities each are {}; an answer has at "
                               "most {}: ask for fewer, set a smaller 'max_tokens', or stream.",
-                              outputs, tokens, 1 + request.sampling.top_logprobs, told, most_told));
+                              outputs, tokens, 1 + request.sampling.top_logprobs, told, max_told));
 }
 
 // The same for `tokens` of echoed prompts, of a stream too: they are all there before a slow client has read any.
 void check_echoed(const TextRequest& request, int64_t tokens) {
   const int64_t told = tokens * (1 + request.sampling.top_logprobs);
-  if (told <= most_told) return;
+  if (told <= max_told) return;
   throw bad_field("prompt", "invalid_value",
                   fmt::format("{} echoed tokens with {} log-probabilities each are {}; an answer has at most {}: ask "
                               "for fewer prompts at once.",
-                              tokens, 1 + request.sampling.top_logprobs, told, most_told));
+                              tokens, 1 + request.sampling.top_logprobs, told, max_told));
 }
 
 // The request's seed, or one that nobody can guess.
@@ -205,8 +205,8 @@ std::unique_ptr<Work> start_conversation(ApiContext& api, const ChatRequest& req
   const bool with_tools = request.tool_choice != ToolChoice::none;
   const text::ChatText text = render_chat(api.model, request.messages, with_tools ? request.tools : "",
                                           request.template_variables, request.prompt_param);
-  const Ids prompt = encode(api.model, text, request.prompt_param);
-  record.prompt_tokens = static_cast<int64_t>(prompt.size());
+  const infer::PromptIds prompt = encode(api.model, text, request.prompt_param);
+  record.prompt_tokens = prompt.size();
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
   check_token_ids(api.model, request);
   const ConstraintField demanded = demanded_of(request);
@@ -262,9 +262,10 @@ std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, R
     record.prompt_tokens += static_cast<int64_t>(ids.size());
     if (scored) check_echoed(request, record.prompt_tokens * request.best_of);
     if (request.echo) echoed.push_back(echoed_prompt(api.model, prompt, ids, scored));
+    const infer::PromptIds shared = ids;
     for (int64_t i = 0; i < request.best_of; ++i) {
       requests.push_back(engine_request(api.model, request, record, seed, i));
-      requests.back().prompt = ids;
+      requests.back().prompt = shared;
       requests.back().adapter = adapter;
       requests.back().score_prompt = scored;
       requests.back().mask = mask_of(api, request.format);

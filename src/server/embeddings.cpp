@@ -87,11 +87,11 @@ std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, R
                                 *request.dimensions, api.model.hidden));
   }
   const int64_t numbers = static_cast<int64_t>(request.inputs.size()) * api.model.hidden;
-  if (numbers > most_told) {
+  if (numbers > max_told) {
     throw bad_field(
         "input", "invalid_value",
         fmt::format("{} inputs of {} numbers each are {}; an answer has at most {}: ask in several requests.",
-                    request.inputs.size(), api.model.hidden, numbers, most_told));
+                    request.inputs.size(), api.model.hidden, numbers, max_told));
   }
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
   std::vector<infer::Request> requests;
@@ -102,7 +102,7 @@ std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, R
     one.embed = true;
     one.adapter = adapter;
     one.owner = owner_of(record);
-    record.prompt_tokens += static_cast<int64_t>(one.prompt.size());
+    record.prompt_tokens += one.prompt.size();
     requests.push_back(std::move(one));
   }
   auto outputs = std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests),

@@ -74,6 +74,16 @@ TEST_F(CachePlanTest, PagesThatWereAskedForStay) {
   EXPECT_THROW(plan_cache(model_, wanted, 1), Error);
 }
 
+// Places in the cache are 32-bit numbers: more memory than they reach is left.
+TEST_F(CachePlanTest, AsManyPlacesAsHaveNumbers) {
+  model_.context = int64_t{1} << 31;
+  EngineSettings wanted = settings(0);
+  const CachePlan plan =
+      plan_cache(model_, wanted, (size_t{1} << 31) / static_cast<size_t>(wanted.page_tokens) * page() * 4);
+  EXPECT_EQ(plan.settings.pages, INT32_MAX / wanted.page_tokens);
+  EXPECT_LE(plan.settings.context, INT32_MAX);
+}
+
 TEST_F(CachePlanTest, WhatIsRefused) {
   model_.context = 1000;
   const auto kind = [&](EngineSettings wanted, size_t limit) {

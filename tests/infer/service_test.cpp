@@ -62,13 +62,14 @@ struct ServiceTest : testing::Test {
   SmallModel model{"a"};
   std::unique_ptr<Service> service;
 
-  void start(int64_t queue = 100, int64_t sequences = 4, int64_t share = 0) {
+  void start(int64_t queue = 100, int64_t sequences = 4, int64_t share = 0, int64_t max_prompt_tokens = INT64_MAX) {
     EngineSettings settings;
     settings.activation = DType::f32;
     settings.sequences = sequences;
     settings.batch_tokens = 32;
     service = std::make_unique<Service>(
-        std::make_unique<Engine>(model.device, model.registry, model.threads, *model.model, settings), queue, share);
+        std::make_unique<Engine>(model.device, model.registry, model.threads, *model.model, settings), queue, share,
+        nullptr, max_prompt_tokens);
   }
   Request request(uint64_t seed, int64_t tokens) const {
     Request out;
@@ -272,10 +273,49 @@ TEST_F(ServiceTest, AnOwnerTakesNoMoreThanItsShareOfTheQueue) {
   EXPECT_FALSE(refused(7, 2));
 }
 
+// A prompt that choices share counts once; it is given back when the last of them has ended.
+TEST_F(ServiceTest, PromptsUnderWayHaveABound) {
+  start(100, 4, 0, 20);
+  const auto asked = [&](uint64_t owner, int choices, int64_t tokens) {
+    std::vector<Request> all(static_cast<size_t>(choices), request(1, tokens));
+    for (Request& each : all) each.owner = owner;
+    return all;
+  };
+  const auto kind_of = [&](std::vector<Request> requests) {
+    try {
+      service->submit(std::move(requests), {});
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return ErrorKind::internal;
+  };
+  std::vector<Request> apart = asked(1, 3, 1);
+  for (Request& each : apart) each.prompt = each.prompt.get();  // copies
+  EXPECT_EQ(kind_of(apart), ErrorKind::usage) << "15 tokens; one owner has half of 20";
+  Collector first(3), second(1);
+  const int64_t ticket = service->submit(asked(1, 3, 1000), first.listener());
+  service->submit(asked(1, 1, 1000), second.listener());
+  EXPECT_EQ(kind_of(asked(1, 1, 1)), ErrorKind::resource);
+  Collector other(1);
+  service->submit(asked(2, 1, 1), other.listener());
+  other.ends(1);
+  service->cancel(ticket);
+  Collector again(1);
+  for (bool taken = false; !taken;) {  // the ticket ends with the next step
+    try {
+      service->submit(asked(1, 1, 1), again.listener());
+      taken = true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::resource);
+    }
+  }
+  again.ends(1);
+}
+
 TEST_F(ServiceTest, WhatTheEngineRefusesFailsAlone) {
   start();
   Request bad = request(1, 4);
-  bad.prompt = {-1};
+  bad.prompt = std::vector<int32_t>{-1};
   Collector collector(3);
   const int64_t ticket = service->submit({request(1, 4), bad, request(2, 4)}, collector.listener());
   const Collected all = collector.ends(3);
@@ -412,7 +452,7 @@ TEST_F(ServiceTest, AListenerThatThrowsEndsItsOwnRequestsOnly) {
     return true;
   });
   Request refused = request(4, 4);
-  refused.prompt = {-1};
+  refused.prompt = std::vector<int32_t>{-1};
   service->submit({refused}, [](const Output&) -> bool { throw std::bad_alloc(); });
   EXPECT_EQ(beside.ends(1).ids[0], ids_of(model.greedy(model.prompt(1, 5), 30)));
   service->cancel(fine);

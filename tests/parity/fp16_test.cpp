@@ -38,7 +38,7 @@ std::vector<int32_t> greedy(const std::string& model, const std::string& device,
   settings.decoded = weights != Storage::f16;
   infer::Engine engine(*machine.device, machine.registry, machine.threads, *served.model, settings);
   infer::Request request;
-  request.prompt = {3, 1, 4, 1, 5, 9, 2, 6};
+  request.prompt = std::vector<int32_t>{3, 1, 4, 1, 5, 9, 2, 6};
   request.max_tokens = 10;
   engine.submit(std::move(request));
   std::vector<int32_t> ids;
