@@ -17,7 +17,7 @@ namespace ingot {
 namespace {
 
 // A range that the handler may meet. It reads without a lock: a slot is valid from when `begin` is set to when it is 0
-// again, and whoever touches a range keeps it alive meanwhile.
+// again, and a thread that reads a range keeps its map meanwhile.
 struct Slot {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};

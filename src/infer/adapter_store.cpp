@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t most_header = uint64_t{1} << 20;
+constexpr uint64_t max_header = uint64_t{1} << 20;
 constexpr const char* files[] = {"adapter_config.json", "adapter_model.safetensors"};
 
 int64_t modified_at(const fs::path& folder) {
@@ -234,7 +234,7 @@ void AdapterStore::make_room(Entries& all, size_t bytes) const {
 std::shared_ptr<const HostAdapter> AdapterStore::read(const std::string& name, const fs::path& folder) const {
   // In the file numbers may have four bytes that have two here, and there is a header of names and shapes.
   const checkpoint::AdapterFile file =
-      checkpoint::read_adapter(folder, model_, 2 * uint64_t{settings_.budget} + most_header);
+      checkpoint::read_adapter(folder, model_, 2 * uint64_t{settings_.budget} + max_header);
   check_fits(name, file);
   const size_t bytes = bytes_of(file, settings_.activation);
   const auto memory = std::make_shared<const HostMemory>(bytes, HostMemory::Pages::small, "an adapter");

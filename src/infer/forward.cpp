@@ -54,9 +54,10 @@ void check_counts(const EngineSettings& settings, const spec::ModelSpec& model) 
   for (const int64_t count : {settings.batch_tokens, settings.sequences, settings.page_tokens, settings.scored_at_once,
                               settings.guesses, settings.adapter_slots, settings.adapter_rank}) {
     if (count > max_count) {
-      throw_error(ErrorKind::usage,
-                  "an engine of {} sequences, tokens a batch or a page, guesses, adapters or ranks; at most {}", count,
-                  max_count);
+      throw_error(
+          ErrorKind::usage,
+          "an engine of {} sequences, tokens a batch or a page, speculative drafts, adapters or ranks; at most {}",
+          count, max_count);
     }
   }
   constexpr int64_t max_pages = int64_t{1} << 31;  // the numbers of pages are of 32 bits

@@ -32,7 +32,7 @@ using Socket = asio::basic_stream_socket<Tcp, Strand>;
 using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Strand>;
 
 constexpr size_t read_bytes = 16 << 10;
-constexpr size_t most_ahead = 64 << 10;  // read of what follows while an answer is on its way
+constexpr size_t max_ahead = 64 << 10;  // read of what follows while an answer is on its way
 // An answer is looked for by itself so often: whoever has a piece of it may have had no memory to say so.
 constexpr auto look_again = std::chrono::seconds(5);
 
@@ -303,7 +303,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     bool chunked = false;
     for (;;) {
       // What comes now is the next request, or the news that the client has gone.
-      if (input_.size() < most_ahead) start_read();
+      if (input_.size() < max_ahead) start_read();
       const bool received = received_;
       if (received) body_.release();
       if (received && (closed_ || gone_ || broken_)) co_return false;

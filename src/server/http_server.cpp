@@ -40,7 +40,7 @@ struct HttpServer::State {
       pause{strand};
   int port = 0;
   std::atomic<bool> listening{true};
-  std::atomic<bool> last_call{false};  // those who have connected are the last
+  std::atomic<bool> closing{false};  // those who have connected are the last
   WorkQueue workers;
   std::vector<std::thread> threads;
   Connections all;
@@ -114,7 +114,7 @@ asio::awaitable<void> HttpServer::State::accept(State& state) {
   while (state.acceptor.is_open()) {
     Code failed;
     try {
-      if (state.last_call) {  // whoever has connected is answered
+      if (state.closing) {  // whoever has connected is answered
         state.acceptor.non_blocking(true);
         auto socket = state.acceptor.accept(failed);
         if (failed) {
@@ -132,7 +132,7 @@ asio::awaitable<void> HttpServer::State::accept(State& state) {
     } catch (const std::exception&) {
       failed = asio::error::no_memory;  // not even a refusal can be made: this client is dropped
     }
-    if (state.last_call) continue;
+    if (state.closing) continue;
     // No descriptor is free, or the client has left already: others may come.
     try {
       state.pause.expires_after(std::chrono::milliseconds(20));
@@ -196,7 +196,7 @@ void HttpServer::reload_certificate() { state_->open_tls(); }
 
 void HttpServer::finish() {
   State& state = *state_;
-  state.last_call = true;
+  state.closing = true;
   asio::post(state.strand, [&state] {
     Code ignored;
     state.acceptor.cancel(ignored);

@@ -12,7 +12,7 @@
 namespace ingot::server {
 
 // Most numbers that the whole of an answer holds: log-probabilities, elements of embeddings.
-constexpr int64_t most_told = int64_t{1} << 22;
+constexpr int64_t max_told = int64_t{1} << 22;
 
 // What the template makes of a conversation. `tools` may be "". Where the model allows special tokens in contents,
 // nothing of it counts as content. `variables`: further ones for the template, as the text of an object, or "".

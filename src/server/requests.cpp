@@ -15,8 +15,8 @@ namespace ingot::server {
 namespace {
 
 constexpr int64_t max_choices = 128;
-constexpr size_t most_prompts = 2048;
-constexpr size_t most_messages = 16384;
+constexpr size_t max_prompts = 2048;
+constexpr size_t max_messages = 16384;
 
 Ids ids_at(const Json& list, const std::string& path) {
   if (list.empty()) throw bad_field(path, "invalid_value", fmt::format("'{}' is empty.", path));
@@ -102,9 +102,9 @@ std::vector<Prompt> prompts_of(Fields& fields, const char* name) {
                                 name));
   }
   if (value->front().is_number()) return {ids_at(*value, name)};
-  if (value->size() > most_prompts) {
+  if (value->size() > max_prompts) {
     throw bad_field(name, "invalid_value",
-                    fmt::format("'{}' has {} items; at most {}.", name, value->size(), most_prompts));
+                    fmt::format("'{}' has {} items; at most {}.", name, value->size(), max_prompts));
   }
   std::vector<Prompt> prompts;
   for (size_t i = 0; i < value->size(); ++i) {
@@ -121,7 +121,7 @@ std::vector<Prompt> prompts_of(Fields& fields, const char* name) {
 
 void read(Fields& fields, ChatRequest& request) {
   read_common(fields, request);
-  request.messages = template_messages(fields.needed_array("messages", 1, most_messages)).dump();
+  request.messages = template_messages(fields.needed_array("messages", 1, max_messages)).dump();
   const std::optional<int64_t> older = fields.integer("max_tokens", 1, max_output_tokens);
   const std::optional<int64_t> newer = fields.integer("max_completion_tokens", 1, max_output_tokens);
   if (older && newer && *older != *newer) {
@@ -163,10 +163,10 @@ void read(Fields& fields, CompletionRequest& request) {
   if (request.best_of > request.n && request.stream) {
     throw bad_field("best_of", "invalid_value", "'best_of' above 'n' cannot be streamed.");
   }
-  if (static_cast<int64_t>(request.prompts.size()) * request.best_of > static_cast<int64_t>(most_prompts)) {
+  if (static_cast<int64_t>(request.prompts.size()) * request.best_of > static_cast<int64_t>(max_prompts)) {
     throw bad_field("prompt", "invalid_value",
                     fmt::format("{} prompts with {} outputs each; at most {} outputs altogether.",
-                                request.prompts.size(), request.best_of, most_prompts));
+                                request.prompts.size(), request.best_of, max_prompts));
   }
   if (const std::optional<std::string> suffix = fields.text("suffix"); suffix && !suffix->empty()) {
     throw bad_field("suffix", "unsupported_parameter", "'suffix' is not supported: models continue a text.");
@@ -188,7 +188,7 @@ void read(Fields& fields, EmbeddingsRequest& request) {
 void read(Fields& fields, TokenizeRequest& request) {
   request.model = fields.text("model");
   request.prompt = fields.text("prompt");
-  if (const Json* messages = fields.array("messages", 1, most_messages)) {
+  if (const Json* messages = fields.array("messages", 1, max_messages)) {
     if (request.prompt) throw bad_field("messages", "invalid_value", "Give 'prompt' or 'messages', not both.");
     request.messages = template_messages(*messages).dump();
     request.template_variables = template_variables_of(fields);

@@ -60,7 +60,7 @@ struct CompletionRequest : TextRequest {
 };
 
 struct ResponsesRequest : ChatRequest {
-  std::string repeated;  // JSON, of an object: what the answer says of the request
+  std::string request_echo;  // JSON, of an object: what the answer says of the request
 };
 
 struct EmbeddingsRequest {

@@ -20,7 +20,7 @@ class ResponsesReply : public Reply {
  public:
   ResponsesReply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts)
       : facts_(std::move(facts)),
-        repeated_(parse_loose_ordered_json(request.repeated)),
+        request_echo_(parse_loose_ordered_json(request.request_echo)),
         stream_(request.stream),
         logprobs_(request.logprobs),
         tools_(form, names_of(request), request.parallel_tool_calls ? SIZE_MAX : 1) {}
@@ -36,12 +36,13 @@ class ResponsesReply : public Reply {
     for (Piece& piece : pieces) {
       std::string text = tools_.push(piece.text);
       if (piece.finish) text += tools_.finish();
-      if (logprobs_) std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(untold_));
+      if (logprobs_) std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(pending_logprobs_));
       if (!text.empty()) events += add_text(text);
       if (!piece.finish) continue;
       is_cut_ = tools_.cut() || *piece.finish != infer::Finish::stop;
-      // An answer without a word is a message, too; tokens of calls alone are none of a message.
-      const bool rest = is_open_ && !untold_.empty();
+      // An output without text and without calls is an empty message. Tokens that have no text yet belong to the open
+      // message, if there is one.
+      const bool rest = is_open_ && !pending_logprobs_.empty();
       if (rest || (tools_.calls().empty() && !is_open_)) events += add_text("");
       if (is_open_) events += end_message();
       for (const ToolCall& call : tools_.calls()) events += add_call(call);
@@ -95,7 +96,7 @@ class ResponsesReply : public Reply {
   }
 
   std::string add_text(const std::string& text) {
-    const std::vector<TokenFact> facts = std::exchange(untold_, {});
+    const std::vector<TokenFact> facts = std::exchange(pending_logprobs_, {});
     std::string events;
     if (!is_open_) {
       is_open_ = true;
@@ -178,14 +179,14 @@ class ResponsesReply : public Reply {
                   {"store", false}};
     if (status == "completed") frame["completed_at"] = static_cast<int64_t>(std::time(nullptr));
     if (status == "incomplete") frame["incomplete_details"] = {{"reason", "max_output_tokens"}};
-    frame.update(repeated_);
+    frame.update(request_echo_);
     std::string text = line_of(frame);
     text.pop_back();
     return fmt::format(R"({},"output":[{}],"usage":{}}})", text, fmt::join(items, ","), line_of(usage));
   }
 
   ReplyFacts facts_;
-  Json repeated_;
+  Json request_echo_;
   bool stream_;
   bool logprobs_;
   ToolReader tools_;
@@ -193,10 +194,10 @@ class ResponsesReply : public Reply {
   std::string message_id_;  // of the one message
   bool is_open_ = false;    // it has begun and not ended
   bool is_cut_ = false;
-  std::string text_;                    // its text
-  std::vector<TokenFact> token_facts_;  // of its tokens
-  std::vector<TokenFact> untold_;       // of tokens whose text has not come
-  std::vector<std::string> items_;      // those that are whole, as JSON text
+  std::string text_;                         // its text
+  std::vector<TokenFact> token_facts_;       // of its tokens
+  std::vector<TokenFact> pending_logprobs_;  // of tokens whose text has not come
+  std::vector<std::string> items_;           // those that are whole, as JSON text
   Json failure_;
 };
 

@@ -48,9 +48,9 @@ void read_input(Fields& fields, ResponsesRequest& request) {
 
 // text.format; the Json that the answer repeats.
 Json read_format(Fields& fields, ResponsesRequest& request) {
-  Json repeated = {{"format", {{"type", "text"}}}};
+  Json request_echo = {{"format", {{"type", "text"}}}};
   const Json* text = fields.object("text");
-  if (!text) return repeated;
+  if (!text) return request_echo;
   Fields inner(*text, "text");
   inner.ignore({"verbosity"});
   if (const Json* value = inner.object("format")) {
@@ -65,10 +65,10 @@ Json read_format(Fields& fields, ResponsesRequest& request) {
     }
     format.finish();
     if (constraint.kind != Constraint::Kind::none) set_constraint(request, {std::move(constraint), "text.format"});
-    repeated["format"] = *value;
+    request_echo["format"] = *value;
   }
   inner.finish();
-  return repeated;
+  return request_echo;
 }
 
 // A function as chat templates take it.
@@ -193,19 +193,19 @@ void read(Fields& fields, ResponsesRequest& request) {
     const Json* value = fields.any(name);
     return value ? *value : std::move(otherwise);
   };
-  const Json repeated = {{"instructions", as_given("instructions", nullptr)},
-                         {"max_output_tokens", as_given("max_output_tokens", nullptr)},
-                         {"metadata", metadata ? *metadata : Json::object()},
-                         {"parallel_tool_calls", request.parallel_tool_calls},
-                         {"temperature", request.sampling.temperature},
-                         {"text", text},
-                         {"tool_choice", as_given("tool_choice", "auto")},
-                         {"tools", as_given("tools", Json::array())},
-                         {"top_logprobs", request.sampling.top_logprobs},
-                         {"top_p", request.sampling.top_p},
-                         {"truncation", "disabled"},
-                         {"user", as_given("user", nullptr)}};
-  request.repeated = repeated.dump();
+  const Json request_echo = {{"instructions", as_given("instructions", nullptr)},
+                             {"max_output_tokens", as_given("max_output_tokens", nullptr)},
+                             {"metadata", metadata ? *metadata : Json::object()},
+                             {"parallel_tool_calls", request.parallel_tool_calls},
+                             {"temperature", request.sampling.temperature},
+                             {"text", text},
+                             {"tool_choice", as_given("tool_choice", "auto")},
+                             {"tools", as_given("tools", Json::array())},
+                             {"top_logprobs", request.sampling.top_logprobs},
+                             {"top_p", request.sampling.top_p},
+                             {"truncation", "disabled"},
+                             {"user", as_given("user", nullptr)}};
+  request.request_echo = request_echo.dump();
 }
 
 }  // namespace

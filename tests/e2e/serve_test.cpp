@@ -38,7 +38,7 @@ class Serving : public testing::Test {
   Serving() {
     fs::create_directories(program_ / "adapters");
     fs::copy(fs::path(llama("a")) / "lora", program_ / "adapters" / "poet", fs::copy_options::recursive);
-    fs::create_directories(program_ / "outside");
+    fs::copy(fs::path(llama("a")) / "lora", program_ / "outside", fs::copy_options::recursive);
     fs::create_directory_symlink(program_ / "outside", program_ / "adapters" / "leads-out");
   }
   static int port_of(Process& process) {
@@ -97,7 +97,7 @@ TEST_F(Serving, SaysWhatGenerateSaysAndEndsWhenTold) {
   EXPECT_EQ(ask(port, "GET", "/ready").status, 200);
   EXPECT_EQ(completion(port, "tiny"), base_text);
   EXPECT_EQ(completion(port, "poet"), tuned_text);
-  EXPECT_EQ(ask(port, "POST", "/v1/adapters", R"({"name": "leads-out"})").status, 404);
+  EXPECT_EQ(completion(port, "leads-out"), tuned_text) << "a link is followed";
   EXPECT_EQ(ask(port, "POST", "/v1/adapters", R"({"name": "nobody"})").status, 404);
   fs::copy(program_ / "adapters" / "poet", program_ / "adapters" / "second", fs::copy_options::recursive);
   EXPECT_EQ(ask(port, "POST", "/v1/adapters", R"({"name": "second"})").status, 200);
@@ -223,6 +223,9 @@ TEST_F(Serving, AnswersInASchema) {
       ask(port, "POST", "/v1/chat/completions", request({{"type", "string"}, {"x-odd", 1}}, 0, true));
   EXPECT_EQ(refused.status, 400);
   EXPECT_NE(refused.body.find("x-odd"), std::string::npos) << refused.body;
+  const server::Answer taken =
+      ask(port, "POST", "/v1/chat/completions", request({{"type", "string"}, {"x-odd", 1}}, 0, false));
+  EXPECT_EQ(taken.status, 200) << taken.body;
 }
 
 // SIGHUP: what was renamed and written anew is read again, and the server goes on, also where it is wrong.
@@ -246,6 +249,10 @@ TEST_F(Serving, ReadsKeysAndItsLogAgain) {
   };
   EXPECT_EQ(status(first), 200);
   EXPECT_EQ(status(second), 401);
+  // The lines are written behind the answers.
+  for (std::string log; std::ranges::count(log, '\n') < 2; log = read(program_ / "log")) {
+    ASSERT_FALSE(process.wait(std::chrono::milliseconds(10))) << process.result().error;
+  }
   fs::rename(program_ / "log", program_ / "log.1");
   write(program_ / "keys", second + " bob\n");
   process.kill(SIGHUP);
@@ -270,7 +277,7 @@ TEST_F(Serving, AModelFileThatIsCutShortFailsRequestsOnly) {
                    "--access-log", (program_ / "log").string()});
   const int port = port_of(process);
   EXPECT_NE(completion(port, "tiny"), "");
-  fs::resize_file(weights, 4096);
+  fs::resize_file(weights, 0);
   const Json body = {{"model", "tiny"}, {"prompt", "Hello"}, {"temperature", 0}, {"max_tokens", 12}};
   for (int i = 0; i < 2; ++i) {
     const server::Answer answer = ask(port, "POST", "/v1/completions", body.dump());
@@ -282,6 +289,34 @@ TEST_F(Serving, AModelFileThatIsCutShortFailsRequestsOnly) {
   process.kill(SIGTERM);
   EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
   EXPECT_NE(process.result().error.find(weights.string()), std::string::npos) << process.result().error;
+}
+
+TEST_F(Serving, OneAddressHasAQuarterOfTheConnections) {
+  Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
+                   "--connections", "4"});
+  const int port = port_of(process);
+  server::RawClient held(port);
+  held.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(held.answer().status, 200);  // and its connection stays
+  EXPECT_EQ(ask(port, "GET", "/health").status, 503);
+}
+
+TEST_F(Serving, HelpNamesNoOptionThatIsRefused) {
+  EXPECT_EQ(program_.run({"serve", "--help"}).output.find("--adapter "), std::string::npos);
+}
+
+// A folder that holds no whole adapter is named at the start; the others are served.
+TEST_F(Serving, ATornAdapterIsNamedAtTheStart) {
+  fs::copy(program_ / "adapters" / "poet", program_ / "adapters" / "torn", fs::copy_options::recursive);
+  fs::resize_file(program_ / "adapters" / "torn" / "adapter_model.safetensors", 20);
+  Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
+                   "--adapters", (program_ / "adapters").string()});
+  const int port = port_of(process);
+  const std::string said = process.result().error;
+  const size_t at = said.find("cannot be used");
+  EXPECT_NE(at, std::string::npos) << said;
+  EXPECT_NE(said.find("torn"), std::string::npos) << said;
+  EXPECT_NE(completion(port, "poet"), "");
 }
 
 // Whatever has an answer by the end has a whole one.

@@ -522,6 +522,21 @@ TEST(Api, FinishingGivesEveryRequestItsEnd) {
   server.masks.gate.notify_all();
 }
 
+TEST(Api, AModelFileThatIsWrittenToIsAFault) {
+  const Scratch scratch;
+  const std::filesystem::path file = scratch / "model.safetensors";
+  write_file(file, "0123456789");
+  auto watch = std::make_shared<FileWatch>();
+  watch->add(MappedFile(file));
+  TinySettings settings;
+  settings.files = watch;
+  TinyServer server(std::move(settings));
+  EXPECT_EQ(server.get("/ready")["status"], "ready");
+  std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
+  expect_error(server.ask("POST", "/v1/chat/completions", plain_chat), 500, "model_file_fault");
+  expect_error(server.ask("GET", "/ready"), 503, "model_file_fault");
+}
+
 TEST(Api, AFaultOfTheModelsFileIsA500ThatNamesIt) {
   const Scratch scratch;
   write_file(scratch / "model.safetensors", "0123456789");
@@ -706,6 +721,37 @@ TEST(Api, ARequestThatTheEndCutsShortIsLoggedOnce) {
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0]["status"], 503);
   EXPECT_EQ(lines[0]["id"], answer.headers.at("x-request-id"));
+}
+
+// A key is the owner of its work: what one key asks leaves a thread to others.
+TEST(Api, OneKeyDoesNotHaveAllThreads) {
+  constexpr const char* other = "another-key-of-mine";
+  TinySettings settings;
+  settings.api.keys = parse_keys(std::string(secret) + " alice\n" + other + " bob\n", "keys");
+  settings.http.workers = 3;
+  TinyServer server(std::move(settings));
+  struct Held {
+    int begun = 0;
+    bool open = false;
+  };
+  Guarded<Held> held;
+  server.masks.before = [&] {
+    auto now = held.lock();
+    ++now->begun;
+    held.notify_all();
+    EXPECT_TRUE(now.wait_for(60, [](const Held& h) { return h.open; }));
+  };
+  const std::string guided = Json{{"model", "org/tiny"}, {"prompt", "a"}, {"guided_json", Json::object()}}.dump();
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.emplace_back([&] { EXPECT_EQ(server.ask("POST", "/v1/completions", guided, bearer(secret)).status, 200); });
+  }
+  EXPECT_TRUE(held.lock().wait_for(60, [](const Held& h) { return h.begun == 2; }));
+  EXPECT_EQ(server.ask("POST", "/v1/tokenize", R"({"prompt":"a"})", bearer(other)).status, 200);
+  EXPECT_EQ(held.lock()->begun, 2);
+  held.lock()->open = true;
+  held.notify_all();
+  for (std::thread& client : clients) client.join();
 }
 
 // Outputs count, not requests: a key that may have few at once could ask for thousands in each.

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "tests/base/few_threads.h"
+#include "tests/sanitized.h"
 #include "tests/server/raw_client.h"
 #include "tests/server/tiny_server.h"
 
@@ -656,6 +658,13 @@ TEST_F(HttpServerTest, EndsWithWorkUnderWay) {
   server.reset();
   const auto log = handler.seen.log.lock();
   EXPECT_EQ(log->whole.size(), log->heads.size());
+}
+
+TEST_F(HttpServerTest, WithoutItsThreadsIsAnError) {
+  if (sanitized) return;  // sanitizers take more memory than a limit may leave
+  settings.workers = 1;   // which has the one thread
+  EXPECT_EXIT(without_threads([&] { const HttpServer made(settings, handler); }), testing::ExitedWithCode(7),
+              "refuses a thread for");
 }
 
 TEST_F(HttpServerTest, SettingsThatCannotBe) {

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "tests/base/few_threads.h"
+#include "tests/sanitized.h"
 
 namespace ingot::server {
 namespace {
@@ -94,6 +96,12 @@ TEST_F(WorkQueueTest, WorkThatThrowsEndsAlone) {
   queue.add(1, work(1));
   queue.stop();
   EXPECT_EQ(seen.lock()->began.size(), 1U);
+}
+
+TEST_F(WorkQueueTest, WithoutItsThreadsIsAnError) {
+  if (sanitized) return;  // sanitizers take more memory than a limit may leave
+  EXPECT_EXIT(without_threads([] { const WorkQueue queue(4, 1); }), testing::ExitedWithCode(7),
+              "refuses a thread for requests' work");
 }
 
 TEST_F(WorkQueueTest, NobodysWorkMayHaveAllThreads) {
