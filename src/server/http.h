@@ -76,7 +76,7 @@ class Exchange {
   virtual std::pair<ReplyHead, std::string> cut_short() {
     ReplyHead head;
     head.status = 503;
-    return {std::move(head), {}};
+    return {head, {}};
   }
   // The end: everything was sent, or (`whole` false) the client has gone, was too slow, or the server stops. May not
   // throw.

@@ -70,7 +70,8 @@ class ResponsesReply : public Reply {
   }
 
   // An event whose last member is JSON text already.
-  std::string event_with(const char* type, const char* member, const std::string& text, Json facts = Json::object()) {
+  std::string event_with(const char* type, const char* member, const std::string& text,
+                         const Json& facts = Json::object()) {
     Json head = {{"type", type}, {"sequence_number", sequence_++}};
     head.update(facts);
     std::string line = line_of(head);

@@ -189,9 +189,9 @@ void read(Fields& fields, ResponsesRequest& request) {
   }
   fields.ignore({"reasoning", "max_tool_calls", "prompt_cache_retention"});  // there are no tools of the server's own
   const Json* metadata = fields.object("metadata");
-  const auto as_given = [&](const char* name, Json otherwise) {
+  const auto as_given = [&](const char* name, const Json& otherwise) {
     const Json* value = fields.any(name);
-    return value ? *value : std::move(otherwise);
+    return value ? *value : otherwise;
   };
   const Json request_echo = {{"instructions", as_given("instructions", nullptr)},
                              {"max_output_tokens", as_given("max_output_tokens", nullptr)},
