@@ -36,7 +36,7 @@ bool take_string(std::string_view& text, std::string_view word) {
   std::string_view inner = text.substr(0, end);
   text.remove_prefix(std::min(text.size(), end + 1));
   for (;;) {
-    const Json value = Json::parse(fmt::format("\"{}\"", inner), nullptr, false);
+    const Json value = try_parse_json(fmt::format("\"{}\"", inner));
     if (value.is_string()) return whole ? value == word : word.starts_with(value.get_ref<const std::string&>());
     if (whole || inner.empty()) return false;
     inner.remove_suffix(1);  // of an escape, or of a character, that was cut
