@@ -118,7 +118,7 @@ asio::awaitable<void> HttpServer::State::accept(State& state) {
         state.acceptor.non_blocking(true);
         auto socket = state.acceptor.accept(failed);
         if (failed) {
-          state.acceptor.close(failed);
+          static_cast<void>(state.acceptor.close(failed));
         } else {
           state.begin(std::move(socket));
         }
@@ -199,7 +199,7 @@ void HttpServer::finish() {
   state.closing = true;
   asio::post(state.strand, [&state] {
     Code ignored;
-    state.acceptor.cancel(ignored);
+    static_cast<void>(state.acceptor.cancel(ignored));
     state.pause.cancel();
   });
   state.listening.wait(true);

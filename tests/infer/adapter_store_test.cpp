@@ -179,7 +179,7 @@ TEST_F(AdapterStoreTest, ARootThatIsNoFolderIsRefused) {
   fs::create_directory_symlink(root_ / "loop", root_ / "loop");
   for (const char* name : {"none", "file", "loop"}) {
     try {
-      AdapterStore(small_.spec(), {.root = root_ / name, .activation = DType::f32});
+      const AdapterStore store(small_.spec(), {.root = root_ / name, .activation = DType::f32});
       ADD_FAILURE() << name;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::not_found) << name;
