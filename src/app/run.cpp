@@ -14,6 +14,7 @@
 #include "app/run_model.h"
 #include "app/run_plan.h"
 #include "app/run_ranks.h"
+#include "app/run_report.h"
 #include "app/run_samples.h"
 #include "app/run_store.h"
 #include "app/runtime.h"

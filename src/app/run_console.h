@@ -1,11 +1,9 @@
-// What a person sees of a run while it goes, and at its end.
+// Observers of a run: several as one, and the log lines and progress bar on standard error.
 #pragma once
 
 #include <optional>
 #include <vector>
 
-#include "app/run_data.h"
-#include "app/run_plan.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "train/events.h"
@@ -64,9 +62,5 @@ class Console : public train::Observer {
   bool first_step_seen_ = false;
   int64_t done_ = 0, steps_ = 0;  // before this process, and in all
 };
-
-// What a run came to, in lines. `result`: its adapter or model.
-std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
-                       const std::filesystem::path& result);
 
 }  // namespace ingot::app

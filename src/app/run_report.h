@@ -1,0 +1,17 @@
+// What a run came to, for a person.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "app/run_console.h"
+#include "app/run_data.h"
+#include "app/run_plan.h"
+
+namespace ingot::app {
+
+// Lines: losses, speed, memory, the result (its adapter or model) and the command that tries it.
+std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
+                       const std::filesystem::path& result);
+
+}  // namespace ingot::app

