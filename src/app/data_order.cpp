@@ -36,7 +36,8 @@ class DataOrder : public Command {
     a.option("from-step", from_, "the first step, from 0");
     a.option("steps", number_, "how many steps");
     a.flag("indices", indices_,
-           "data.order megatron: its document, sample and shuffle index, and the blend's, instead");
+           "data.order megatron: its document, sample and shuffle index, the blend's, and those of what is held out, "
+           "instead");
     a.option("ranks", ranks_, "data.order streaming: ranks of a node; each worker's samples are listed, too");
     a.option("workers", workers_, "data.order streaming: workers of a rank");
     a.option("nodes", nodes_, "data.order streaming: nodes that the run goes on with");
@@ -178,31 +179,40 @@ DataOrder::Range DataOrder::range(int64_t steps, std::optional<Range> epoch) con
   return range;
 }
 
+Json indices_of(const data::MegatronDataset& set) {
+  Json sources = Json::array();
+  for (const data::MegatronDataset::Member& member : set.members()) {
+    Json samples = Json::array();
+    const data::MegatronIndex& index = member.index;
+    for (size_t i = 0; i < index.positions.size(); ++i) samples.push_back({index.positions[i], index.offsets[i]});
+    sources.push_back({{"path", member.file.source()},
+                       {"epochs", index.num_epochs},
+                       {"separate_final_epoch", index.separate_final_epoch},
+                       {"document_index", index.documents},
+                       {"sample_index", std::move(samples)},
+                       {"shuffle_index", index.shuffle}});
+  }
+  Json result = {{"sources", std::move(sources)}};
+  if (set.members().size() > 1) {
+    result["dataset_index"] = set.blend().source;
+    result["dataset_sample_index"] = set.blend().sample;
+  }
+  return result;
+}
+
 int DataOrder::megatron_order(const Output& output, train::Recipe& recipe) const {
   if (epoch_) {
     throw_hint(ErrorKind::usage, "use --from-step", "--epoch: Megatron shuffles a run's epochs as one");
   }
-  const data::MegatronDataset set = read_megatron(recipe, std::numeric_limits<int32_t>::max(), std::nullopt);
-  const bool blended = set.members().size() > 1;
+  constexpr int64_t any_token = std::numeric_limits<int32_t>::max();
+  const data::MegatronDataset set = read_megatron(recipe, any_token, std::nullopt);
   if (indices_) {
     if (from_ || number_)
       throw_error(ErrorKind::usage, "--indices are of the whole run; --from-step and --steps are not");
-    Json sources = Json::array();
-    for (const data::MegatronDataset::Member& member : set.members()) {
-      Json samples = Json::array();
-      const data::MegatronIndex& index = member.index;
-      for (size_t i = 0; i < index.positions.size(); ++i) samples.push_back({index.positions[i], index.offsets[i]});
-      sources.push_back({{"path", member.file.source()},
-                         {"epochs", index.num_epochs},
-                         {"separate_final_epoch", index.separate_final_epoch},
-                         {"document_index", index.documents},
-                         {"sample_index", std::move(samples)},
-                         {"shuffle_index", index.shuffle}});
-    }
-    Json result = {{"sources", std::move(sources)}};
-    if (blended) {
-      result["dataset_index"] = set.blend().source;
-      result["dataset_sample_index"] = set.blend().sample;
+    Json result = indices_of(set);
+    if (!recipe.data.split.empty()) {
+      const auto held_out = read_megatron_split(recipe, any_token, std::nullopt, Log(LogLevel::warning));
+      if (held_out) result["held_out"] = indices_of(*held_out);
     }
     output.print(json_line(result) + "\n");
     output.print_json(json_line(result));
@@ -218,7 +228,7 @@ int DataOrder::megatron_order(const Output& output, train::Recipe& recipe) const
       samples.push_back(place.sample);
     }
     Json line = {{"step", step}, {"samples", samples}};
-    if (blended) line["sources"] = sources;
+    if (set.members().size() > 1) line["sources"] = sources;
     lines.add(std::move(line));
   }
   lines.finish();

@@ -106,10 +106,26 @@ data::MegatronSettings megatron_settings(const train::Recipe& r, int64_t vocabul
   return settings;
 }
 
-// What a split holds out, each sample once, in any order. Null where that is nothing.
-std::unique_ptr<data::SequenceSet> read_megatron_split(const train::Recipe& r, int64_t vocabulary,
-                                                       std::optional<int32_t> pad_id, const Log& log) {
+// Of held-out data sets.
+data::MegatronSettings held_out_settings(const train::Recipe& r, int64_t vocabulary, std::optional<int32_t> pad_id) {
   data::MegatronSettings settings = megatron_settings(r, vocabulary, pad_id);
+  settings.drop_last_partial = r.data.drop_last_partial;
+  return settings;
+}
+
+// Megatron counts no padding in the loss; a padding token that has another use, too, is none.
+std::optional<int32_t> padding_of(const text::Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return std::nullopt;
+  const std::optional<int32_t> pad = tokenizer->pad_id();
+  const bool shared = pad == tokenizer->eos_id() || pad == tokenizer->bos_id() || pad == tokenizer->unk_id();
+  return shared ? std::nullopt : pad;
+}
+
+}  // namespace
+
+std::unique_ptr<data::MegatronDataset> read_megatron_split(const train::Recipe& r, int64_t vocabulary,
+                                                           std::optional<int32_t> pad_id, const Log& log) {
+  data::MegatronSettings settings = held_out_settings(r, vocabulary, pad_id);
   settings.part = data::SplitPart::valid;
   if (data::split_range(r.data.split, 1, std::numeric_limits<int32_t>::max()).size() == 0) return nullptr;  // not asked
   std::vector<data::MegatronSource> sources;
@@ -129,16 +145,6 @@ std::unique_ptr<data::SequenceSet> read_megatron_split(const train::Recipe& r, i
   }
   return std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(sources, settings));
 }
-
-// Megatron counts no padding in the loss; a padding token that has another use, too, is none.
-std::optional<int32_t> padding_of(const text::Tokenizer* tokenizer) {
-  if (tokenizer == nullptr) return std::nullopt;
-  const std::optional<int32_t> pad = tokenizer->pad_id();
-  const bool shared = pad == tokenizer->eos_id() || pad == tokenizer->bos_id() || pad == tokenizer->unk_id();
-  return shared ? std::nullopt : pad;
-}
-
-}  // namespace
 
 data::MegatronDataset read_megatron(train::Recipe& r, int64_t vocabulary, std::optional<int32_t> pad_id) {
   const std::vector<data::MegatronSource> sources = megatron_sources(r.data.train);
@@ -214,6 +220,10 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
                       const Log& log) {
   RunData data;
   const bool has_eval = !r.data.eval.values.empty(), megatron_eval = has_eval && held_out_by_megatron(r.data.eval);
+  if (!r.data.drop_last_partial && !megatron_eval && r.data.split.empty()) {
+    throw_hint(ErrorKind::usage, "leave it out, or hold out by data.split or a Megatron data set in data.eval",
+               "data.drop_last_partial: false is for held-out Megatron data sets, of which there is none");
+  }
   if (r.data.order == train::Order::megatron) {
     const std::optional<int32_t> pad_id = padding_of(text.tokenizer.get());
     data.train = std::make_unique<data::MegatronDataset>(read_megatron(r, vocabulary, pad_id));
@@ -238,7 +248,7 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
   tell(log, "training data", *data.train);
   if (megatron_eval) {
     data.eval = std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(
-        megatron_sources(r.data.eval), megatron_settings(r, vocabulary, padding_of(text.tokenizer.get()))));
+        megatron_sources(r.data.eval), held_out_settings(r, vocabulary, padding_of(text.tokenizer.get()))));
   } else if (has_eval) {
     bool is_chat = false;
     data.eval = read_sequences(r, r.data.eval, text, vocabulary, threads, is_chat);

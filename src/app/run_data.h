@@ -31,6 +31,11 @@ RunData read_run_data(train::Recipe& recipe, const checkpoint::TextAssets& text,
 // The training data alone, with data.order: megatron.
 data::MegatronDataset read_megatron(train::Recipe& recipe, int64_t vocabulary, std::optional<int32_t> pad_id);
 
+// What data.split holds out of it, each sample once, in any order; null where that is nothing, which the log says where
+// it was asked for.
+std::unique_ptr<data::MegatronDataset> read_megatron_split(const train::Recipe& recipe, int64_t vocabulary,
+                                                           std::optional<int32_t> pad_id, const Log& log);
+
 // StreamingDataset's order of the MDS folders that data.train names. Errors: usage for a source that is none; those of
 // StreamingOrder and formats::MdsFolder.
 data::StreamingOrder read_streaming_order(const train::Recipe& recipe);

@@ -77,7 +77,8 @@ MegatronDataset MegatronDataset::build(std::span<const MegatronSource> sources, 
     if (weighted) {
       number = static_cast<int64_t>(std::ceil(planned(shares[k], *settings.num_samples) * (1 + surplus)));
     }
-    member.index = build_megatron_index(member.file, member.range, settings.sequence_length, number, settings.seed);
+    member.index = build_megatron_index(member.file, member.range, settings.sequence_length, number, settings.seed,
+                                        settings.drop_last_partial);
     dataset.members_.push_back(std::move(member));
   }
   if (sources.size() > 1) dataset.mix(sources);
@@ -122,7 +123,7 @@ int64_t MegatronDataset::epoch_samples(std::span<const MegatronSource> sources, 
     const Member member = open(source, settings);
     int64_t tokens = 0;
     for (int64_t id = member.range.first; id < member.range.last; ++id) tokens += member.file.length(id);
-    samples += std::max<int64_t>(tokens - 1, 0) / settings.sequence_length;
+    samples += samples_of(tokens, settings.sequence_length, settings.drop_last_partial);
   }
   return samples;
 }
@@ -149,15 +150,21 @@ PackedSequence MegatronDataset::get(int64_t index) const {
                where.sample, *largest, settings_.vocabulary);
   }
   PackedSequence sequence;
+  const auto length = static_cast<size_t>(settings_.sequence_length), real = std::min(tokens.size(), length);
   sequence.targets.assign(tokens.begin() + 1, tokens.end());
-  tokens.pop_back();
+  sequence.targets.resize(length, -1);
+  tokens.resize(length, 0);
   sequence.ids = std::move(tokens);
   if (settings_.pad_id) {
     std::replace(sequence.ids.begin(), sequence.ids.end(), *settings_.pad_id, 0);
     std::replace(sequence.targets.begin(), sequence.targets.end(), *settings_.pad_id, -1);
   }
-  sequence.offsets = {0, static_cast<int32_t>(settings_.sequence_length)};
+  sequence.offsets = {0, static_cast<int32_t>(real)};
   sequence.sample_ids = {where.sample};
+  if (real < length) {
+    sequence.offsets.push_back(static_cast<int32_t>(length));
+    sequence.sample_ids.push_back(-1);
+  }
   sequence.counted = std::count_if(sequence.targets.begin(), sequence.targets.end(), [](int32_t t) { return t >= 0; });
   return sequence;
 }
@@ -169,12 +176,23 @@ void MegatronDataset::count() {
     statistics_.num_entries += std::ssize(member.index.documents);
   }
   statistics_.num_sequences = members_.size() == 1 ? members_[0].index.num_samples() : std::ssize(blend_.source);
-  statistics_.num_tokens = statistics_.num_sequences * settings_.sequence_length;
-  statistics_.num_counted = statistics_.num_tokens;
-  statistics_.longest = settings_.sequence_length;
-  statistics_.packing_efficiency = 1;
-  const double length = static_cast<double>(settings_.sequence_length);
-  statistics_.squared_lengths = static_cast<double>(statistics_.num_sequences) * length * length;
+  const int64_t length = settings_.sequence_length, positions = statistics_.num_sequences * length;
+  statistics_.num_tokens = statistics_.num_counted = positions;
+  statistics_.squared_lengths = static_cast<double>(positions) * static_cast<double>(length);
+  if (!settings_.drop_last_partial) {
+    for (const Member& member : members_) {
+      int64_t last = -(member.index.num_samples() - 1) * length;  // tokens of the last sample
+      for (const int32_t document : member.index.documents) last += member.file.length(document);
+      const int64_t real = std::min(last, length), padding = length - real;
+      statistics_.longest = std::max(statistics_.longest, member.index.num_samples() > 1 ? length : real);
+      statistics_.num_tokens -= padding;
+      statistics_.num_counted -= length - std::min(last - 1, length);
+      statistics_.squared_lengths -= 2 * static_cast<double>(real) * static_cast<double>(padding);
+    }
+  } else {
+    statistics_.longest = length;
+  }
+  statistics_.packing_efficiency = static_cast<double>(statistics_.num_tokens) / static_cast<double>(positions);
 }
 
 void MegatronDataset::hash(std::span<const MegatronSource> sources) {
@@ -182,6 +200,7 @@ void MegatronDataset::hash(std::span<const MegatronSource> sources) {
   Sha256 digest;
   const auto add = [&digest](std::span<const int64_t> values) { digest.update(std::as_bytes(values)); };
   add(std::array<int64_t, 4>{1, settings_.sequence_length, settings_.seed, settings_.pad_id.value_or(-1)});
+  if (!settings_.drop_last_partial) add(std::array<int64_t, 1>{2});
   for (const Member& member : members_) {
     const std::span<const std::byte> index = member.file.index_bytes(), tokens = member.file.token_bytes();
     const MegatronIndex& order = member.index;

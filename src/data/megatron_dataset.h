@@ -27,6 +27,7 @@ struct MegatronSettings {
   std::string split;  // as split_range takes it; empty: every sequence
   SplitPart part = SplitPart::train;
   std::optional<int64_t> num_samples;  // of the whole run; none: one epoch of every source
+  bool drop_last_partial = true;       // as build_megatron_index takes it
   int64_t vocabulary = 0;              // tokens from here on are refused
   std::optional<int32_t> pad_id;       // where the label is this token nothing counts, and 0 stands in its place
 };

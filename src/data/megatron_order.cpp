@@ -28,7 +28,7 @@ void add_epochs(std::vector<int32_t>& documents, SequenceRange range, int64_t ep
   random.shuffle(std::span(documents).subspan(begin));
 }
 
-// Cuts the documents into `num_samples` stretches of L tokens.
+// Cuts the documents into `num_samples` stretches of L tokens; the last may be shorter.
 void cut_samples(MegatronIndex& index, const formats::MegatronFile& file, int64_t sequence_length,
                  int64_t num_samples) {
   index.positions.reserve(static_cast<size_t>(num_samples) + 1);
@@ -42,12 +42,14 @@ void cut_samples(MegatronIndex& index, const formats::MegatronFile& file, int64_
     int64_t wanted = sequence_length + extra;
     for (;;) {
       const int64_t left = file.length(index.documents[static_cast<size_t>(position)]) - offset;
-      if (wanted <= left) break;
+      if (wanted <= left || position + 1 == std::ssize(index.documents)) {
+        offset += std::min(wanted, left) - extra;
+        break;
+      }
       wanted -= left;
       ++position;
       offset = 0;
     }
-    offset += wanted - extra;
   }
 }
 
@@ -82,8 +84,13 @@ SequenceRange split_range(const std::string& split, int part, int64_t num_sequen
   return {place(border), place(border + shares[static_cast<size_t>(part)])};
 }
 
+int64_t samples_of(int64_t tokens, int64_t sequence_length, bool drop_last_partial) {
+  const int64_t whole = std::max<int64_t>(tokens - extra, 0) / sequence_length;
+  return drop_last_partial || whole * sequence_length + extra >= tokens ? whole : whole + 1;
+}
+
 MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRange range, int64_t sequence_length,
-                                   std::optional<int64_t> num_samples, uint32_t seed) {
+                                   std::optional<int64_t> num_samples, uint32_t seed, bool drop_last_partial) {
   if (!std::in_range<int32_t>(range.last)) {
     throw_error(ErrorKind::unsupported, "{}: {} sequences; Megatron's order is of at most 2^31 - 1", file.source(),
                 range.last);
@@ -91,7 +98,7 @@ MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRa
   int64_t tokens = 0;
   for (int64_t id = range.first; id < range.last; ++id) tokens += file.length(id);
   const int64_t per_epoch = (tokens - extra) / sequence_length;
-  if (tokens == 0 || (!num_samples && per_epoch == 0)) {
+  if (tokens == 0 || (!num_samples && samples_of(tokens, sequence_length, drop_last_partial) == 0)) {
     throw_hint(ErrorKind::corrupt, "use a shorter sequence_length, or more data",
                "{}: {} of its sequences are used, which have {} tokens, less than one sample of {} and one more",
                file.source(), range.size(), tokens, sequence_length);
@@ -111,7 +118,7 @@ MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRa
     const int64_t from_last = *num_samples - before_last;
     index.separate_final_epoch = from_last < static_cast<int64_t>(most_of_one * static_cast<double>(per_epoch));
   }
-  const int64_t total = (index.num_epochs * tokens - extra) / sequence_length;
+  const int64_t total = samples_of(index.num_epochs * tokens, sequence_length, drop_last_partial);
   if (total > most_counted) {
     throw_hint(ErrorKind::resource, "use a longer sequence_length, or a split", "{}: {} samples are more than {}",
                file.source(), total, most_counted);
@@ -135,13 +142,15 @@ std::vector<int32_t> read_sample(const formats::MegatronFile& file, const Megatr
   std::vector<int32_t> tokens(static_cast<size_t>(sequence_length + extra));
   std::span<int32_t> left(tokens);
   int64_t offset = index.offsets[static_cast<size_t>(sample)];
-  for (size_t position = static_cast<size_t>(index.positions[static_cast<size_t>(sample)]); !left.empty(); ++position) {
+  for (size_t position = static_cast<size_t>(index.positions[static_cast<size_t>(sample)]);
+       !left.empty() && position < index.documents.size(); ++position) {
     const int32_t document = index.documents[position];
     const size_t here = std::min(left.size(), static_cast<size_t>(file.length(document) - offset));
     file.read(document, offset, left.first(here));
     left = left.subspan(here);
     offset = 0;
   }
+  tokens.resize(tokens.size() - left.size());
   return tokens;
 }
 

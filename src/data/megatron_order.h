@@ -36,12 +36,17 @@ struct MegatronIndex {
   int64_t num_samples() const { return static_cast<int64_t>(shuffle.size()); }  // N
 };
 
-// `num_samples`: as many at least; none: those of one epoch. Errors: corrupt when the range has no tokens, or no
-// sample where one epoch is wanted; resource for more samples or documents than 32 bits count.
-MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRange range, int64_t sequence_length,
-                                   std::optional<int64_t> num_samples, uint32_t seed);
+// Samples of so many tokens. `drop_last_partial`: what is left behind the last whole one is none.
+int64_t samples_of(int64_t tokens, int64_t sequence_length, bool drop_last_partial);
 
-// Tokens 0 .. L of sample j (before the shuffle). Errors: as MegatronFile::read.
+// `num_samples`: as many at least; none: those of one epoch. `drop_last_partial` as above: Megatron's
+// drop_last_partial_validation_sequence. (It counts samples with a partial one in fp32, which beyond 2^24 tokens may be
+// too many or too few; here they are exact.) Errors: corrupt when the range has no tokens, or no sample where one epoch
+// is wanted; resource for more samples or documents than 32 bits count.
+MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRange range, int64_t sequence_length,
+                                   std::optional<int64_t> num_samples, uint32_t seed, bool drop_last_partial = true);
+
+// Tokens 0 .. L of sample j (before the shuffle); fewer of a partial one. Errors: as MegatronFile::read.
 std::vector<int32_t> read_sample(const formats::MegatronFile& file, const MegatronIndex& index, int64_t sample,
                                  int64_t sequence_length);
 

@@ -188,6 +188,8 @@ void describe(Visitor& v, DataRecipe& r) {
   v.field("streaming", r.streaming, "order streaming: StreamingDataset's arguments");
   v.field("split", r.split,
           "order megatron: shares of training, validation and test, 969,30,1; validation is held out");
+  v.field("drop_last_partial", r.drop_last_partial,
+          "held-out Megatron data sets: leave out what is behind the last whole sample; false: it is padded");
   v.field("seed", r.seed, "of the order");
 }
 

@@ -68,7 +68,8 @@ struct DataRecipe {
   bool packing = true;
   data::TooLong too_long = data::TooLong::truncate;
   Order order = Order::ingot;
-  std::string split;  // of Megatron's: shares of training, validation and test; empty: all for training
+  std::string split;              // of Megatron's: shares of training, validation and test; empty: all for training
+  bool drop_last_partial = true;  // of held-out Megatron data sets
   std::optional<StreamingRecipe> streaming;
   int64_t seed = 17;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -37,6 +38,7 @@ Case prepare(const Json& json, const TempFolder& folder) {
   c.settings.split = json.value("split", "");
   c.settings.part = json.value("part", 0) == 0 ? SplitPart::train : SplitPart::valid;
   if (json.contains("num_samples")) c.settings.num_samples = json["num_samples"];
+  c.settings.drop_last_partial = json.value("drop_last_partial", true);
   c.settings.vocabulary = any_token;
   return c;
 }
@@ -62,14 +64,26 @@ TEST(MegatronDataset, IsMegatrons) {
       EXPECT_EQ(index.documents, wanted["sources"][k]["document_index"].get<std::vector<int32_t>>());
       EXPECT_EQ(index.shuffle, wanted["sources"][k]["shuffle_index"].get<std::vector<uint32_t>>());
     }
+    int64_t counted = 0, held = 0;  // of all samples
     for (size_t n = 0; n < wanted["samples"].size(); ++n) {
-      const auto tokens = wanted["samples"][n].get<std::vector<int32_t>>();
+      const auto tokens = wanted["samples"][n].get<std::vector<int32_t>>();  // -1 is padding
       const PackedSequence sequence = dataset.get(static_cast<int64_t>(n));
-      EXPECT_EQ(sequence.ids, std::vector<int32_t>(tokens.begin(), tokens.end() - 1));
+      std::vector<int32_t> ids(tokens.begin(), tokens.end() - 1);
+      const auto real = static_cast<int32_t>(std::ranges::find(ids, -1) - ids.begin());
+      std::ranges::replace(ids, -1, 0);
+      EXPECT_EQ(sequence.ids, ids);
       EXPECT_EQ(sequence.targets, std::vector<int32_t>(tokens.begin() + 1, tokens.end()));
-      EXPECT_EQ(sequence.counted, c.settings.sequence_length);
-      EXPECT_EQ(sequence.offsets, (std::vector<int32_t>{0, static_cast<int32_t>(c.settings.sequence_length)}));
+      EXPECT_EQ(sequence.counted, std::ssize(tokens) - 1 - std::ranges::count(sequence.targets, -1));
+      EXPECT_EQ(sequence.offsets.at(1), real);
+      EXPECT_EQ(sequence.offsets.back(), static_cast<int32_t>(c.settings.sequence_length));
+      EXPECT_EQ(num_tokens(sequence), real);
+      counted += sequence.counted;
+      held += real;
     }
+    const DatasetStatistics& statistics = dataset.statistics();
+    if (wanted["samples"].size() < static_cast<size_t>(dataset.num_sequences())) continue;
+    EXPECT_EQ(statistics.num_counted, counted);
+    EXPECT_EQ(statistics.num_tokens, held);
   }
 }
 

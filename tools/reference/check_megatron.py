@@ -2,7 +2,7 @@
 """Compares Megatron-LM's own data sets and orders with ours: check_megatron.py [SEED] [CASES].
 
 Fresh data sets by Megatron's writer, split and blended as drawn, are ordered by its BlendedMegatronDatasetBuilder and by
-`ingot data order --indices`. Leaves out (77) without megatron-core."""
+`ingot data order --indices`; so is what is held out of them, with a partial last sample or without. Leaves out (77) without megatron-core."""
 import json
 import os
 import subprocess
@@ -39,7 +39,31 @@ def draw(random):
             "num_samples": int(random.integers(1, most + 1))}
     if random.integers(2):
         case["split"] = str(random.choice(["80,20", "90,8,2", "0.75,0.125,0.125"]))
+        case["drop_last_partial"] = bool(random.integers(2))
     return case
+
+
+def held_out(case):
+    """What Megatron makes of the held-out part, each sample once; None where a source has none there."""
+    sources = [{"lengths": source["lengths"]} for source in case["sources"]]
+    try:
+        return order({**case, "sources": sources, "num_samples": None, "part": 1})
+    except (AssertionError, IndexError, ValueError):
+        return None
+
+
+def compare(wanted, found, what, case):
+    """Ends the script where they differ; returns the number of samples."""
+    size = 0
+    for index, member in enumerate(wanted["sources"]):
+        for key, value in member.items():
+            if found["sources"][index][key] != value:
+                sys.exit(f"{what}: {key} of source {index} differs: {json.dumps(case)}")
+        size += len(member["shuffle_index"])
+    for key in ("dataset_index", "dataset_sample_index"):
+        if found.get(key) != wanted.get(key):
+            sys.exit(f"{what}: {key} differs: {json.dumps(case)}")
+    return size
 
 
 def ours(case, folder):
@@ -48,7 +72,7 @@ def ours(case, folder):
                for number, source in enumerate(case["sources"])]
     recipe = {"name": "order", "model": "none", "steps": case["num_samples"], "batch": {"global": 1},
               "data": {"train": sources, "order": "megatron", "sequence_length": case["sequence_length"], "seed": case["seed"],
-                       **({"split": case["split"]} if "split" in case else {})}}
+                       **{key: case[key] for key in ("split", "drop_last_partial") if key in case}}}
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     run = subprocess.run([INGOT, "data", "order", str(folder / "recipe.yaml"), "--indices", "--json"], capture_output=True,
                          text=True)
@@ -61,7 +85,7 @@ def main():
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     cases = int(sys.argv[2]) if len(sys.argv) > 2 else 60
     random = np.random.default_rng(seed)
-    compared = samples = 0
+    compared = samples = partial = 0
     while compared < cases:
         case = draw(random)
         with tempfile.TemporaryDirectory() as name:
@@ -71,18 +95,16 @@ def main():
             except (AssertionError, IndexError, ValueError):  # no data in a part, or a blend that asks for too much
                 continue
             found = ours(case, folder)
-        size = 0
-        for index, member in enumerate(wanted["sources"]):
-            for key, value in member.items():
-                if found["sources"][index][key] != value:
-                    sys.exit(f"{key} of source {index} differs: {json.dumps(case)}")
-            size += len(member["shuffle_index"])
-        for key in ("dataset_index", "dataset_sample_index"):
-            if found.get(key) != wanted.get(key):
-                sys.exit(f"{key} differs: {json.dumps(case)}")
+        samples += compare(wanted, found, "training", case)
         compared += 1
-        samples += size
-    print(f"{compared} orders of {samples} samples in all are Megatron's, index for index (seed {seed})")
+        wanted = held_out(case) if "split" in case else None
+        if wanted is None or len(wanted["sources"]) != len(found.get("held_out", {}).get("sources", [])):
+            continue
+        samples += compare(wanted, found["held_out"], "held out", case)
+        compared += 1
+        partial += not case["drop_last_partial"]
+    print(f"{compared} orders of {samples} samples in all, {partial} of them with partial samples, are Megatron's, index for "
+          f"index (seed {seed})")
 
 
 if __name__ == "__main__":

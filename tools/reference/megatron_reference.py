@@ -47,7 +47,8 @@ def documents_of(lengths, source):
 
 def order(case, folder=None):
     """What Megatron makes of a case: {"sources": [{"lengths", "weight"?}], "sequence_length", "seed", "num_samples"?, "split"?,
-    "part"?}. Part 1 of a split is its validation set. Without a split the sources are the blend of training alone."""
+    "part"?, "drop_last_partial"?}. Part 1 of a split is its validation set, of which alone a partial last sample is kept;
+    padding in it is -1. Without a split the sources are the blend of training alone."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(folder or temporary)
         prefixes = []
@@ -60,7 +61,8 @@ def order(case, folder=None):
             "blend_per_split": [(prefixes, weights), None, None]}
         config = GPTDatasetConfig(random_seed=case["seed"], sequence_length=case["sequence_length"], tokenizer=Tokenizer(),
                                   reset_position_ids=False, reset_attention_mask=False, eod_mask_loss=False,
-                                  create_attention_mask=False, **blend)
+                                  create_attention_mask=False,
+                                  drop_last_partial_validation_sequence=case.get("drop_last_partial", True), **blend)
         sizes = [0, 0, 0]
         sizes[part] = case.get("num_samples")
         if sizes[part] is None:
@@ -78,6 +80,11 @@ def order(case, folder=None):
                                       "shuffle_index": member.shuffle_index.tolist()})
         result["samples"] = []
         for index in range(min(len(built), case.get("samples", 0))):
+            if not case.get("drop_last_partial", True):
+                # Not the item: its loss mask is that of the first item asked for, wherever that one has padding.
+                member, sample = (0, index) if not blended else (built.dataset_index[index], built.dataset_sample_index[index])
+                result["samples"].append(members[member]._query_document_sample_shuffle_indices(sample)[0].tolist())
+                continue
             sample = built[index]
             result["samples"].append(sample["tokens"].tolist() + sample["labels"].tolist()[-1:])
             assert sample["tokens"].tolist()[1:] == sample["labels"].tolist()[:-1]
