@@ -36,7 +36,7 @@ extern "C" void ingot_on_stop_signal(int number) {
   int none = 0;
   if (first_signal.load() == none) first_at = now;
   if (first_signal.compare_exchange_strong(none, number)) return;
-  if (number != SIGINT && number == first_signal.load() && now - first_at.load() < 1'000'000'000) return;
+  if (number == SIGHUP || (number != SIGINT && now - first_at.load() < 1'000'000'000)) return;
   if (void (*second)(int) = on_second.load()) second(number);
 }
 

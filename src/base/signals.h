@@ -2,8 +2,8 @@
 //
 // The first such signal sets a flag that work asks for between steps; the second calls the function that the
 // application gave (which ends the process: a library may not). All but SIGINT are sent by programs, and a scheduler, a
-// launcher and a supervisor, or a terminal and its shell, may each pass the same one on: the same again within a second
-// is no second one.
+// launcher and a supervisor, or a terminal and its shell, may each send one for the same reason (SIGTERM and SIGHUP at
+// the end of a session): within a second of the first they are no second one, and SIGHUP never is.
 #pragma once
 
 #include <signal.h>

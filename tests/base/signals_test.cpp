@@ -51,6 +51,28 @@ TEST(StopSignal, TheSameSentTwiceAtOnceByProgramsIsOne) {
   }
 }
 
+// As systemd ends a session, and a closed terminal a program that Ctrl-C has stopped.
+TEST(StopSignal, OthersOfProgramsAtOnceAreNoSecondAndAHangUpNeverIs) {
+  auto* const inherited = ::signal(SIGHUP, SIG_DFL);  // the tests themselves may run under nohup
+  for (bool at_once = false; !at_once;) {
+    second_signal = 0;
+    const StopSignal stop(note_second);
+    const double from = steady_seconds();
+    ::raise(SIGTERM);
+    ::raise(SIGUSR1);
+    at_once = steady_seconds() - from < 1;  // else this process has stood still in between
+    if (!at_once) continue;
+    ::raise(SIGHUP);
+    ::usleep(1'100'000);
+    ::raise(SIGHUP);
+    EXPECT_EQ(second_signal, 0);
+    EXPECT_EQ(stop.number(), SIGTERM);
+    ::raise(SIGTERM);
+    EXPECT_EQ(second_signal, SIGTERM);
+  }
+  ::signal(SIGHUP, inherited);
+}
+
 TEST(StopSignal, PutsTheFormerHandlersBack) {
   struct sigaction before{};
   struct sigaction after{};
