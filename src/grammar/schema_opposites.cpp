@@ -20,7 +20,7 @@ namespace {
 
 // Whether the schema says nothing.
 bool is_trivial(const Schema& schema) {
-  return !schema.never && schema.types == 0x3F && !schema.constants && schema.at_least.empty() &&
+  return !schema.never && schema.types == 0x3F && !schema.constants && !schema.integers && schema.at_least.empty() &&
          schema.above.empty() && schema.at_most.empty() && schema.below.empty() && schema.multiples.empty() &&
          !schema.min_length && !schema.max_length && !schema.pattern && !schema.format && schema.prefix.empty() &&
          !schema.items && !schema.contains && schema.min_items == 0 && schema.max_items == unlimited &&

@@ -16,7 +16,8 @@ constexpr size_t max_token = 1 << 12;  // bytes; longer ones are never chosen
 std::vector<std::string> plain_tokens(const text::Tokenizer& tokenizer) {
   std::vector<std::string> tokens(static_cast<size_t>(tokenizer.size()));
   for (int32_t id = 0; id < tokenizer.size(); ++id) {
-    if (!tokenizer.is_special(id)) tokens[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
+    if (!tokenizer.is_special(id) && !tokenizer.is_control(id))
+      tokens[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
   }
   return tokens;
 }
