@@ -30,10 +30,6 @@ TermId Automaton::step(TermId term, std::string_view text) {
 bool Automaton::begins_with_capture(TermId id) {
   const Term term = terms[id];
   if (term.kind == TermKind::sequence) return begins_with_capture(term.left);
-  if (term.kind == TermKind::object) {
-    const ObjectState& state = terms.object_state(id);
-    return state.first && terms.object(state.shape).must_differ(0) && begins_with_capture(object_body(id));
-  }
   if (term.kind != TermKind::choice || term.regular) return term.kind == TermKind::capture;
   const auto view = terms.children(id);
   const std::vector<TermId> parts(view.begin(), view.end());
@@ -55,11 +51,15 @@ TermId Automaton::step(TermId id, uint8_t byte) {
     for (TermId& part : parts) part = step(part, byte);
     return terms.choice(parts);
   }
-  if (term.kind == TermKind::object) return step(object_body(id), byte);
   Capture state = terms.capture_of(id);
   const TermId next = terms[term.left].nullable == 1 ? step(behind(state), byte) : TermPool::nothing;
+  const TermId inside = row(term.left).next(byte);
+  if (inside == TermPool::nothing) return next;
   state.text += static_cast<char>(byte);
-  return terms.choice(terms.capture(row(term.left).next(byte), std::move(state)), next);
+  if (inside == TermPool::empty) return terms.choice(behind(state), next);
+  const TermId other = behind_other_name(state);
+  if (other != TermPool::nothing) return terms.sequence(inside, other);
+  return terms.choice(terms.capture(inside, std::move(state)), next);
 }
 
 const Row& Automaton::row(TermId term) {
@@ -71,6 +71,12 @@ const Row& Automaton::row(TermId term) {
   at(row_of_, term, -1) = static_cast<int32_t>(rows_.size());
   rows_.push_back(std::move(row));
   return rows_.back();
+}
+
+// The row of a term, which is made but not kept where it is not known.
+Row Automaton::copied_row(TermId term) {
+  const int32_t known = at(row_of_, term, -1);
+  return known >= 0 ? rows_[static_cast<size_t>(known)] : made_row(term);
 }
 
 Row Automaton::made_row(TermId id) {
@@ -86,10 +92,7 @@ Row Automaton::made_row(TermId id) {
       return row;
     }
     case TermKind::sequence: return sequence_row(id);
-    case TermKind::choice: {
-      const auto parts = terms.children(id);
-      return combined({parts.begin(), parts.end()}, [&](const std::vector<TermId>& to) { return terms.choice(to); });
-    }
+    case TermKind::choice: return choice_row(id);
     case TermKind::both:
     case TermKind::complement: {
       Row row = search_row(id);
@@ -97,7 +100,11 @@ Row Automaton::made_row(TermId id) {
       return row;
     }
     case TermKind::repeat: return repeat_row(id);
-    case TermKind::unit: return mapped(term.left, [&](TermId to) { return terms.unit(to); });
+    case TermKind::unit: {
+      Row row = copied_row(term.left);
+      for (TermId& to : row.to) to = terms.unit(to);
+      return row;
+    }
     case TermKind::rule: return row(terms.body(id));
     case TermKind::multiple: return multiple_row(id);
     case TermKind::json_text: return json_text_row(id);
@@ -143,9 +150,43 @@ Row Automaton::combined(const std::vector<TermId>& sources, Merge merge) {
   return result;
 }
 
+// Parts that begin with a few bytes, as those of a list of texts do, are sorted by them; the others have rows.
+Row Automaton::choice_row(TermId id) {
+  constexpr int few_bytes = 4;
+  const auto view = terms.children(id);
+  const std::vector<TermId> parts(view.begin(), view.end());
+  std::vector<TermId> others;
+  std::array<std::vector<TermId>, 256> by_byte;
+  for (const TermId part : parts) {
+    const Term& term = terms[part];
+    const TermId head = term.kind == TermKind::sequence ? term.left : part;
+    if (terms[head].kind != TermKind::bytes || terms.byte_set(head).count() > few_bytes) {
+      if (part != TermPool::empty) others.push_back(part);
+      continue;
+    }
+    const TermId rest = term.kind == TermKind::sequence ? term.right : TermPool::empty;
+    terms.byte_set(head).for_each([&](uint8_t byte) { by_byte[byte].push_back(rest); });
+  }
+  const Row row = combined(others, [&](const std::vector<TermId>& to) { return terms.choice(to); });
+  Row result;
+  result.to.clear();
+  for (size_t b = 0; b < 256; ++b) {
+    TermId to = row.next(static_cast<uint8_t>(b));
+    if (!by_byte[b].empty()) {
+      by_byte[b].push_back(to);
+      to = terms.choice(by_byte[b]);
+    }
+    const auto known = std::find(result.to.begin(), result.to.end(), to);
+    result.of[b] = static_cast<uint8_t>(known - result.to.begin());
+    if (known == result.to.end()) result.to.push_back(to);
+  }
+  return result;
+}
+
 Row Automaton::sequence_row(TermId id) {
   const Term term = terms[id];
-  Row first = mapped(term.left, [&](TermId to) { return terms.sequence(to, term.right); });
+  Row first = terms[term.left].kind == TermKind::json_text ? copied_row(term.left) : row(term.left);
+  for (TermId& to : first.to) to = terms.sequence(to, term.right);
   if (!nullable(term.left)) return first;
   const Row second = row(term.right);
   Row result;
@@ -192,7 +233,10 @@ Row Automaton::multiple_row(TermId id) {
 
 Row Automaton::capture_row(TermId id) {
   Row row;
+  const TermId left = terms[id].left;
   for (size_t b = 0; b < 256; ++b) {
+    const bool goes_on = this->row(left).next(static_cast<uint8_t>(b)) != TermPool::nothing;
+    if (!goes_on && terms[left].nullable == 0) continue;
     const TermId to = step(id, static_cast<uint8_t>(b));
     if (to == TermPool::nothing) continue;
     row.of[b] = static_cast<uint8_t>(row.to.size());
@@ -212,6 +256,11 @@ TermId Automaton::behind(const Capture& complete) {
   }
   if (count >= elements.min) more = terms.optional(more);
   return more;
+}
+
+TermId Automaton::first_behind(const Capture& capture) {
+  if (capture.object >= 0) return terms.object(terms.object_state(capture.object).shape).colon;
+  return terms.optional(terms.distinct(capture.distinct).separator);
 }
 
 TermId Automaton::next_distinct(int32_t number, int32_t seen) {

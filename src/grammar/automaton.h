@@ -56,13 +56,18 @@ class Automaton {
 
   // Elements of terms.distinct(number) behind those seen.
   TermId next_distinct(int32_t number, int32_t seen);
-  // What follows a capture whose text is complete.
+  // What follows a capture whose text is complete; and what the first byte of that is, if it is anything, whatever the
+  // text is.
   TermId behind(const Capture& complete);
+  TermId first_behind(const Capture& capture);
 
   // Called once when all rules have their bodies: finds which contain the empty string, and takes out those without any
   // string. `names` are of rules by number, for errors; they may be fewer. Returns the start without such rules;
   // nothing when the whole language is empty. Errors: unsupported for a rule that begins with itself.
   TermId finish(TermId start, const std::vector<std::string>& names = {});
+
+  // Whether a name is a property's of its object, so that it may be one that cannot come. Every other name can.
+  bool is_property(const Capture& name) const;
 
   // Whether the next bytes are, or may be, the text of a capture.
   bool begins_with_capture(TermId term);
@@ -75,7 +80,9 @@ class Automaton {
   enum class Life : uint8_t { unknown, alive, dead };
   static constexpr int max_depth = 3000;
 
+  Row copied_row(TermId term);
   Row made_row(TermId term);
+  Row choice_row(TermId term);
   template <class Change>
   Row mapped(TermId source, Change change);
   template <class Merge>
@@ -94,9 +101,14 @@ class Automaton {
 
   // automaton_objects.cpp
   using Usable = std::function<bool(TermId behind)>;
+  struct Remaining;
   bool completable(const ObjectState& state, const Usable& usable);
-  static ObjectState after(const ObjectShape& shape, ObjectState state, const ObjectShape::Member& member);
+  Remaining remaining(const ObjectState& state) const;
+  ObjectState after(ObjectState state, const ObjectShape::Member& member);
+  bool may_come(const ObjectState& state, const ObjectShape::Member& member, const Remaining& remaining);
+  TermId with_member(const ObjectState& state, const ObjectShape::Member& member);
   TermId behind_name(const Capture& complete);
+  TermId behind_other_name(const Capture& begun);
   TermId names_left(TermId names, int32_t seen);
   TermId name_capture(TermId object, int32_t member);
 

@@ -12,29 +12,110 @@ namespace {
 
 using Member = ObjectShape::Member;
 
-// A name that was written, without quotes and escapes. What is no whole string stands for itself: it is asked for only
-// to look at what can follow any name.
+// A name that was written, without quotes and escapes.
 std::string name_of(const std::string& text) {
-  const auto value = try_parse_json(text);
-  return value.is_string() ? value.get<std::string>() : text;
+  if (text.find('\\') == std::string::npos) return text.substr(1, text.size() - 2);
+  return try_parse_json(text).get<std::string>();
 }
 
 bool is_counted(const ObjectShape& shape) { return shape.min > 0 || shape.max >= 0; }
 
 }  // namespace
 
-// The state behind a member, its name not looked at.
-ObjectState Automaton::after(const ObjectShape& shape, ObjectState state, const Member& member) {
+// What an object may still have, from a state on.
+struct Automaton::Remaining {
+  int32_t first_required;         // property; behind the last: none is required
+  int64_t num_required = 0;       // properties
+  std::vector<int64_t> optional;  // properties that are not, from each on
+  int64_t num_others = 0;         // other names, but for those of `is_endless`
+  bool is_endless = false;
+};
+
+Automaton::Remaining Automaton::remaining(const ObjectState& state) const {
+  const ObjectShape& shape = terms.object(state.shape);
+  const auto size = static_cast<int32_t>(shape.required.size());
+  Remaining result{.first_required = size};
+  const auto is_left = [&](int32_t property) {
+    return shape.in_order ? property >= state.next : !terms.has_property(state.seen, property);
+  };
+  const bool is_counted = grammar::is_counted(shape);
+  if (is_counted) result.optional.resize(static_cast<size_t>(size) + 1);
+  for (int32_t property = size; property-- > 0;) {
+    const bool is_required = shape.required[static_cast<size_t>(property)] && is_left(property);
+    if (is_required) {
+      result.first_required = property;
+      ++result.num_required;
+    }
+    if (!is_counted || shape.needs != 0) continue;
+    const bool is_usable = shape.members[static_cast<size_t>(property)].behind != TermPool::nothing;
+    result.optional[static_cast<size_t>(property)] =
+        result.optional[static_cast<size_t>(property) + 1] + (is_usable && !is_required && is_left(property) ? 1 : 0);
+  }
+  if (!is_counted) return result;
+  for (auto member = shape.members.rbegin(); member != shape.members.rend() && member->property < 0; ++member) {
+    if (member->behind == TermPool::nothing) continue;
+    if (member->number < 0) result.is_endless = true;
+    result.num_others += std::max<int64_t>(0, member->number);
+  }
+  return result;
+}
+
+// Whether a member may come next.
+bool Automaton::may_come(const ObjectState& state, const Member& member, const Remaining& remaining) {
+  const ObjectShape& shape = terms.object(state.shape);
+  const bool is_named = member.property >= 0;
+  if (member.behind == TermPool::nothing || (shape.max >= 0 && state.count >= shape.max)) return false;
+  if (shape.in_order) {
+    const int32_t property = is_named ? member.property : static_cast<int32_t>(shape.required.size());
+    if (property < state.next || property > remaining.first_required) return false;
+  } else if (is_named && terms.has_property(state.seen, member.property)) {
+    return false;
+  }
+  if (shape.is_simple()) return true;
+  ObjectState next = after(state, member);
+  if (shape.needs != 0) {
+    if (is_named && !shape.in_order) next.seen = terms.with_property(state.seen, member.property);
+    const bool is_listed = !is_named && shape.must_differ(state.count) && shape.must_differ(next.count);
+    if (is_listed) next.names = terms.add_seen(state.names, "");  // one more, whatever it is
+    return completable(next, [](TermId behind) { return behind != TermPool::nothing; });
+  }
+  const bool is_required = is_named && shape.required[static_cast<size_t>(member.property)];
+  const int64_t required = remaining.num_required - (is_required ? 1 : 0);
+  if (shape.max >= 0 && next.count + required > shape.max) return false;
+  if (remaining.is_endless || next.count >= shape.min) return true;
+  int64_t optional = remaining.optional[0] - (is_named && !is_required ? 1 : 0);
+  if (shape.in_order) optional = remaining.optional[static_cast<size_t>(next.next)];
+  int64_t others = remaining.num_others;
+  if (shape.must_differ(next.count)) {
+    others -= static_cast<int64_t>(terms.seen(state.names).size()) + (is_named ? 0 : 1);
+  }
+  return next.count + required + optional + others >= shape.min;
+}
+
+// The state behind a member, its name not looked at: one of another name that must differ is on no list.
+ObjectState Automaton::after(ObjectState state, const Member& member) {
+  const ObjectShape& shape = terms.object(state.shape);
   state.first = false;
   state.met |= member.meets;
-  if (shape.in_order)
+  if (shape.in_order) {
     state.next = member.property < 0 ? static_cast<int32_t>(shape.required.size()) : member.property + 1;
+  }
   if (is_counted(shape)) {
     ++state.count;
     if (shape.max < 0) state.count = static_cast<int32_t>(std::min<int64_t>(state.count, shape.min));
   }
   if (!shape.must_differ(state.count)) state.names = 0;
   return state;
+}
+
+// A member's colon and value, and what follows.
+TermId Automaton::with_member(const ObjectState& state, const Member& member) {
+  ObjectState next = after(state, member);
+  const TermId behind = member.behind;
+  if (member.property >= 0 && !terms.object(state.shape).in_order) {
+    next.seen = terms.with_property(state.seen, member.property);
+  }
+  return terms.sequence(behind, terms.members(next));
 }
 
 // Whether the object can be completed from a state on. `usable` says whether what follows a name has any text.
@@ -109,48 +190,77 @@ TermId Automaton::name_capture(TermId object, int32_t number) {
 TermId Automaton::behind_name(const Capture& complete) {
   const ObjectState state = terms.object_state(complete.object);
   const ObjectShape& shape = terms.object(state.shape);
-  const Member& member = shape.members[static_cast<size_t>(complete.member)];
-  ObjectState next = after(shape, state, member);
-  if (shape.must_differ(next.count)) next.names = terms.add_seen(state.names, name_of(complete.text));
-  const TermId behind = member.behind;
-  return terms.sequence(behind, terms.members(next));
+  const std::string name = name_of(complete.text);
+  if (complete.member >= 0) {
+    const Member& member = shape.members[static_cast<size_t>(complete.member)];
+    ObjectState next = after(state, member);
+    if (shape.must_differ(next.count)) next.names = terms.add_seen(state.names, name);
+    return terms.sequence(member.behind, terms.members(next));
+  }
+  const auto property = shape.property_of(name);
+  if (!property) return with_member(state, shape.members[static_cast<size_t>(shape.open)]);
+  const Remaining remaining = this->remaining(state);
+  TermId result = TermPool::nothing;
+  for (const Member& member : shape.members_of(*property)) {
+    if (may_come(state, member, remaining)) result = terms.choice(result, with_member(state, member));
+  }
+  return result;
 }
 
+bool Automaton::is_property(const Capture& name) const {
+  return terms.object(terms.object_state(name.object).shape).property_of(name_of(name.text)).has_value();
+}
+
+// What follows a name that began so, where it is no property's already; nothing where that is not known.
+TermId Automaton::behind_other_name(const Capture& begun) {
+  if (begun.object < 0 || begun.member != Capture::any_name) return TermPool::nothing;
+  const ObjectState state = terms.object_state(begun.object);
+  const ObjectShape& shape = terms.object(state.shape);
+  if (begun.text.find('\\') != std::string::npos || shape.has_name_from(std::string_view(begun.text).substr(1))) {
+    return TermPool::nothing;
+  }
+  return with_member(state, shape.members[static_cast<size_t>(shape.open)]);
+}
+
+// The names that may come: all in one lexeme where other names may, so that objects have it in common, and what is a
+// property's is found out behind it; where they may not, all names of properties that may. What has to be known of
+// another name is asked for by name_capture.
 TermId Automaton::object_body(TermId id) {
   if (static_cast<size_t>(id) >= body_of_.size()) body_of_.resize(static_cast<size_t>(id) + 256, -1);
   if (body_of_[static_cast<size_t>(id)] >= 0) return body_of_[static_cast<size_t>(id)];
   const ObjectState state = terms.object_state(id);
   const ObjectShape& shape = terms.object(state.shape);
-  const Usable usable = [](TermId behind) { return behind != TermPool::nothing; };
-  const auto size = static_cast<int32_t>(shape.required.size());
-  const auto is_missing = [&](int32_t property) {
-    const bool may_come = shape.in_order ? property >= state.next : !terms.has_property(state.seen, property);
-    return may_come && shape.required[static_cast<size_t>(property)];
-  };
-  int32_t first_missing = 0;
-  while (first_missing < size && !is_missing(first_missing)) ++first_missing;
+  const Remaining remaining = this->remaining(state);
   std::vector<TermId> parts;
-  const bool is_full = shape.max >= 0 && state.count >= shape.max;
-  for (size_t i = 0; i < shape.members.size() && !is_full; ++i) {
-    const Member& member = shape.members[i];
-    if (member.behind == TermPool::nothing) continue;
-    const int32_t property = member.property;
-    if (shape.in_order) {
-      if (property < 0 ? first_missing < size : property < state.next || property > first_missing) continue;
-    } else if (property >= 0 && terms.has_property(state.seen, property)) {
-      continue;
+  const bool is_open = shape.open >= 0 && !shape.must_differ(state.count) &&
+                       may_come(state, shape.members[static_cast<size_t>(shape.open)], remaining);
+  if (is_open) {
+    parts.push_back(terms.capture(shape.free_text, {.object = id, .member = Capture::any_name}));
+  } else {
+    std::vector<const Member*> named;
+    for (size_t i = 0; i < shape.members.size(); ++i) {
+      const Member& member = shape.members[i];
+      if (!may_come(state, member, remaining)) continue;
+      if (member.property >= 0) {
+        named.push_back(&member);
+      } else if (shape.must_differ(state.count)) {
+        parts.push_back(name_capture(id, static_cast<int32_t>(i)));
+      } else {
+        parts.push_back(terms.sequence(member.key, with_member(state, member)));
+      }
     }
-    ObjectState next = after(shape, state, member);
-    if (!shape.in_order && property >= 0) next.seen = terms.with_property(state.seen, property);
-    const bool must_differ = property < 0 && shape.must_differ(state.count);
-    if (must_differ && shape.must_differ(next.count)) {
-      next.names = terms.add_seen(state.names, "");  // one more, whatever it is
+    if (named.size() == 1) {
+      parts.push_back(terms.sequence(named[0]->key, with_member(state, *named[0])));
+    } else if (!named.empty()) {
+      std::vector<TermId> names;
+      for (const Member* member : named) names.push_back(shape.names[static_cast<size_t>(member->property)]);
+      const TermId key =
+          terms.unit(terms.sequence({terms.byte('"'), terms.json_text(terms.choice(names), false), terms.byte('"')}));
+      parts.push_back(terms.capture(key, {.object = id, .member = Capture::known_name}));
     }
-    if (!shape.is_simple() && !completable(next, usable)) continue;
-    parts.push_back(must_differ ? name_capture(id, static_cast<int32_t>(i))
-                                : terms.sequence({member.key, member.behind, terms.members(next)}));
   }
-  const bool may_end = first_missing == size && (shape.needs & ~state.met) == 0 && state.count >= shape.min;
+  const bool may_end = remaining.first_required == static_cast<int32_t>(shape.required.size()) &&
+                       (shape.needs & ~state.met) == 0 && state.count >= shape.min;
   TermId body = terms.choice(parts);
   if (state.first) {
     if (may_end) body = terms.choice(body, shape.close);

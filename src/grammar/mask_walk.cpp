@@ -21,6 +21,10 @@ void set_bit(std::span<uint32_t> bits, int32_t token) {
   bits[static_cast<size_t>(token) / 32] |= uint32_t{1} << (token % 32);
 }
 
+void clear_bit(std::span<uint32_t> bits, int32_t token) {
+  bits[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (token % 32));
+}
+
 // Few tokens as a list, many as bits.
 void pack(Walk& walk, const Vocabulary& vocabulary) {
   if (walk.tokens.size() <= many_tokens) return;
@@ -126,21 +130,35 @@ bool MaskWalk::goes_on(TermId language, uint32_t node) {
   return false;
 }
 
-// Inside its text a capture is a lexeme. Behind it what may come depends on the text, but not the first byte of that.
+// Inside its text a capture is a lexeme; what may come behind it depends on the text.
 void MaskWalk::collect_capture(TermId capture, TermId rest, uint32_t node) {
   TermPool& terms = automaton_.terms;
   const Capture state = terms.capture_of(capture);
   const auto inside = walk(terms.unit(terms[capture].left), node);
-  add(*inside);
   const auto nodes = vocabulary_.nodes();
-  const TermId any_behind = terms.sequence(automaton_.behind(state), rest);
+  const bool is_any_name = state.object >= 0 && state.member == Capture::any_name;
+  const TermId next = terms.sequence(automaton_.first_behind(state), rest);
+  std::vector<int32_t> refused;  // tokens that end with a name that may not come
   for (const uint32_t end : inside->ends) {
-    if (nodes[end].end == end + 1 || !goes_on(any_behind, end)) continue;
+    const bool has_more = nodes[end].end > end + 1 && goes_on(next, end);
+    if (!has_more && (!is_any_name || nodes[end].token < 0)) continue;
     Capture complete = state;
     const std::string& token = vocabulary_.bytes(nodes[end].token >= 0 ? nodes[end].token : first_token(end));
     complete.text += token.substr(nodes[node].depth, nodes[end].depth - nodes[node].depth);
-    collect(terms.sequence(automaton_.behind(complete), rest), end);
+    if (!has_more && !automaton_.is_property(complete)) continue;
+    const TermId behind = automaton_.behind(complete);
+    if (behind == TermPool::nothing && is_any_name) {
+      for (int32_t same = nodes[end].token; same >= 0; same = vocabulary_.same(same)) refused.push_back(same);
+    }
+    if (has_more) collect(terms.sequence(behind, rest), end);
   }
+  if (refused.empty()) return add(*inside);
+  Walk allowed = *inside;
+  for (const int32_t token : refused) {
+    if (!allowed.bits.empty()) clear_bit(allowed.bits, token);
+    std::erase(allowed.tokens, token);
+  }
+  add(allowed);
 }
 
 // A token below the node.
@@ -154,7 +172,7 @@ std::shared_ptr<const Walk> MaskWalk::walk(TermId lexeme, uint32_t node) {
   const auto known = walks_.find(pair_of(lexeme, node));
   if (known != walks_.end()) return known->second;
   const bool is_shared = automaton_.terms[lexeme].kind == TermKind::unit;
-  const TermId clamped = is_shared ? automaton_.terms.clamped(lexeme, vocabulary_.longest()) : lexeme;
+  const TermId clamped = is_shared ? this->clamped(lexeme) : lexeme;
   const Term term = automaton_.terms[clamped];
   const Vocabulary::Key key = {{term.hash[0], term.hash[1]}, node};
   if (is_shared) {
@@ -170,6 +188,13 @@ std::shared_ptr<const Walk> MaskWalk::walk(TermId lexeme, uint32_t node) {
     if (is_shared) vocabulary_.keep(key, walk);
   }
   return walk;
+}
+
+TermId MaskWalk::clamped(TermId lexeme) {
+  if (!automaton_.terms[lexeme].is_counted) return lexeme;
+  const auto [at, is_new] = clamped_.try_emplace(lexeme, lexeme);
+  if (is_new) at->second = automaton_.terms.clamped(lexeme, vocabulary_.longest());
+  return at->second;
 }
 
 void MaskWalk::keep(TermId lexeme, uint32_t node, const std::shared_ptr<const Walk>& walk) {

@@ -33,6 +33,7 @@ class MaskWalk {
   void keep(TermId lexeme, uint32_t node, const std::shared_ptr<const Walk>& walk);
   std::shared_ptr<const Walk> walked(TermId lexeme, uint32_t node);
   void follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk);
+  TermId clamped(TermId lexeme);
   bool takes_plain(TermId lexeme);
   bool goes_on(TermId language, uint32_t node);
   int32_t first_token(uint32_t node) const;
@@ -49,6 +50,7 @@ class MaskWalk {
   std::unordered_set<uint64_t> seen_;                                // language and node of this mask
   std::unordered_map<uint64_t, std::shared_ptr<const Walk>> walks_;  // by lexeme and node: those that took long
   size_t kept_bytes_ = 0;                                            // of these, about
+  std::unordered_map<TermId, TermId> clamped_;                       // lexemes that are counted
 };
 
 }  // namespace ingot::grammar

@@ -5,6 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ingot::grammar {
@@ -20,17 +25,26 @@ struct ObjectShape {
     uint32_t meets = 0;     // the needs that it meets, as bits
     int64_t number = -1;    // of other names: how many there are; -1: at least `min`
   };
-  std::vector<Member> members;  // by property, other names last
-  std::vector<bool> required;   // of each property
-  uint32_t needs = 0;           // bits: all have to be met by some member
-  int64_t min = 0, max = -1;    // members; -1: no limit
-  bool in_order = false;        // properties come in their order, other names behind them
-  bool distinct = false;        // up to `min` members, other names must differ
-  bool all_distinct = false;    // other names must differ: which value of a repeated one counts is up to the reader
-  int32_t comma = 0;            // terms: with the space behind it
+  std::vector<Member> members;                              // by property, other names last
+  std::vector<bool> required;                               // of each property
+  std::vector<int32_t> names;                               // terms: of each property, the literal of its name
+  std::vector<std::pair<std::string, int32_t>> properties;  // their names, sorted, with their numbers
+  int32_t open = -1;          // the member of all other names, where there is only that one and no need
+  uint32_t needs = 0;         // bits: all have to be met by some member
+  int64_t min = 0, max = -1;  // members; -1: no limit
+  bool in_order = false;      // properties come in their order, other names behind them
+  bool distinct = false;      // up to `min` members, other names must differ
+  bool all_distinct = false;  // other names must differ: which value of a repeated one counts is up to the reader
+  int32_t free_text = 0;      // a term: any JSON string
+  int32_t colon = 0;          // terms: with the space behind it
+  int32_t comma = 0;
   int32_t space = 0;
   int32_t close = 0;
 
+  std::optional<int32_t> property_of(std::string_view name) const;
+  std::span<const Member> members_of(int32_t property) const;
+  // Whether a property's name begins with the text.
+  bool has_name_from(std::string_view text) const;
   bool is_simple() const { return needs == 0 && min == 0 && max < 0; }
   // Whether another name behind so many members must differ from those before it.
   bool must_differ(int32_t count) const { return all_distinct || (distinct && count < min); }

@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t max_members = 10'000;  // named properties
 constexpr size_t max_needs = 6;         // members of some name or other that have to be there
+constexpr size_t max_ways = 512;        // to write a member, where some have to be there: all are tried for each
 constexpr int64_t few_names = 64;
 constexpr int64_t max_count = 1'000'000'000;
 
@@ -29,10 +30,21 @@ TermId SchemaCompiler::object(const Case& one) {
   shape.min = std::min(one.min_properties, max_count);
   if (one.max_properties != unlimited) shape.max = std::min(one.max_properties, max_count);
   shape.in_order = options_.in_order;
+  shape.free_text = json_.free_text;
+  shape.colon = json_.colon;
   shape.comma = json_.comma;
   shape.space = json_.space;
   shape.close = terms_.byte('}');
-  for (size_t i = 0; i < one.properties.size(); ++i) add_property(one, i, shape);
+  for (size_t i = 0; i < one.properties.size(); ++i) {
+    shape.names.push_back(terms_.literal(one.properties[i].name));
+    shape.properties.emplace_back(one.properties[i].name, static_cast<int32_t>(i));
+    add_property(one, i, shape);
+    if (shape.needs != 0 && shape.members.size() > max_ways) {
+      throw_error(ErrorKind::resource, "not, if or oneOf here need a property of some name or other, of more than {}",
+                  max_ways);
+    }
+  }
+  std::sort(shape.properties.begin(), shape.properties.end());
   const size_t named = shape.members.size();
   add_others(one, shape);
   const auto others = shape.members.begin() + static_cast<std::ptrdiff_t>(named);
@@ -53,7 +65,7 @@ void SchemaCompiler::add_property(const Case& one, size_t property, ObjectShape&
     if (cases_.contains(one.needs[i].language, part.name)) possible |= uint32_t{1} << i;
   }
   ObjectShape::Member member;
-  member.key = json_.quoted(terms_.literal(part.name));
+  member.key = json_.quoted(shape.names[property]);
   member.property = static_cast<int32_t>(property);
   for (uint32_t set = possible;; set = (set - 1) & possible) {
     Conjunction all = part.value;
@@ -69,9 +81,8 @@ void SchemaCompiler::add_property(const Case& one, size_t property, ObjectShape&
 
 // Names that are not among the named properties, by classes of them and by the needs that they can meet.
 void SchemaCompiler::add_others(const Case& one, ObjectShape& shape) {
-  std::vector<TermId> known;
-  for (const Case::Property& part : one.properties) known.push_back(terms_.literal(part.name));
-  const TermId unknown = terms_.complement(terms_.choice(known));
+  const TermId unknown = terms_.complement(terms_.choice({shape.names.begin(), shape.names.end()}));
+  const bool is_open = one.needs.empty() && one.others.size() == 1 && one.others[0].language == TermPool::anything;
   for (const Case::Names& names : one.others) {
     for (uint32_t set = shape.needs;; --set) {
       std::vector<TermId> languages = {cases_.any_text(), names.language, unknown};
@@ -83,7 +94,7 @@ void SchemaCompiler::add_others(const Case& one, ObjectShape& shape) {
       }
       ObjectShape::Member member;
       member.names = terms_.both(languages);
-      if (automaton_.alive(member.names) && !cases_.impossible(all)) {
+      if ((is_open || automaton_.alive(member.names)) && !cases_.impossible(all)) {
         const bool is_free = member.names == cases_.any_text();
         member.key = is_free ? json_.free_text : json_.quoted(member.names);
         member.behind = terms_.sequence(json_.colon, value(all));
@@ -94,7 +105,8 @@ void SchemaCompiler::add_others(const Case& one, ObjectShape& shape) {
               ErrorKind::unsupported,
               "not, if or oneOf here need a property of one of a few names by a pattern, which is not supported");
         }
-        if (shape.min > 1) member.number = automaton_.count(member.names, shape.min).value_or(-1);
+        if (is_open) shape.open = static_cast<int32_t>(shape.members.size());
+        if (shape.min > 1 && !is_open) member.number = automaton_.count(member.names, shape.min).value_or(-1);
         shape.members.push_back(member);
       }
       if (set == 0) break;

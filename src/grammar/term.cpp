@@ -10,8 +10,9 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 1000;         // of a term that is rebuilt
-constexpr size_t text_of_a_term = 256;  // bytes of texts that count as one term more
+constexpr int max_depth = 1000;            // of a term that is rebuilt
+constexpr size_t text_of_a_term = 256;     // bytes of texts that count as one term more
+constexpr size_t children_of_a_term = 32;  // likewise
 
 // Hashes are keyed by the process, so that no schema can be written to make two terms meet.
 uint64_t process_key() {
@@ -102,9 +103,15 @@ TermId TermPool::intern(Term term, std::span<const TermId> children) {
       throw_hint(ErrorKind::resource, "write it with fewer alternatives, or with smaller bounds",
                  "the grammar needs more than {} states", max_terms_);
     }
+    if (term.kind != TermKind::multiple) {
+      const auto is_counted = [&](TermId part) { return !terms_.empty() && (*this)[part].is_counted; };
+      term.is_counted = (term.kind == TermKind::repeat && (term.min > 1 || term.max > 1)) || is_counted(term.left) ||
+                        is_counted(term.right) || std::any_of(children.begin(), children.end(), is_counted);
+    }
     term.first = static_cast<int32_t>(children_.size());
     term.count = static_cast<int32_t>(children.size());
     children_.insert(children_.end(), children.begin(), children.end());
+    used_elsewhere_ += static_cast<int64_t>(children.size() / children_of_a_term);
     terms_.push_back(term);
     return at->second;
   }
@@ -313,7 +320,7 @@ int32_t TermPool::add_seen(int32_t before, const std::string& text) {
   const auto [at, is_new] = number_of_seen_.try_emplace({before, text}, static_cast<int32_t>(seen_.size()));
   if (is_new) {
     seen_.emplace_back(before, text);
-    used_by_texts_ += 1 + static_cast<int64_t>(text.size() / text_of_a_term);
+    used_elsewhere_ += 1 + static_cast<int64_t>(text.size() / text_of_a_term);
   }
   return at->second;
 }
@@ -339,12 +346,13 @@ TermId TermPool::capture(TermId left, Capture state) {
   if (size() == before) {
     captures_.pop_back();
   } else {
-    used_by_texts_ += text;
+    used_elsewhere_ += text;
   }
   return id;
 }
 
 int32_t TermPool::add_object(ObjectShape shape) {
+  used_elsewhere_ += 1 + static_cast<int64_t>((shape.members.size() + shape.properties.size()) / 2);
   objects_.push_back(std::move(shape));
   return static_cast<int32_t>(objects_.size()) - 1;
 }
@@ -367,7 +375,7 @@ int32_t TermPool::with_property(int32_t set, int32_t property) {
       number_of_set_.try_emplace(std::move(words), static_cast<int32_t>(sets_of_properties_.size()));
   if (is_new) {
     sets_of_properties_.push_back(at->first);
-    used_by_texts_ += 1 + static_cast<int64_t>(at->first.size() * 2 * sizeof(uint64_t) / text_of_a_term);
+    used_elsewhere_ += 1 + static_cast<int64_t>(at->first.size() * 2 * sizeof(uint64_t) / text_of_a_term);
   }
   return at->second;
 }
@@ -417,6 +425,7 @@ TermId TermPool::without_rules(TermId id, const std::vector<bool>& dead) {
 
 TermId TermPool::clamped(TermId id, int64_t longest) {
   const Term term = (*this)[id];
+  if (!term.is_counted) return id;
   if (term.kind != TermKind::repeat) return rebuilt(id, [&](TermId part) { return clamped(part, longest); });
   const int64_t max = term.max > longest ? unlimited : term.max;
   return repeat(clamped(term.left, longest), std::min(term.min, longest + 1), max);

@@ -45,7 +45,8 @@ inline constexpr int64_t unlimited = -1;
 struct Term {
   TermKind kind = TermKind::nothing;
   bool regular = true;
-  int8_t nullable = 0;  // contains the empty string: 0 no, 1 yes, -1 that depends on rules
+  bool is_counted = false;  // has a repeat with a bound other than 0 and 1, or is one
+  int8_t nullable = 0;      // contains the empty string: 0 no, 1 yes, -1 that depends on rules
   TermId left = 0;
   TermId right = 0;
   int64_t min = 0;    // repeat; the number of a rule, a byte set, a capture; multiple: the modulus
@@ -65,9 +66,11 @@ struct Distinct {
 
 // An element of a Distinct under way, or a name of an object.
 struct Capture {
+  static constexpr int32_t known_name = -1;  // of a property that may come
+  static constexpr int32_t any_name = -2;    // of such a property, or another one
   int32_t distinct = 0;
   TermId object = -1;  // the state in front of a name; -1: an element of a Distinct
-  int32_t member = 0;  // of the object's shape
+  int32_t member = 0;  // of the object's shape: a class of other names; or one of the constants above
   int32_t seen = 0;    // the list of the texts of the elements before it
   std::string text;    // what was read of this one
 };
@@ -90,7 +93,7 @@ class TermPool {
   }
   const ByteSet& byte_set(TermId id) const { return sets_[static_cast<size_t>((*this)[id].min)]; }
   int64_t size() const { return static_cast<int64_t>(terms_.size()); }
-  int64_t used() const { return size() + used_by_texts_; }  // of the limit: terms, and texts in units of terms
+  int64_t used() const { return size() + used_elsewhere_; }  // of the limit: terms, and other memory in units of terms
 
   TermId bytes(const ByteSet& set);
   TermId byte(char c) { return bytes(ByteSet::of(static_cast<uint8_t>(c))); }
@@ -174,7 +177,7 @@ class TermPool {
   using Seen = std::pair<int32_t, std::string>;  // the list before, and the text behind it
   std::vector<Seen> seen_ = {{-1, {}}};
   std::map<Seen, int32_t> number_of_seen_;
-  int64_t used_by_texts_ = 0;
+  int64_t used_elsewhere_ = 0;
   std::unordered_map<uint64_t, TermId> known_;  // by hash[0]
 };
 

@@ -62,6 +62,10 @@ TEST(JsonObjects, OppositesOfNames) {
   expect({R"({"type": "object", "not": {"properties": {"a": {}}, "additionalProperties": {"type": "integer"}}})",
           {R"({"b":"s"})", R"({"a":1,"c":1,"b":null})"},
           {"{}", R"({"a":"s"})", R"({"b":1,"a":null})"}});
+  expect({R"({"type": "object", "not": {"properties": {"a": {"type": ["integer", "string", "boolean", "null", "array",
+             "object"]}}}})",
+          {R"({"a":1.5})"},
+          {"{}", R"({"a":1})", R"({"a":"s"})"}});
   expect({R"({"type": "object", "properties": {"xa": {"enum": [1, "s"]}}, "maxProperties": 1,
              "not": {"patternProperties": {"^x": {"type": "integer"}}}})",
           {R"({"xa":"s"})", R"({"xb":"s"})"},
@@ -81,6 +85,8 @@ TEST(JsonObjects, ManyProperties) {
     const GrammarPtr grammar = compile_json_schema(
         R"({"type": "object", "additionalProperties": false, "properties": {)" + properties + "}" + more + "}");
     EXPECT_LT(grammar->automaton().terms.size(), 20'000);
+    EXPECT_TRUE(accepts(grammar, "{" + text + "}"));
+    EXPECT_TRUE(accepts(grammar, "{" + backwards + "}"));
     EXPECT_TRUE(accepts(grammar, R"({"p250":1,"p7":2})"));
     EXPECT_FALSE(accepts(grammar, R"({"p250":1,"p7":2,"p250":1})"));
     EXPECT_FALSE(accepts(grammar, R"({"p250":1,"p300":2})"));
@@ -92,6 +98,58 @@ TEST(JsonObjects, ManyProperties) {
   matcher.fill_mask(mask);
   EXPECT_TRUE(in_mask(mask, '"'));
   EXPECT_FALSE(in_mask(mask, '}'));
+}
+
+// What may still come is counted once a state, not once for each member that may come next.
+TEST(JsonObjects, CountsOfManyProperties) {
+  std::string properties;
+  for (int i = 0; i < 4000; ++i) properties += fmt::format(R"({}"p{}": {{"type": "integer"}})", i == 0 ? "" : ",", i);
+  const auto counted = [&](const char* more) {
+    return compile_json_schema(R"({"type": "object", "properties": {)" + properties + "}" + more + "}");
+  };
+  const GrammarPtr closed = counted(R"(, "minProperties": 3, "maxProperties": 3999, "additionalProperties": false)");
+  EXPECT_TRUE(accepts(closed, R"({"p250":1,"p7":2,"p3999":3})"));
+  EXPECT_FALSE(accepts(closed, R"({"p250":1,"p7":2})"));
+  const GrammarPtr open = counted(R"(, "maxProperties": 2, "required": ["p8"])");
+  EXPECT_TRUE(accepts(open, R"({"x":1,"p8":2})"));
+  EXPECT_FALSE(accepts(open, R"({"x":1,"p7":2})"));
+  // Where a member of some name or other has to be there, all ways to write each are tried.
+  try {
+    counted(R"(, "not": {"additionalProperties": {"type": "integer"}})");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource) << error.what();
+  }
+}
+
+// Each property that is written is one fewer to be counted on, also where one has to meet a need.
+TEST(JsonObjects, CountsBesideANeed) {
+  const char* const need = R"({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"],
+      "additionalProperties": false, "not": {"additionalProperties": {"type": "integer"}}, )";
+  expect(
+      {(std::string(need) + R"("maxProperties": 1})").c_str(), {R"({"a":"s"})"}, {R"({"a":1})", R"({"b":"s"})", "{}"}});
+  expect({(std::string(need) + R"("minProperties": 2})").c_str(),
+          {R"({"a":"s","b":1})", R"({"b":"s","a":1})"},
+          {R"({"a":"s"})", R"({"a":1,"b":1})", R"({"a":1,"b":"s","a":1})"}});
+}
+
+// What is a property's name is found behind it, where other names may come too: however it is escaped or cut into
+// tokens, it comes with its value, and once.
+TEST(JsonObjects, NamesAmongOthers) {
+  const char* const schema = R"({"type": "object", "properties": {"a": {"type": "integer"}, "ab": {"type": "null"}},
+      "additionalProperties": {"type": "boolean"}})";
+  expect({schema,
+          {R"({"a":1,"ab":null,"abc":true})", R"({"":true,"b":false,"a":1})", R"({"\u0061b":null,"\u0061bc":true})",
+           R"({"a\n":true,"a":1})", R"({"ac":true,"ac":true})"},
+          {R"({"a":true})", R"({"ab":1})", R"({"abc":null})", R"({"a":1,"a":1})", R"({"a":1,"\u0061":true})",
+           R"({"a":1,"\u0061":1})", R"({"\u0061\u0062":true})"}});
+  const GrammarPtr grammar = compile_json_schema(R"({"anyOf": [
+      {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "boolean"}},
+      {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "null"}}, "minProperties": 2}]})");
+  EXPECT_TRUE(accepts(grammar, R"({"a":1})"));
+  EXPECT_TRUE(accepts(grammar, R"({"a":null,"b":1})"));
+  EXPECT_FALSE(accepts(grammar, R"({"a":null})"));
+  EXPECT_FALSE(accepts(grammar, R"({"a":1,"b":1})"));
 }
 
 TEST(JsonObjects, NamesAndTextsInEveryEscape) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "tests/grammar/texts.h"
+#include "text/tokenizer.h"
 
 namespace ingot::grammar {
 namespace {
@@ -65,11 +66,34 @@ TEST(Matcher, MasksOfJsonSchemas) {
           R"({"type": "string", "pattern": "^(ab|c)+$", "minLength": 4})",
           R"({"oneOf": [{"multipleOf": 3, "type": "integer"}, {"multipleOf": 2, "type": "integer"}]})",
           R"({"type": "object", "patternProperties": {"b": {"type": "boolean"}}, "additionalProperties": false})",
+          // Names that may not come beside others that may, ended by tokens that end here or go on.
+          R"({"type": "object", "properties": {"a": false, "ab": {"type": "string", "maxLength": 2}, "x": false},
+               "additionalProperties": {"type": "boolean"}})",
+          R"({"anyOf": [{"type": "object", "properties": {"a": false, "ab": {"type": "null"}}},
+               {"type": "object", "properties": {"a": {"enum": [1, 12]}, "e": {"type": "null"}}, "minProperties": 2}]})",
+          R"({"type": "object", "properties": {"a": {"type": "null"}, "ab": {"enum": ["a", "ab"]}, "abc": {"enum": [1]},
+               "x": {"enum": [1]}}, "required": ["ab", "x"], "additionalProperties": false})",
+          R"({"type": "object", "properties": {"a": {}, "ab": {}, "x": {}}, "required": ["ab"], "maxProperties": 2})",
       }) {
     SCOPED_TRACE(schema);
     const GrammarPtr grammar = compile_json_schema(schema);
     for (uint32_t seed = 0; seed < 4; ++seed) follow_masks(grammar, seed);
   }
+}
+
+// The text of a control token is not text that an output may have, whether decoding keeps the token or not.
+TEST(Matcher, MasksHaveNoControlTokens) {
+  const auto tokenizer = text::Tokenizer::from_json(
+      R"({"added_tokens": [{"id": 1, "content": "aa", "special": true}, {"id": 2, "content": "aaa", "special": false},
+            {"id": 3, "content": "aaaa", "special": false}],
+          "decoder": {"type": "Fuse"}, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})",
+      "control", {.additional = {"aaa"}});
+  ASSERT_FALSE(tokenizer->is_special(2));
+  const auto vocabulary = std::make_shared<const Vocabulary>(*tokenizer, std::vector<int32_t>{});
+  Matcher matcher(std::make_shared<const TokenGrammar>(compile_regex("a+"), vocabulary));
+  std::vector<uint32_t> mask(vocabulary->num_words());
+  matcher.fill_mask(mask);
+  EXPECT_EQ(mask[0], 0b1001U);
 }
 
 // A vocabulary's walks are shared by grammars, and a grammar's states by outputs.

@@ -1,0 +1,36 @@
+#include "grammar/object_shape.h"
+
+#include <algorithm>
+
+namespace ingot::grammar {
+
+namespace {
+
+// The first of the sorted names that is not before the text.
+auto first_from(const ObjectShape& shape, std::string_view text) {
+  return std::partition_point(shape.properties.begin(), shape.properties.end(),
+                              [&](const auto& property) { return property.first < text; });
+}
+
+}  // namespace
+
+std::optional<int32_t> ObjectShape::property_of(std::string_view name) const {
+  const auto at = first_from(*this, name);
+  if (at == properties.end() || at->first != name) return std::nullopt;
+  return at->second;
+}
+
+bool ObjectShape::has_name_from(std::string_view text) const {
+  const auto at = first_from(*this, text);
+  return at != properties.end() && at->first.starts_with(text);
+}
+
+std::span<const ObjectShape::Member> ObjectShape::members_of(int32_t property) const {
+  const auto from = [&](int32_t first) {
+    return std::partition_point(members.begin(), members.end(),
+                                [&](const Member& member) { return member.property >= 0 && member.property < first; });
+  };
+  return {from(property), from(property + 1)};
+}
+
+}  // namespace ingot::grammar
