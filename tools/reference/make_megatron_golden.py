@@ -50,7 +50,7 @@ CASES = [
      "seed": 15, "num_samples": 40, "samples": 6},
     {"sources": [{"lengths": uneven(30, 9)}, {"lengths": uneven(10, 10)}], "sequence_length": 16, "seed": 16},
     {"sources": [{"lengths": uneven(30, 9), "weight": 5}], "sequence_length": 16, "seed": 17, "num_samples": 40},
-    # A partial last sample, alone, behind others, of two sources, of several epochs, behind an empty document; and none.
+    # A partial last sample, alone, behind others, of two sources, of several epochs; and none.
     {"sources": [{"lengths": uneven(25, 4, 12)}], "sequence_length": 8, "seed": 18, "split": "0.5, .25,.25", "part": 1,
      "drop_last_partial": False, "samples": 9},
     {"sources": [{"lengths": [9, 3, 4]}], "sequence_length": 16, "seed": 19, "split": "1,2", "part": 1,
@@ -59,7 +59,7 @@ CASES = [
      "split": "70,30", "part": 1, "drop_last_partial": False, "samples": 12},
     {"sources": [{"lengths": uneven(20, 14, 9)}], "sequence_length": 8, "seed": 21, "split": "50,50", "part": 1,
      "num_samples": 11, "drop_last_partial": False, "samples": 20},
-    {"sources": [{"lengths": [5, 7, 4, 0]}], "sequence_length": 4, "seed": 23, "split": "25,75", "part": 1,
+    {"sources": [{"lengths": [5, 7, 6, 0]}], "sequence_length": 4, "seed": 23, "split": "25,75", "part": 1,
      "drop_last_partial": False, "samples": 4},
     {"sources": [{"lengths": [5, 4, 5]}], "sequence_length": 4, "seed": 23, "split": "34,66", "part": 1,
      "drop_last_partial": False, "samples": 2},
