@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 #include <vector>
 
 #include "base/error.h"
@@ -31,8 +32,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
-    Json& object = *open_.back();
-    if (object.contains(name)) {
+    const Json& object = *open_.back().value;
+    if (!is_new(open_.back(), name)) {
       throw_error(ErrorKind::corrupt, "is ambiguous: the key {} is written twice", shown(name));
     }
     if (object.size() == limits_.keys) {
@@ -56,6 +57,22 @@ class Builder final : public nlohmann::json_sax<Json> {
   Json take() { return std::move(root_); }
 
  private:
+  struct Open {
+    Json* value;
+    std::unordered_set<std::string> keys = {};  // of an object, where it has many
+  };
+
+  // Few keys are compared one by one, as the object does it.
+  static bool is_new(Open& open, const std::string& name) {
+    constexpr size_t few_keys = 64;
+    const Json& object = *open.value;
+    if (object.size() < few_keys) return !object.contains(name);
+    if (open.keys.empty()) {
+      for (const auto& member : object.items()) open.keys.insert(member.key());
+    }
+    return open.keys.insert(name).second;
+  }
+
   static std::string shown(const std::string& name) {
     constexpr size_t most = 60;
     return json_escape(name.size() > most ? name.substr(0, most) + "..." : name);
@@ -65,7 +82,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   Json* place(Json value) {
     if (++num_values_ > limits_.values) throw_error(ErrorKind::corrupt, "has more than {} values", limits_.values);
     if (open_.empty()) return &(root_ = std::move(value));
-    Json& parent = *open_.back();
+    Json& parent = *open_.back().value;
     if (parent.is_array()) {
       parent.push_back(std::move(value));
       return &parent.back();
@@ -82,7 +99,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     if (open_.size() >= limits_.depth) {
       throw_error(ErrorKind::corrupt, "is nested deeper than {} levels", limits_.depth);
     }
-    open_.push_back(place(std::move(value)));
+    open_.push_back({place(std::move(value))});
     return true;
   }
   bool close() {
@@ -93,7 +110,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   std::string_view text_;
   const JsonLimits& limits_;
   Json root_;
-  std::vector<Json*> open_;
+  std::vector<Open> open_;
   std::string key_;
   size_t num_values_ = 0;
 };

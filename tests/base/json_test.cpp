@@ -50,6 +50,21 @@ TEST(Json, OneDepthLimit) {
             "usage: x:1: " + too_deep);
 }
 
+// Few keys are looked for one by one, many in a table of each object that is open.
+TEST(Json, KeysOfLargeObjectsDiffer) {
+  const auto object = [](const std::string& inner, const std::string& last) {
+    std::string text = "{";
+    for (int i = 0; i < 100; ++i) text += '"' + std::to_string(i) + "\": " + (i == 80 ? inner : "1") + ", ";
+    return text + '"' + last + "\": 2}";
+  };
+  EXPECT_EQ(parse_json(object("{}", "x")).size(), 101U);
+  EXPECT_EQ(parse_json(object(object("1", "x"), "x"))["80"].size(), 101U);
+  for (const char* written : {"0", "63", "64", "80", "99"}) {
+    EXPECT_THROW(parse_json(object("{}", written)), Error) << written;
+    EXPECT_THROW(parse_json(object(object("1", written), "x")), Error) << written;
+  }
+}
+
 TEST(Json, BracketsInTextsAreNoLevels) {
   const std::string text = "[\"" + repeated("[{", 1000) + "\\\"" + repeated("[", 1000) + "\"]";
   EXPECT_EQ(error_of([&] { parse_loose_json(text); }), "");
