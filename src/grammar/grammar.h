@@ -47,7 +47,7 @@ struct JsonOptions {
   size_t max_text = 4 << 20;     // bytes of a schema
   int64_t max_cases = 4096;      // alternatives that one combination of schemas may come to
   int64_t max_schemas = 20'000;  // combinations of schemas in the whole
-  double max_seconds = 30;       // looked at between combinations
+  double max_seconds = 30;       // looked at in each step of a combination
 };
 
 // A schema as text, of the draft that its `$schema` names; without one of 2020-12. `unknown`, where it is given, gets

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "grammar/characters.h"
 #include "grammar/depth.h"
@@ -41,7 +42,14 @@ CaseExpander::CaseExpander(Automaton& automaton, SchemaSet& schemas, const JsonO
     : automaton_(automaton),
       schemas_(schemas),
       options_(options),
-      any_text_(automaton.terms.repeat(encoded(automaton.terms, CharacterSet::all()), 0, unlimited)) {}
+      any_text_(automaton.terms.repeat(encoded(automaton.terms, CharacterSet::all()), 0, unlimited)),
+      until_(steady_seconds() + options.max_seconds) {}
+
+void CaseExpander::check_time() const {
+  if (steady_seconds() <= until_) return;
+  throw_hint(ErrorKind::resource, "write it with fewer combinations of schemas",
+             "the schema takes more than {} s to compile", options_.max_seconds);
+}
 
 std::vector<Case> CaseExpander::expand(const Conjunction& all, JsonType type) {
   const JsonType before = type_;
@@ -56,6 +64,7 @@ std::vector<Case> CaseExpander::expand(const Conjunction& all, JsonType type) {
 
 void CaseExpander::expand(Case one, Pending pending, std::vector<Case>& out) {
   const Deeper deeper(nested_, max_nested);
+  check_time();
   steps_ += 1 + static_cast<int64_t>((one.properties.size() + pending.size()) / 16);  // they are copied
   if (steps_ > max_steps) {
     throw_hint(ErrorKind::resource, "combine fewer schemas by anyOf, oneOf, not and if",
@@ -238,7 +247,15 @@ void CaseExpander::apply_object(const Schema& schema, Case& one) {
   if (schema.additional) split(one, terms.choice(languages), {}, {holds(*schema.additional)});
   for (const auto& [language, value] : patterns) split(one, language, {holds(value)}, {});
   if (schema.names) apply_names(schema, one);
-  for (const std::string& name : schema.required) property(one, name).required = true;
+  if (!schema.required.empty()) {
+    std::unordered_map<std::string, size_t> place;
+    for (size_t i = 0; i < one.properties.size(); ++i) place.emplace(one.properties[i].name, i);
+    for (const std::string& name : schema.required) {
+      const auto [at, is_new] = place.try_emplace(name, one.properties.size());
+      if (is_new) one.properties.push_back({name, value_of(one, name), false});
+      one.properties[at->second].required = true;
+    }
+  }
   one.min_properties = std::max(one.min_properties, schema.min_properties);
   if (schema.max_properties != unlimited) {
     one.max_properties =

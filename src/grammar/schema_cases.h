@@ -81,6 +81,9 @@ class CaseExpander {
   // Errors: unsupported for a condition whose opposite is needed and not known, with its pointer; resource.
   std::vector<Case> expand(const Conjunction& all, JsonType type);
 
+  // Errors: resource, when compiling takes longer than the options allow. Looked at in each step of an expansion too.
+  void check_time() const;
+
   // Whether no instance meets all of them; false where that takes more to find out.
   bool impossible(const Conjunction& all);
 
@@ -145,6 +148,7 @@ class CaseExpander {
   int depth_ = 0;
   int nested_ = 0;
   int64_t steps_ = 0;
+  double until_ = 0;  // by steady_seconds
 };
 
 }  // namespace ingot::grammar

@@ -1,6 +1,5 @@
 #include "grammar/schema_compiler.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "grammar/grammar.h"
 
@@ -16,12 +15,8 @@ SchemaCompiler::SchemaCompiler(Automaton& automaton, SchemaSet& schemas, const J
 
 TermId SchemaCompiler::compile(const Conjunction& all) {
   const TermId start = value(all);
-  const double until = steady_seconds() + options_.max_seconds;
   while (!waiting_.empty()) {
-    if (steady_seconds() > until) {
-      throw_hint(ErrorKind::resource, "write it with fewer combinations of schemas",
-                 "the schema takes more than {} s to compile", options_.max_seconds);
-    }
+    cases_.check_time();
     const auto [rule, schemas] = std::move(waiting_.back());
     waiting_.pop_back();
     terms_.define(rule, body(schemas));

@@ -60,9 +60,11 @@ TermId SchemaCompiler::object(const Case& one) {
 void SchemaCompiler::add_property(const Case& one, size_t property, ObjectShape& shape) {
   const Case::Property& part = one.properties[property];
   shape.required.push_back(part.required);
-  uint32_t possible = 0;
+  uint32_t possible = 0, always = 0;  // needs of any value are met by the name
   for (size_t i = 0; i < one.needs.size(); ++i) {
-    if (cases_.contains(one.needs[i].language, part.name)) possible |= uint32_t{1} << i;
+    if (cases_.contains(one.needs[i].language, part.name)) {
+      (one.needs[i].value.empty() ? always : possible) |= uint32_t{1} << i;
+    }
   }
   ObjectShape::Member member;
   member.key = json_.quoted(shape.names[property]);
@@ -72,7 +74,7 @@ void SchemaCompiler::add_property(const Case& one, size_t property, ObjectShape&
     for (size_t i = 0; i < one.needs.size(); ++i) {
       if ((set >> i & 1) != 0) add_to(all, one.needs[i].value);
     }
-    member.meets = set;
+    member.meets = set | always;
     member.behind = terms_.sequence(json_.colon, value(all));
     shape.members.push_back(member);
     if (set == 0) break;

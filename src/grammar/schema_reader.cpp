@@ -185,8 +185,10 @@ Constant SchemaReader::constant(const Json& value) {
                    {"properties", Json::object()},
                    {"required", Json::array()},
                    {"additionalProperties", false}};
+      Json::object_t::Container& properties = made["properties"].get_ref<Json::object_t&>();
       for (const auto& [name, item] : value.items()) {
-        made["properties"][name] = Json::object({{"const", item}});
+        // Behind the others: their names differ.
+        properties.emplace_back(name, Json::object({{"const", item}}));
         made["required"].push_back(name);
       }
       result.structure = sources_.made(std::move(made), where);

@@ -122,6 +122,23 @@ TEST(JsonObjects, CountsOfManyProperties) {
   }
 }
 
+// The time is looked at inside a combination: this one has more alternatives than any computer goes through in it.
+TEST(JsonObjects, TimeOfOneCombination) {
+  std::string properties, choices;
+  for (int i = 0; i < 500; ++i) properties += fmt::format(R"({}"p{}": {{}})", i == 0 ? "" : ",", i);
+  for (int i = 0; i < 20; ++i) {
+    choices +=
+        fmt::format(R"({}{{"anyOf": [{{"required": ["p{}"]}}, {{"required": ["q{}"]}}]}})", i == 0 ? "" : ",", i, i);
+  }
+  try {
+    compile_json_schema(R"({"type": "object", "properties": {)" + properties + R"(}, "allOf": [)" + choices + "]}",
+                        {.max_seconds = 1e-4});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("to compile"), std::string::npos) << error.message();
+  }
+}
+
 // Each property that is written is one fewer to be counted on, also where one has to meet a need.
 TEST(JsonObjects, CountsBesideANeed) {
   const char* const need = R"({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"],
