@@ -35,7 +35,8 @@ class GrammarCheck : public Command {
     arguments.option("json-schema", json_schema_, "a file with a JSON Schema");
     arguments.option("grammar", grammar_, "a file with a grammar (GBNF)");
     arguments.option("text", texts_, "a file that is one text, byte by byte; may be given several times");
-    arguments.option("instances", instances_, "a file with one text a line, as it is without the line's end");
+    arguments.option("instances", instances_,
+                     "a file with one text a line, as it is without the line's end (LF or CRLF)");
     arguments.flag("in-order", options_.in_order, "properties come in the order of the schema");
     arguments.flag("strict", options_.strict, "keywords and formats that the schema's draft does not know are refused");
     arguments.example("ingot grammar check --json-schema city.json --instances answers.jsonl");
@@ -76,7 +77,8 @@ class GrammarCheck : public Command {
   static void add_lines(const std::string& content, std::vector<std::string>& texts) {
     for (size_t at = 0; at < content.size();) {
       const size_t end = std::min(content.find('\n', at), content.size());
-      texts.push_back(content.substr(at, end - at));
+      const size_t last = end > at && content[end - 1] == '\r' ? end - 1 : end;
+      texts.push_back(content.substr(at, last - at));
       at = end + 1;
     }
   }

@@ -39,7 +39,7 @@ TEST(GrammarCheck, RawTextsOfASchema) {
 TEST(GrammarCheck, GrammarsAndMistakes) {
   const Program program;
   write(program / "rules.gbnf", "root ::= \"yes\" | \"no\"");
-  write(program / "texts", "yes\nmaybe\n");
+  write(program / "texts", "yes\r\nmaybe\n");
   const std::string rules = (program / "rules.gbnf").string();
   EXPECT_EQ(
       program.report({"grammar", "check", "--grammar", rules, "--instances", (program / "texts").string()})["results"],
