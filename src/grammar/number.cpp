@@ -152,7 +152,8 @@ TermId decimals(TermPool& terms, const NumberForm& form) {
     if (form.is_canonical) return plain;
     const TermId decimal = terms.sequence(plain, regex(terms, "(?:\\.0{1,17})?"));
     if (!form.has_exponents) return decimal;
-    return terms.choice(decimal, terms.sequence(regex(terms, "-?[1-9]"), exponents(terms, 0, form.digits - 1)));
+    const TermId exponent = two_digits(terms, 0, std::min(form.digits - 1, max_exponent));
+    return terms.choice(decimal, terms.sequence(regex(terms, "-?[1-9][eE]\\+?"), exponent));
   }
   const int64_t digits = form.is_exact || form.is_canonical ? exact_digits : many_digits;
   const TermId length =

@@ -49,7 +49,7 @@ TEST(JsonDrafts, BoundsOfDraft4ExcludeByABoolean) {
   expect_of(draft4, R"("type": "number", "minimum": 1, "exclusiveMinimum": false)", {"1"}, {"0.5"});
   expect_of(draft4, R"("type": "integer")", {"1", "-20"}, {"1.0", "1e2", "1.5"});
   expect_of(draft6, R"("type": "number", "exclusiveMinimum": 1)", {"1.5"}, {"1"});
-  expect_of(draft6, R"("type": "integer")", {"1", "1.0", "1e2", "1E+02"}, {"1.5", "1e-2", "1.50"});
+  expect_of(draft6, R"("type": "integer")", {"1", "1.0", "1e2", "1E+02"}, {"1.5", "1e-2", "1.50", "1e-0"});
   EXPECT_THROW(compile_json_schema(of(draft4, R"("exclusiveMinimum": 1)")), Error);
   EXPECT_THROW(compile_json_schema(of(draft6, R"("minimum": 1, "exclusiveMinimum": true)")), Error);
 }
