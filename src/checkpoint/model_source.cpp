@@ -76,15 +76,25 @@ ModelSource open_registered(std::string_view name, const fs::path& home) {
   return source;
 }
 
+// Whether a path is meant: where it cannot be examined, unless a model of that name is registered.
+bool is_path(std::string_view path_or_name, const std::optional<fs::path>& home) {
+  try {
+    return path_exists(path_or_name);
+  } catch (const Error&) {
+    if (home && find_registered(Registry(*home), path_or_name)) return false;
+    throw;
+  }
+}
+
 }  // namespace
 
 ModelSource open_model(std::string_view path_or_name, const fs::path& home) {
-  return path_exists(path_or_name) ? open_path(path_or_name) : open_registered(path_or_name, home);
+  return is_path(path_or_name, home) ? open_path(path_or_name) : open_registered(path_or_name, home);
 }
 
 ModelSource open_model(std::string_view path_or_name) {
-  if (path_exists(path_or_name)) return open_path(path_or_name);
   const std::optional<fs::path> home = find_ingot_home();
+  if (is_path(path_or_name, home)) return open_path(path_or_name);
   if (home) return open_registered(path_or_name, *home);
   throw_hint(ErrorKind::not_found,
              "check the path; for a registered name set INGOT_HOME to the folder they are kept in",

@@ -213,11 +213,22 @@ RegisteredModel pull_store(const std::string& origin, const PullOptions& options
   return registered(registry, name);
 }
 
+// Whether a path is meant: where it cannot be examined, unless it may be the name of a model on a hub.
+bool is_path(const std::string& origin) {
+  try {
+    return path_exists(origin);
+  } catch (const Error&) {
+    const bool from_here = origin.starts_with('/') || origin.starts_with('.');
+    if (!from_here && std::count(origin.begin(), origin.end(), '/') == 1) return false;
+    throw;
+  }
+}
+
 }  // namespace
 
 RegisteredModel pull(const std::string& origin, const PullOptions& options) {
   const bool remote = origin.find("://") != std::string::npos;
-  if (!remote && path_exists(origin)) return pull_local(origin, options);
+  if (!remote && is_path(origin)) return pull_local(origin, options);
   if (remote && origin.ends_with(".gguf")) return pull_file(origin, options);
   if (origin.starts_with("s3://")) return pull_store(origin, options);
   return pull_hub(origin, options);

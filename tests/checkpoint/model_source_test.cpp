@@ -1,5 +1,6 @@
 #include "checkpoint/model_source.h"
 
+#include "checkpoint/pull.h"
 #include "checkpoint/registry.h"
 #include "tests/checkpoint/fixtures.h"
 
@@ -46,6 +47,26 @@ TEST(ModelSource, RegisteredNames) {
   }
   registry.add("gone", "x", scratch.path / "not-there", {});
   expect_error(ErrorKind::not_found, {"gone", "not-there", "pull"}, [&] { open_model("gone", scratch.path); });
+}
+
+// What cannot be examined where the process stands hides no registered name.
+TEST(ModelSource, ANameWhosePathCannotBeExamined) {
+  const Scratch scratch;
+  const Registry registry(scratch.path / "home");
+  registry.add("org/tiny", golden("a").string(), golden("a"), {});
+  fs::create_symlink("org", scratch.path / "org");  // a loop
+  const fs::path before = fs::current_path();
+  fs::current_path(scratch.path);
+  EXPECT_EQ(open_model("org/tiny", scratch.path / "home").name, "org/tiny");
+  expect_error(ErrorKind::not_found, {"org/other: cannot be examined"},
+               [&] { open_model("org/other", scratch.path / "home"); });
+  expect_error(ErrorKind::not_found, {"./org/model: cannot be examined"}, [&] { pull("./org/model", {}); });
+  // Of a hub, which is out of reach.
+  PullOptions options;
+  options.home = scratch.path / "home";
+  options.endpoint = "no-scheme";
+  expect_error(ErrorKind::not_found, {"no-scheme/api/models/org/model"}, [&] { pull("org/model", options); });
+  fs::current_path(before);
 }
 
 TEST(HfConfig, RefusesByName) {
