@@ -1,5 +1,7 @@
 #include "app/run_samples.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 #include "base/error.h"
@@ -49,6 +51,8 @@ void Sampler::run(int64_t step, train::Observer& observer) {
   while (!engine_->idle()) {
     for (const infer::Output& output : engine_->step()) {
       if (output.token) answers[output.request].push_back(output.token->id);
+      if (output.finish != infer::Finish::failed) continue;
+      observer.on_warning({step, fmt::format("a sample of eval.prompts has no end: {}", output.error)});
     }
   }
   size_t place = 0;
