@@ -184,9 +184,10 @@ train::TrainerSettings trainer_settings(const RunPlan& plan, Runtime& runtime, t
   settings.background_checkpoints = plan.background_checkpoints;
   const double ranks = rank.world.size();  // on as many devices of a kind, or with as many shares of the threads
   settings.rates = scaled(rates, ranks);
-  if (on_cpu) {
-    settings.measure_rates = [&step, &runtime, locals = rank.locals, ranks] {
-      return scaled(measured_cpu_rates(runtime, locals, step, Measure::to_raise).rates, ranks);
+  // One of several ranks would measure alone, while others wait: that is not what each of them reaches beside others.
+  if (on_cpu && rank.world.size() == 1) {
+    settings.measure_rates = [&step, &runtime, locals = rank.locals] {
+      return measured_cpu_rates(runtime, locals, step, Measure::to_raise).rates;
     };
   }
   // What ranks on CPUs share with the others of their machine counts once.

@@ -161,10 +161,11 @@ TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
     EXPECT_EQ(result.code, 0) << result.error;
     return std::pair(result, events_of(program / "runs" / name, "start").at(0));
   };
-  write(program / "recipe.yaml", "name: run\nmodel: " + model +
-                                     "\ninit: random\ndata: {train: " + (program / "train.jsonl").string() +
-                                     ", sequence_length: 16}\nsteps: 2\nbatch: {global: 1}\nthreads: 1\ndevice: cpu\n" +
-                                     "run_dir: " + (program / "runs").string() + "\n");
+  write(program / "recipe.yaml",
+        "name: run\nmodel: " + model + "\ninit: random\ndata: {train: " + (program / "train.jsonl").string() +
+            ", eval: " + (program / "train.jsonl").string() +
+            ", sequence_length: 16}\nsteps: 2\nbatch: {global: 1}\nthreads: 1\ndevice: cpu\n" +
+            "eval: {prompts: [A], sample_tokens: 2}\nrun_dir: " + (program / "runs").string() + "\n");
   train("first");
   for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
     Json kept = Json::parse(read(entry.path()));
@@ -187,7 +188,41 @@ TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
               1e-6);
   EXPECT_NE(result.output.find("% of what was computed, not in the speed"), std::string::npos) << result.output;
   // Weights were random: nothing was tuned.
-  EXPECT_EQ(result.output.find("tuned"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\nprompt: A\n  before: "), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\n  after:  "), std::string::npos) << result.output;
+}
+
+// What one of several ranks would measure alone is not what counts from then on.
+TEST(Devices, ARunOfSeveralRanksLeavesWhatWasMeasured) {
+  const Program program;
+  write(program / "train.jsonl", "{\"text\": \"A line.\"}\n");
+  const std::string model = make_text_model(program, false);
+  const auto train = [&](int ranks) {
+    const std::string number = std::to_string(ranks);
+    write(program / "recipe.yaml", "name: run" + number + "\nmodel: " + model +
+                                       "\ninit: random\ndata: {train: " + (program / "train.jsonl").string() +
+                                       ", sequence_length: 16}\nsteps: 2\nbatch: {global: 2}\nthreads: 2\n" +
+                                       "device: cpu\nparallel: {dp: " + number +
+                                       "}\nrun_dir: " + (program / "runs").string() + "\n");
+    const Result result = program.run({"pretrain", (program / "recipe.yaml").string()});
+    EXPECT_EQ(result.code, 0) << result.error;
+    return result.error.find("measured again") != std::string::npos;
+  };
+  for (const int ranks : {1, 2}) {
+    train(ranks);
+    for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
+      Json kept = Json::parse(read(entry.path()));
+      kept["values"] = {1e3, 1e3};  // which any step exceeds
+      write(entry.path(), kept.dump());
+    }
+    fs::remove_all(program / "runs");
+    EXPECT_EQ(train(ranks), ranks == 1);
+  }
+  int left = 0;
+  for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
+    left += Json::parse(read(entry.path())).at("values") == Json({1e3, 1e3});
+  }
+  EXPECT_GT(left, 0);
 }
 
 // Short documents that leave half of the shortest sequences empty are packed into longer ones.
