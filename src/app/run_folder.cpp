@@ -54,6 +54,8 @@ RunFolder::RunFolder(fs::path path, Resume resume, const std::string& elsewhere)
 }
 
 void RunFolder::check(const fs::path& path, Resume resume, const std::string& elsewhere) {
+  // Whether its holder still runs is found where the lock is taken, and comes first.
+  if (resume != Resume::no && path_exists(path / "lock")) return;
   const fs::path checkpoints = path / "checkpoints";
   const std::optional<int64_t> newest = newest_checkpoint(path);
   // What a crash left may hold a checkpoint that the next holder of the folder brings back.

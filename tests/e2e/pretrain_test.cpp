@@ -200,13 +200,15 @@ TEST_F(Cluster, ARunWhoseSupervisorDiesStopsWithACheckpoint) {
 }
 
 TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
-  Process process(long_run("shared", {"steps=100000"}));
+  Process process(long_run("shared", {"steps=100000", "checkpoint.every=0", "checkpoint.minutes=0"}));
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "shared", R"("step":2,)"));
-  const Result second = program_.run(long_run("shared", {"steps=100000", "--resume=fresh"}));
-  EXPECT_EQ(second.code, 5) << second.error;
-  EXPECT_NE(second.error.find("another process runs here: process " + std::to_string(holder(run("shared")))),
-            std::string::npos)
-      << second.error;
+  for (const char* resume : {"--resume", "--resume=fresh"}) {
+    const Result second = program_.run(long_run("shared", {"steps=100000", resume}));
+    EXPECT_EQ(second.code, 5) << second.error;
+    EXPECT_NE(second.error.find("another process runs here: process " + std::to_string(holder(run("shared")))),
+              std::string::npos)
+        << second.error;
+  }
   // The folder is another's now, as when this machine had been away: the run ends and says so.
   fs::remove(run("shared") / "lock");
   write(run("shared") / "lock", "host far-away\nplace other/pid:[1]\npid 77\nstarted 5\nsince then\ntoken abc\n");
