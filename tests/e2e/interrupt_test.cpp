@@ -164,6 +164,7 @@ TEST_F(InterruptFinetune, AClosedTerminalLeavesACheckpoint) {
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
   ASSERT_GE(child, 0);
   if (child == 0) {
+    ::setenv("INGOT_HOME", path("home").c_str(), 1);  // of no other thread, and not the user's
     ::execv(pointers[0], pointers.data());
     ::_exit(127);
   }

@@ -43,15 +43,27 @@ Json Program::report(std::vector<std::string> arguments) const {
   return json_of(result);
 }
 
-void Program::refuses(const std::vector<std::string>& arguments, int code, const std::string& words) const {
-  const Result result = run(arguments);
+namespace {
+
+// `begin`: where the line is in what it wrote.
+void expect_refusal(const Result& result, int code, const std::string& words, size_t begin) {
   EXPECT_EQ(result.code, code) << result.error;
   EXPECT_EQ(result.output, "");
-  // Behind what was reported before, such as a server's memory plan.
-  const size_t begin = result.error.starts_with("ingot: ") ? 0 : result.error.find("\ningot: ") + 1;
-  ASSERT_TRUE(result.error.substr(begin).starts_with("ingot: ")) << result.error;
   const std::string line = result.error.substr(begin, result.error.find('\n', begin) - begin);
+  EXPECT_TRUE(line.starts_with("ingot: ")) << result.error;
   EXPECT_NE(line.find(words), std::string::npos) << "'" << words << "' is not in: " << line;
+}
+
+}  // namespace
+
+void Program::refuses(const std::vector<std::string>& arguments, int code, const std::string& words) const {
+  const Result result = run(arguments);
+  expect_refusal(result, code, words, 0);
+}
+
+void Program::refuses_late(const std::vector<std::string>& arguments, int code, const std::string& words) const {
+  const Result result = run(arguments);
+  expect_refusal(result, code, words, result.error.find("\ningot: ") + 1);
 }
 
 std::string llama(const std::string& shape) { return std::string(test_data) + "/llama/" + shape; }

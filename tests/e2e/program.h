@@ -23,9 +23,11 @@ class Program {
   Result run(const std::vector<std::string>& arguments, const std::string& input = "") const;
   // Expects exit code 0 and gives the JSON object that `--json` (added here) wrote.
   Json report(std::vector<std::string> arguments) const;
-  // Expects `code`, nothing on standard output, and a line of standard error that begins "ingot: ", the first such,
-  // with `words` in it.
+  // Expects `code`, nothing on standard output, and a first line of standard error that begins "ingot: ", with `words`
+  // in it.
   void refuses(const std::vector<std::string>& arguments, int code, const std::string& words) const;
+  // The same of a line behind others, such as a server's memory plan.
+  void refuses_late(const std::vector<std::string>& arguments, int code, const std::string& words) const;
 
   std::filesystem::path operator/(const std::string& name) const { return scratch_ / name; }
 

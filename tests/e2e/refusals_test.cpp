@@ -26,7 +26,7 @@ TEST(Refusals, PathsThatTheSystemDoesNotTake) {
     program.refuses({"score", "--model", path, "--ids", "1,2"}, 3, path);
     program.refuses({"score", "--model", model, "--adapter", path, "--ids", "1,2"}, 3, path);
     program.refuses({"serve", "--model", path, "--port", "0"}, 3, path);
-    program.refuses({"serve", "--model", model, "--adapters", path, "--port", "0"}, 3, path);
+    program.refuses_late({"serve", "--model", model, "--adapters", path, "--port", "0"}, 3, path);
     program.refuses({"report", path}, 3, path);
     program.refuses({"replay", path, "--step", "1"}, 3, path);
     program.refuses({"init", path, "--model", model}, 3, path);
@@ -60,10 +60,12 @@ TEST(Refusals, OnlyRegularFilesAreRead) {
     program.refuses({"render", "--model", model, "--messages", path}, 3, "not a file");
     program.refuses({"pretrain", path}, 3, "not a file");
     program.refuses({"generate", "--model", model, "--prompt", "x", "--json-schema", path}, 3, "not a file");
-    program.refuses({"serve", "--model", model, "--port", "0", "--api-key-file", path}, 3, "not a file");
-    program.refuses({"serve", "--model", model, "--port", "0", "--tls-cert", path, "--tls-key", path}, 3, "not a file");
+    program.refuses_late({"serve", "--model", model, "--port", "0", "--api-key-file", path}, 3, "not a file");
+    program.refuses_late({"serve", "--model", model, "--port", "0", "--tls-cert", path, "--tls-key", path}, 3,
+                         "not a file");
   }
-  program.refuses({"serve", "--model", model, "--port", "0", "--access-log", pipe}, 5, "pipe");  // that nobody reads
+  program.refuses_late({"serve", "--model", model, "--port", "0", "--access-log", pipe}, 5,
+                       "pipe");  // that nobody reads
   fs::remove(fs::path(model) / "model.safetensors");
   fs::create_symlink(pipe, fs::path(model) / "model.safetensors");
   program.refuses({"model", "inspect", model}, 3, "not a file");
