@@ -294,7 +294,7 @@ TEST_F(ServiceTest, PromptsUnderWayHaveABound) {
   EXPECT_EQ(kind_of(apart), ErrorKind::usage) << "15 tokens; one owner has half of 20";
   Collector first(3), second(1);
   const int64_t ticket = service->submit(asked(1, 3, 1000), first.listener());
-  service->submit(asked(1, 1, 1000), second.listener());
+  const int64_t endless = service->submit(asked(1, 1, 1000), second.listener());
   EXPECT_EQ(kind_of(asked(1, 1, 1)), ErrorKind::resource);
   Collector other(1);
   service->submit(asked(2, 1, 1), other.listener());
@@ -310,6 +310,7 @@ TEST_F(ServiceTest, PromptsUnderWayHaveABound) {
     }
   }
   again.ends(1);
+  service->cancel(endless);
 }
 
 TEST_F(ServiceTest, WhatTheEngineRefusesFailsAlone) {
