@@ -1,8 +1,13 @@
-# ingot_precompile(TARGET): base/pch.h is precompiled for it, with what ccache takes for its contents (see Options.cmake).
+# ingot_precompile(TARGET [HEADER VERSION]): base/pch.h and HEADER are precompiled for it, with what ccache takes for their
+# contents (see Options.cmake).
 function(ingot_precompile target)
   # In angle brackets: with an absolute path no checkout could use objects that ccache has from another.
-  target_precompile_headers(${target} PRIVATE <base/pch.h>)
-  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch.sum "${INGOT_PCH_SUM}")
+  set(headers <base/pch.h>)
+  if(ARGN)
+    list(APPEND headers <${ARGV1}>)
+  endif()
+  target_precompile_headers(${target} PRIVATE ${headers})
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch.sum "${INGOT_PCH_SUM}${ARGN}")
 endfunction()
 
 # ingot_library(NAME [FOLDER path] [USES ingot folders...] [LINKS external targets...])
@@ -49,5 +54,6 @@ function(ingot_test folder)
   if(INGOT_SANITIZE)  # half of the time to compile; what is tested is in libraries
     target_compile_options(test_${name} PRIVATE -O0)
   endif()
+  ingot_precompile(test_${name} gtest/gtest.h ${GTest_VERSION})
   gtest_discover_tests(test_${name} TEST_PREFIX ${folder}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()
