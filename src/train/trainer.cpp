@@ -111,8 +111,9 @@ Trainer::Took Trainer::took(const Begun& begun, double now) {
 void Trainer::tell(const StepResult& result, const Begun& begun, double seconds, const std::vector<Took>& ranks) {
   const spec::ModelSpec& model = model_.spec();
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
-  // Padding is no work that anybody wanted. Full-square counting is of the packed sequence as a whole, as the stacks do
-  // that count this way.
+  // Padding is computed, but is not useful work; of its attention, which is to itself alone, nothing is counted.
+  const spec::AttentionSquares computed{static_cast<double>(result.positions), result.squared_lengths};
+  // Full-square counting is of the packed sequence as a whole, as the stacks do that count this way.
   const double length = static_cast<double>(train_.sequence_length());
   const spec::AttentionSquares whole{squares.tokens, squares.tokens * length};
   const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
@@ -121,9 +122,9 @@ void Trainer::tell(const StepResult& result, const Begun& begun, double seconds,
   StepWork work;
   work.useful = flops(squares, spec::AttentionCount::causal);
   work.full_square = flops(whole, spec::AttentionCount::full_square);
-  work.executed = work.useful;
+  work.executed = flops(computed, spec::AttentionCount::causal);
   if (step_.settings().recompute == spec::Recompute::full) {
-    work.executed += spec::recompute_flops(model, squares, spec::AttentionCount::causal);
+    work.executed += spec::recompute_flops(model, computed, spec::AttentionCount::causal);
   }
   const auto [shares, warning] = utilisation_.of(work, seconds);
   StepEvent event;

@@ -15,9 +15,9 @@ struct DeviceRates {
 
 // FLOPs of a step.
 struct StepWork {
-  double useful = 0;       // causal, without what was recomputed
+  double useful = 0;       // causal, without padding and what was recomputed
   double full_square = 0;  // the same with attention as the full square of the packed sequence
-  double executed = 0;     // causal, with what was recomputed
+  double executed = 0;     // causal, with padding and what was recomputed
 };
 
 // Each at most 1; absent where the rate is not known, and where the share would be above 1.

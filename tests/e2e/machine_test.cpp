@@ -184,6 +184,9 @@ TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
   const int64_t tokens = step.at("tokens");
   EXPECT_LT(tokens, 16);
   EXPECT_DOUBLE_EQ(step.at("padding"), 1 - static_cast<double>(tokens) / 16);
+  const double more = step.at("hfu").get<double>() / step.at("mfu").get<double>();  // padding is computed as well
+  EXPECT_GT(more, 1);
+  EXPECT_LT(more, 16.0 / static_cast<double>(tokens));  // but for its attention
   EXPECT_NEAR(step.at("tokens_per_s").get<double>() * step.at("step_s").get<double>(), static_cast<double>(tokens),
               1e-6);
   EXPECT_NE(result.output.find("% of what was computed, not in the speed"), std::string::npos) << result.output;
