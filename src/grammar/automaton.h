@@ -108,7 +108,7 @@ class Automaton {
   bool may_come(const ObjectState& state, const ObjectShape::Member& member, const Remaining& remaining);
   TermId with_member(const ObjectState& state, const ObjectShape::Member& member);
   TermId behind_name(const Capture& complete);
-  TermId behind_other_name(const Capture& begun);
+  TermId behind_other_name(const Capture& partial);
   TermId names_left(TermId names, int32_t seen);
   TermId name_capture(TermId object, int32_t member);
 

@@ -212,11 +212,11 @@ bool Automaton::is_property(const Capture& name) const {
 }
 
 // What follows a name that began so, where it is no property's already; nothing where that is not known.
-TermId Automaton::behind_other_name(const Capture& begun) {
-  if (begun.object < 0 || begun.member != Capture::any_name) return TermPool::nothing;
-  const ObjectState state = terms.object_state(begun.object);
+TermId Automaton::behind_other_name(const Capture& partial) {
+  if (partial.object < 0 || partial.member != Capture::any_name) return TermPool::nothing;
+  const ObjectState state = terms.object_state(partial.object);
   const ObjectShape& shape = terms.object(state.shape);
-  if (begun.text.find('\\') != std::string::npos || shape.has_name_from(std::string_view(begun.text).substr(1))) {
+  if (partial.text.find('\\') != std::string::npos || shape.has_name_from(std::string_view(partial.text).substr(1))) {
     return TermPool::nothing;
   }
   return with_member(state, shape.members[static_cast<size_t>(shape.open)]);

@@ -22,7 +22,7 @@ struct Sequence {
   TokenCounts counts;        // of these, where there are penalties
   int64_t produced = 0;
   int64_t slot = -1;           // its adapter's
-  bool told = false;           // an output was given
+  bool has_output = false;     // an output was given
   bool cancelled = false;      // it ends with the next step
   std::vector<int32_t> draft;  // guesses of this step
   std::vector<double> states;  // of a request for its states: those of the pieces so far, added up
@@ -376,7 +376,7 @@ ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
     if (sequence.ids.empty()) sequence.ids = sequence.request.prompt.get();
     sequence.ids.insert(sequence.ids.end(), sequence.draft.begin(), sequence.draft.end());
     counted.guessed += guessed;
-    if (piece.begin == sequence.state.found && !sequence.told && !sequence.state.ids.empty()) {
+    if (piece.begin == sequence.state.found && !sequence.has_output && !sequence.state.ids.empty()) {
       counted.prefix_lookups += sequence.request.prompt.size();
       counted.prefix_hits += sequence.state.found;
     }
@@ -427,7 +427,7 @@ bool Engine::State::tell_prompt(const Piece& piece, std::span<Chosen> known, std
   if (known.empty()) return true;
   Sequence& sequence = of(piece);
   sequence.scored = sequence.scored_after(piece);
-  sequence.told = true;
+  sequence.has_output = true;
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
   for (Chosen& one : known) {
@@ -467,8 +467,8 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
       output.error = chosen[i].error;
       output.kind = chosen[i].kind;
     }
-    if (!sequence.told) output.cached_tokens = std::min(sequence.state.found, sequence.request.prompt.size());
-    sequence.told = true;
+    if (!sequence.has_output) output.cached_tokens = std::min(sequence.state.found, sequence.request.prompt.size());
+    sequence.has_output = true;
     outputs.push_back(std::move(output));
     if (outputs.back().finish) break;
   }
@@ -481,7 +481,7 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
   output.finish = Finish::length;
-  if (!sequence.told) output.cached_tokens = sequence.state.found;
+  if (!sequence.has_output) output.cached_tokens = sequence.state.found;
 }
 
 // The embedding at the end of the prompt.

@@ -81,7 +81,7 @@ struct Running {
 };
 
 // Whether the request may go on.
-bool tell(const std::shared_ptr<Caller>& caller, int64_t index, Output output) noexcept {
+bool deliver(const std::shared_ptr<Caller>& caller, int64_t index, Output output) noexcept {
   output.request = index;
   auto listener = caller->listener.lock();
   try {
@@ -272,7 +272,7 @@ void Service::State::run() noexcept {
     serve();
     fail_all("the server ends", ErrorKind::unavailable);
   } catch (const std::exception& error) {
-    // What the engine does not tell of one request alone has left it in a state that nobody knows.
+    // An error that is not one request's leaves the engine in an unknown state.
     fail_all(words_of(error), ErrorKind::internal);
   }
 }
@@ -326,7 +326,7 @@ void Service::State::admit(Arrival& arrival) noexcept {
     running.insert(std::move(node));
     inbox.lock()->counts.prompt_tokens += prompt;
   } catch (const std::exception& error) {
-    tell(arrival.caller, arrival.index, failed(words_of(error), kind_of(error)));
+    deliver(arrival.caller, arrival.index, failed(words_of(error), kind_of(error)));
     arrival.caller->names[index] = ended;
     end(arrival.ticket, false);
   }
@@ -358,7 +358,7 @@ void Service::State::give(Output output) noexcept {
   Running& of = found->second;
   const bool last = output.finish.has_value();
   if (!of.heard && !last) inbox.lock()->add_waiting(of.caller->owner, -1);
-  const bool wanted = tell(of.caller, of.index, std::move(output));
+  const bool wanted = deliver(of.caller, of.index, std::move(output));
   if (last) {
     of.caller->names[static_cast<size_t>(of.index)] = ended;
     end(of.ticket, of.heard);
@@ -386,7 +386,7 @@ void Service::State::fail_by_file(const FileFault& fault) {
   for (const auto& [name, of] : running) {
     Output output = failed(copy_of(why), ErrorKind::corrupt);
     output.file = copy_of(file);
-    tell(of.caller, of.index, std::move(output));
+    deliver(of.caller, of.index, std::move(output));
     of.caller->names[static_cast<size_t>(of.index)] = ended;
     end(of.ticket, of.heard);
     engine->cancel(name);
@@ -404,10 +404,10 @@ void Service::State::fail_all(const std::string& why, ErrorKind kind) noexcept {
     arrivals.swap(held->arrivals);
   }
   for (const Arrival& arrival : arrivals) {
-    tell(arrival.caller, arrival.index, failed(copy_of(why), ErrorKind::unavailable));
+    deliver(arrival.caller, arrival.index, failed(copy_of(why), ErrorKind::unavailable));
   }
   for (const auto& [name, of] : running) {
-    tell(of.caller, of.index, failed(copy_of(why), of.heard ? kind : ErrorKind::unavailable));
+    deliver(of.caller, of.index, failed(copy_of(why), of.heard ? kind : ErrorKind::unavailable));
   }
   running.clear();
   // Only now: who cancels a ticket that is not there any more may take the listener for done.

@@ -1,4 +1,4 @@
-// Routes, keys, errors, limits, the access log and the end of a server, over a real socket.
+// Routes, errors, limits, the access log and the end of a server, over a real socket.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,21 +12,6 @@
 
 namespace ingot::server {
 namespace {
-
-constexpr const char* secret = "correct-horse-battery";
-constexpr const char* plain_chat =
-    R"({"model": "org/tiny", "max_tokens": 2, "temperature": 0, "messages": [{"role": "user", "content": "x"}]})";
-
-std::string bearer(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
-
-void expect_error(const Answer& answer, int status, const std::string& code) {
-  EXPECT_EQ(answer.status, status) << answer.body;
-  const Json body = Json::parse(answer.body, nullptr, false);
-  ASSERT_FALSE(body.is_discarded()) << answer.body;
-  for (const char* key : {"message", "type", "param", "code"}) EXPECT_TRUE(body["error"].contains(key)) << key;
-  EXPECT_EQ(body["error"]["code"], code) << answer.body;
-  EXPECT_TRUE(answer.headers.contains("x-request-id"));
-}
 
 TEST(Api, Models) {
   TinyServer server;
@@ -44,83 +29,6 @@ TEST(Api, Models) {
   expect_error(server.ask("DELETE", "/v1/models/org/tiny"), 404, "model_not_found");
 }
 
-TEST(Api, AdaptersComeAndGo) {
-  TinyServer server;
-  EXPECT_TRUE(server.get("/v1/adapters")["data"].empty());
-  EXPECT_EQ(server.post("/v1/adapters", {{"name", "poet"}})["id"], "poet");
-  const Json list = server.get("/v1/adapters");
-  ASSERT_EQ(list["data"].size(), 1U);
-  EXPECT_EQ(list["data"][0]["rank"], 4);
-  const Answer gone = server.ask("DELETE", "/v1/adapters/poet");
-  EXPECT_EQ(gone.status, 200);
-  EXPECT_EQ(Json::parse(gone.body)["deleted"], true);
-  expect_error(server.ask("DELETE", "/v1/adapters/poet"), 404, "model_not_found");
-  const Json missing = server.post("/v1/adapters", {{"name", "missing"}}, 404);
-  EXPECT_EQ(missing["error"]["message"].get<std::string>().find("secret"), std::string::npos);
-  for (const char* name : {"broken", "huge", "strange"}) {
-    const Answer answer = server.ask("POST", "/v1/adapters", Json{{"name", name}}.dump());
-    expect_error(answer, 400, std::string(name) == "strange" ? "unsupported_value" : "invalid_value");
-    EXPECT_EQ(answer.body.find("secret"), std::string::npos) << answer.body;
-    EXPECT_NE(answer.body.find(name), std::string::npos) << answer.body;
-    EXPECT_EQ(Json::parse(answer.body)["error"]["type"], "invalid_request_error");
-    EXPECT_EQ(Json::parse(answer.body)["error"]["param"], "name");
-    EXPECT_FALSE(answer.headers.contains("retry-after"));
-  }
-  for (const char* name : {"../../etc", "..", "/etc/passwd", "a/../b", "org/tiny", "x\\y", "caf\xc3\xa9"}) {
-    EXPECT_EQ(server.post("/v1/adapters", {{"name", name}}, 400)["error"]["param"], "name") << name;
-  }
-  for (const char* name : {"..%2F..%2Fetc", "../../etc/passwd", "%2e%2e", "..%5c..", "%252e%252e"}) {
-    EXPECT_EQ(server.ask("DELETE", std::string("/v1/adapters/") + name).status, 404) << name;
-  }
-}
-
-TEST(Api, AdaptersThatCannotBeReadAnyMore) {
-  TinyServer server;
-  for (const auto& [name, status, code] :
-       {std::tuple("busy", 503, "unavailable"), std::tuple("gone", 404, "model_not_found"),
-        std::tuple("rotten", 400, "invalid_value")}) {
-    server.post("/v1/adapters", {{"name", name}});
-    for (const char* route : {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"}) {
-      Json body = {{"model", name}};
-      if (std::string(route) == "/v1/embeddings") body["input"] = "x";
-      if (std::string(route) == "/v1/completions") body["prompt"] = "x";
-      if (std::string(route) == "/v1/chat/completions") body["messages"] = {{{"role", "user"}, {"content", "x"}}};
-      const Answer answer = server.ask("POST", route, body.dump());
-      expect_error(answer, status, code);
-      EXPECT_EQ(answer.body.find("secret"), std::string::npos) << answer.body;
-      EXPECT_EQ(Json::parse(answer.body)["error"]["param"], "model");
-      EXPECT_EQ(answer.headers.contains("retry-after"), status == 503);
-    }
-  }
-  // The log says why. Its order is not quite that of the answers.
-  const std::vector<Json> lines = server.log_lines(12);
-  EXPECT_EQ(
-      std::count_if(lines.begin(), lines.end(),
-                    [](const Json& line) { return line.value("failure", "").find("is cut") != std::string::npos; }),
-      3);
-}
-
-TEST(Api, AdaptersThatMayBeThereSoon) {
-  TinyServer server;
-  const Answer answer = server.ask("POST", "/v1/adapters", R"({"name": "changing"})");
-  expect_error(answer, 503, "unavailable");
-  EXPECT_EQ(answer.headers.at("retry-after"), "1");
-  EXPECT_EQ(Json::parse(answer.body)["error"]["message"], "The adapter 'changing' cannot be had just now; ask again.");
-}
-
-// A 500 that says so: no mistake of the server's, and none that another request is likely to meet.
-TEST(Api, WhatIsNotFiniteIsSaidSo) {
-  TinyServer server;
-  server.post("/v1/adapters", {{"name", "boundless"}});
-  const Json prompt = {{"model", "boundless"}, {"prompt", "x"}, {"max_tokens", 4}};
-  const Json error = server.post("/v1/completions", prompt, 500)["error"];
-  EXPECT_EQ(error["code"], "not_finite");
-  EXPECT_NE(error["message"].get<std::string>().find("not finite"), std::string::npos) << error;
-  const Json states = {{"model", "boundless"}, {"input", "x"}};
-  EXPECT_EQ(server.post("/v1/embeddings", states, 500)["error"]["code"], "not_finite");
-  server.post("/v1/completions", {{"model", server.served.id}, {"prompt", "x"}, {"max_tokens", 4}});
-}
-
 TEST(Api, Tokens) {
   TinyServer server;
   const Json reply = server.post("/v1/tokenize", {{"prompt", "ab c"}});
@@ -132,62 +40,6 @@ TEST(Api, Tokens) {
   EXPECT_EQ(chat["tokens"], Json(server.chat_prompt("hi")));
   EXPECT_EQ(server.post("/v1/detokenize", {{"tokens", {131}}}, 400)["error"]["param"], "tokens");
   EXPECT_EQ(server.post("/v1/tokenize", {{"prompt", "a"}, {"model", "other"}}, 404)["error"]["param"], "model");
-}
-
-TEST(Api, Embeddings) {
-  TinyServer server;
-  const Json body = {{"model", "org/tiny"}, {"input", {"abc", "hello there"}}};
-  const Json reply = server.post("/v1/embeddings", body);
-  ASSERT_EQ(reply["data"].size(), 2U);
-  EXPECT_EQ(reply["usage"]["prompt_tokens"], 14);
-  for (const Json& item : reply["data"]) {
-    ASSERT_EQ(item["embedding"].size(), 64U);
-    double squares = 0;
-    for (const Json& value : item["embedding"]) squares += value.get<double>() * value.get<double>();
-    EXPECT_NEAR(squares, 1, 1e-5);
-  }
-  EXPECT_NE(reply["data"][0]["embedding"], reply["data"][1]["embedding"]);
-  // Alone, and as ids, it is the same up to rounding.
-  const Json alone =
-      server.post("/v1/embeddings", {{"model", "org/tiny"}, {"input", server.tokenizer->encode("hello there")}});
-  for (size_t i = 0; i < 64; ++i) {
-    EXPECT_NEAR(alone["data"][0]["embedding"][i].get<double>(), reply["data"][1]["embedding"][i].get<double>(), 1e-5);
-  }
-  Json coded = body;
-  coded["encoding_format"] = "base64";
-  const std::string text = server.post("/v1/embeddings", coded)["data"][0]["embedding"];
-  ASSERT_EQ(text.size(), (64 * 4 + 2) / 3 * 4U);
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); i += 4) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 4; ++k) {
-      const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-      group = group << 6 | static_cast<uint32_t>(text[i + k] == '=' ? 0 : digits.find(text[i + k]));
-    }
-    for (int shift = 16; shift >= 0; shift -= 8) bytes += static_cast<char>(group >> shift & 255);
-  }
-  for (size_t i = 0; i < 64; ++i) {
-    float value = 0;
-    std::memcpy(&value, bytes.data() + 4 * i, 4);
-    EXPECT_FLOAT_EQ(value, reply["data"][0]["embedding"][i].get<float>());
-  }
-  Json cut = body;
-  cut["dimensions"] = 8;
-  EXPECT_EQ(server.post("/v1/embeddings", cut, 400)["error"]["param"], "dimensions");
-  EXPECT_EQ(
-      server.post("/v1/embeddings", {{"model", "org/tiny"}, {"input", std::string(300, 'a')}}, 400)["error"]["code"],
-      "context_length_exceeded");
-}
-
-TEST(Api, EmbeddingsOfAWholeContextAndNoMore) {
-  TinyServer server;
-  const auto body = [](size_t tokens) { return Json{{"model", "org/tiny"}, {"input", std::string(tokens, 'a')}}; };
-  EXPECT_EQ(server.post("/v1/embeddings", body(256))["usage"]["prompt_tokens"], 256);
-  EXPECT_EQ(server.post("/v1/embeddings", body(257), 400)["error"]["code"], "context_length_exceeded");
-  server.served.hidden = int64_t{1} << 21;  // three of them are more than an answer may hold
-  const Json refused = server.post("/v1/embeddings", {{"model", "org/tiny"}, {"input", {"a", "b", "c"}}}, 400)["error"];
-  EXPECT_EQ(refused["param"], "input");
-  EXPECT_NE(refused["message"].get<std::string>().find("several requests"), std::string::npos);
 }
 
 TEST(Api, WhatIsAskedWrongly) {
@@ -217,97 +69,6 @@ TEST(Api, BodiesHaveALimitOfTheirRoute) {
   expect_error(server.ask("POST", "/v1/completions", std::string(100001, ' ')), 413, "request_too_large");
   expect_error(server.ask("POST", "/v1/adapters", std::string(70000, ' ')), 413, "request_too_large");
   expect_error(server.ask("POST", "/v1/completions", std::string(100000, ' ')), 400, "invalid_json");
-}
-
-TEST(Api, EveryRouteNeedsAKeyButTheProbes) {
-  TinySettings settings;
-  settings.api.keys = parse_keys(std::string(secret) + " alice\nanother-key-of-mine bob infer\n", "keys");
-  TinyServer server(std::move(settings));
-  for (const char* target : {"/health", "/ready", "/"}) EXPECT_EQ(server.ask("GET", target).status, 200) << target;
-  for (const char* target : {"/metrics", "/v1/models", "/v1/models/org/tiny", "/v1/adapters", "/nothing", "/v1/",
-                             "/v1/chat/completions", "//health", "/health/", "/%68ealth", "/v1/files"}) {
-    for (const char* method : {"GET", "DELETE", "OPTIONS"}) {
-      expect_error(server.ask(method, target), 401, "invalid_api_key");
-      expect_error(server.ask(method, target, "", bearer("correct-horse-batterz")), 401, "invalid_api_key");
-    }
-  }
-  for (const char* target : {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/tokenize",
-                             "/v1/detokenize", "/v1/adapters"}) {
-    expect_error(server.ask("POST", target, "{}"), 401, "invalid_api_key");
-  }
-  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 200);
-  EXPECT_EQ(server.ask("GET", "/metrics", "", bearer(secret)).status, 200);
-  for (const char* scheme : {"bearer", "BEARER", "bEaReR"}) {
-    EXPECT_EQ(
-        server.ask("GET", "/v1/models", "", std::string("Authorization: ") + scheme + " " + secret + "\r\n").status,
-        200);
-  }
-  for (const char* scheme : {"Basic ", "Bearer", "Bearerx ", ""}) {
-    expect_error(server.ask("GET", "/v1/models", "", std::string("Authorization: ") + scheme + secret + "\r\n"), 401,
-                 "invalid_api_key");
-  }
-  EXPECT_EQ(server.ask("POST", "/v1/chat/completions", plain_chat, bearer(secret)).status, 200);
-  expect_error(server.ask("POST", "/v1/adapters", R"({"name": "poet"})", bearer("another-key-of-mine")), 403,
-               "insufficient_permissions");
-  Json urgent = Json::parse(plain_chat);
-  urgent["priority"] = 1;
-  EXPECT_EQ(server.ask("POST", "/v1/chat/completions", urgent.dump(), bearer(secret)).status, 200);
-  expect_error(server.ask("POST", "/v1/chat/completions", urgent.dump(), bearer("another-key-of-mine")), 403,
-               "insufficient_permissions");
-  urgent["priority"] = -1;
-  EXPECT_EQ(server.ask("POST", "/v1/chat/completions", urgent.dump(), bearer("another-key-of-mine")).status, 200);
-  expect_error(server.ask("DELETE", "/v1/models/poet", "", bearer("another-key-of-mine")), 403,
-               "insufficient_permissions");
-  EXPECT_EQ(server.ask("POST", "/v1/adapters", R"({"name": "poet"})", bearer(secret)).status, 200);
-  for (const Json& line : server.log_lines(10)) {
-    EXPECT_EQ(line.dump().find("horse"), std::string::npos);
-  }
-}
-
-TEST(Api, KeysShareNoKeptPrompts) {
-  TinySettings settings;
-  settings.api.keys = parse_keys(std::string(secret) + " alice\nanother-key-of-mine bob\n", "keys");
-  settings.engine.prefix_cache = true;
-  TinyServer server(std::move(settings));
-  const std::string body = Json{{"model", "org/tiny"}, {"prompt", std::string(100, 'a')}, {"max_tokens", 1}}.dump();
-  const auto cached = [&](const char* key) {
-    const Answer answer = server.ask("POST", "/v1/completions", body, bearer(key));
-    EXPECT_EQ(answer.status, 200) << answer.body;
-    return Json::parse(answer.body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
-  };
-  EXPECT_EQ(cached(secret), 0);
-  EXPECT_GT(cached(secret), 0);
-  EXPECT_EQ(cached("another-key-of-mine"), 0);
-  EXPECT_GT(cached("another-key-of-mine"), 0);
-}
-
-TEST(Api, RatesOfAKey) {
-  TinySettings settings;
-  settings.api.keys = parse_keys(std::string(secret) + " alice requests=2\n", "keys");
-  TinyServer server(std::move(settings));
-  const Answer first = server.ask("GET", "/v1/models", "", bearer(secret));
-  EXPECT_EQ(first.headers.at("x-ratelimit-limit-requests"), "2");
-  EXPECT_EQ(first.headers.at("x-ratelimit-remaining-requests"), "1");
-  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 200);
-  const Answer refused = server.ask("GET", "/v1/models", "", bearer(secret));
-  expect_error(refused, 429, "rate_limit_exceeded");
-  EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
-}
-
-TEST(Api, OtherNamesWithoutAKey) {
-  TinyServer server;
-  const auto status = [&](const std::string& host) {
-    RawClient client(server.http->port());
-    client.send("GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
-    return client.answer().status;
-  };
-  EXPECT_EQ(status("localhost:8000"), 200);
-  EXPECT_EQ(status("LocalHost"), 200);
-  EXPECT_EQ(status("LOCALHOST:8000"), 200);
-  EXPECT_EQ(status("127.0.0.1"), 200);
-  EXPECT_EQ(status("[::1]:8000"), 200);
-  EXPECT_EQ(status("evil.example"), 403);
-  EXPECT_EQ(status("127.0.0.1.evil.example"), 403);
 }
 
 TEST(Api, MoreOutputsThanTheQueueHolds) {
@@ -588,19 +349,6 @@ TEST(Api, TextsThatNoContextHoldsAreRefusedBeforeTheyAreTokenized) {
                                      message_of("/v1/chat/completions", {{"messages", messages}}, "messages")}) {
     EXPECT_NE(message.find("bytes"), std::string::npos) << message;
   }
-}
-
-TEST(Api, KeysAreReplacedUnderWay) {
-  TinySettings settings;
-  settings.api.keys = parse_keys("correct-horse-battery alice\n", "keys");
-  TinyServer server(std::move(settings));
-  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 200);
-  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer("another-key-of-mine")).status, 401);
-  server.api->set_keys(parse_keys("another-key-of-mine bob\n", "keys"));
-  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer(secret)).status, 401);
-  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer("another-key-of-mine")).status, 200);
-  EXPECT_THROW(server.api->set_keys({}), Error);
-  EXPECT_EQ(server.ask("GET", "/v1/models", "", bearer("another-key-of-mine")).status, 200);
 }
 
 TEST(Api, ThePage) {

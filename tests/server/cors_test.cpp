@@ -10,7 +10,6 @@ namespace ingot::server {
 namespace {
 
 constexpr const char* app = "https://app.example";
-constexpr const char* secret = "correct-horse-battery";
 
 TinySettings with_origins(std::vector<std::string> origins) {
   TinySettings settings;
@@ -76,7 +75,7 @@ TEST(Cors, PreflightsOfANamedOriginNeedNoKey) {
 TEST(Cors, AnswersAndErrorsMayBeRead) {
   TinyServer server(with_origins({app}));
   const std::string from = std::string("Origin: ") + app + "\r\n";
-  const std::string key = std::string("Authorization: Bearer ") + secret + "\r\n";
+  const std::string key = bearer(secret);
   const std::string body = R"({"model": "org/tiny", "prompt": "a", "max_tokens": 2, "stream": true})";
   for (const Answer& answer :
        {server.ask("GET", "/v1/models", "", from + key), server.ask("GET", "/v1/models", "", from),

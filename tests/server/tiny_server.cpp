@@ -1,5 +1,7 @@
 #include "tests/server/tiny_server.h"
 
+#include <gtest/gtest.h>
+
 #include <limits>
 
 #include "base/error.h"
@@ -202,6 +204,17 @@ std::vector<Json> TinyServer::log_lines(size_t least) {
   std::vector<Json> parsed;
   for (const std::string& line : *held) parsed.push_back(Json::parse(line));
   return parsed;
+}
+
+std::string bearer(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
+
+void expect_error(const Answer& answer, int status, const std::string& code) {
+  EXPECT_EQ(answer.status, status) << answer.body;
+  const Json body = Json::parse(answer.body, nullptr, false);
+  ASSERT_FALSE(body.is_discarded()) << answer.body;
+  for (const char* key : {"message", "type", "param", "code"}) EXPECT_TRUE(body["error"].contains(key)) << key;
+  EXPECT_EQ(body["error"]["code"], code) << answer.body;
+  EXPECT_TRUE(answer.headers.contains("x-request-id"));
 }
 
 }  // namespace ingot::server

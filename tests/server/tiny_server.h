@@ -107,4 +107,14 @@ class TinyServer {
   std::unique_ptr<HttpServer> http;
 };
 
+constexpr const char* secret = "correct-horse-battery";
+constexpr const char* plain_chat =
+    R"({"model": "org/tiny", "max_tokens": 2, "temperature": 0, "messages": [{"role": "user", "content": "x"}]})";
+
+// The header field with this key.
+std::string bearer(const std::string& key);
+
+// An error in OpenAI's form with all its members.
+void expect_error(const Answer& answer, int status, const std::string& code);
+
 }  // namespace ingot::server
