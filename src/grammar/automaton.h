@@ -92,7 +92,7 @@ class Automaton {
   Row multiple_row(TermId term);
   Row capture_row(TermId term);
 
-  // automaton_texts.cpp
+  // automaton_json_text.cpp
   Row json_text_row(TermId term);
   TermId character(TermId text, uint32_t code_point);
   bool takes_any(TermId text, uint32_t first, uint32_t last);

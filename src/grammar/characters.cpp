@@ -1,21 +1,12 @@
 #include "grammar/characters.h"
 
 #include <algorithm>
-#include <string>
 
 #include "text/unicode.h"
 
 namespace ingot::grammar {
 
 namespace {
-
-constexpr uint32_t first_surrogate = 0xD800, last_surrogate = 0xDFFF;
-
-std::string utf8(uint32_t c) {
-  std::string bytes;
-  text::append_utf8(bytes, c);
-  return bytes;
-}
 
 // The texts from `low` to `high`, which are as long as each other, in order of value.
 TermId between(TermPool& terms, std::string_view low, std::string_view high) {
@@ -39,9 +30,10 @@ TermId between(TermPool& terms, std::string_view low, std::string_view high) {
   return terms.choice(parts);
 }
 
+// Characters above ASCII.
 TermId utf8_range(TermPool& terms, uint32_t first, uint32_t last) {
   std::vector<TermId> parts;
-  constexpr uint32_t ends[] = {0x7F, 0x7FF, 0xFFFF, max_code_point};
+  constexpr uint32_t ends[] = {0x7FF, 0xFFFF, max_code_point};  // of two, three and four bytes
   for (const uint32_t end : ends) {
     if (first > end) continue;
     parts.push_back(between(terms, utf8(first), utf8(std::min(last, end))));
@@ -52,6 +44,12 @@ TermId utf8_range(TermPool& terms, uint32_t first, uint32_t last) {
 }
 
 }  // namespace
+
+std::string utf8(uint32_t code_point) {
+  std::string bytes;
+  text::append_utf8(bytes, code_point);
+  return bytes;
+}
 
 CharacterSet::CharacterSet(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
@@ -69,22 +67,6 @@ CharacterSet::CharacterSet(std::vector<Range> ranges) {
   }
 }
 
-CharacterSet CharacterSet::of(std::string_view ascii) {
-  std::vector<Range> ranges;
-  for (const char c : ascii) ranges.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c)});
-  return CharacterSet(std::move(ranges));
-}
-
-CharacterSet CharacterSet::operator|(const CharacterSet& other) const {
-  std::vector<Range> ranges = ranges_;
-  ranges.insert(ranges.end(), other.ranges_.begin(), other.ranges_.end());
-  return CharacterSet(std::move(ranges));
-}
-
-CharacterSet CharacterSet::operator&(const CharacterSet& other) const {
-  return (complement() | other.complement()).complement();
-}
-
 CharacterSet CharacterSet::complement() const {
   std::vector<Range> gaps;
   uint32_t next = 0;
@@ -97,8 +79,14 @@ CharacterSet CharacterSet::complement() const {
 }
 
 TermId encoded(TermPool& terms, const CharacterSet& set) {
+  constexpr uint32_t last_ascii = 0x7F;
+  ByteSet ascii;
   std::vector<TermId> parts;
-  for (const auto& range : set.ranges()) parts.push_back(utf8_range(terms, range.first, range.last));
+  for (const auto& range : set.ranges()) {
+    for (uint32_t c = range.first; c <= std::min(range.last, last_ascii); ++c) ascii.add(static_cast<uint8_t>(c));
+    if (range.last > last_ascii) parts.push_back(utf8_range(terms, std::max(range.first, last_ascii + 1), range.last));
+  }
+  parts.push_back(terms.bytes(ascii));
   return terms.choice(parts);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "grammar/term.h"
@@ -10,6 +10,9 @@
 namespace ingot::grammar {
 
 inline constexpr uint32_t max_code_point = 0x10FFFF;
+inline constexpr uint32_t first_surrogate = 0xD800, last_surrogate = 0xDFFF;
+
+std::string utf8(uint32_t code_point);
 
 // Ranges in ascending order that do not touch. Surrogates (U+D800 to U+DFFF) are never members.
 class CharacterSet {
@@ -22,12 +25,8 @@ class CharacterSet {
   CharacterSet() = default;
   explicit CharacterSet(std::vector<Range> ranges);
   static CharacterSet all() { return CharacterSet({{0, max_code_point}}); }
-  static CharacterSet of(std::string_view ascii);
 
   const std::vector<Range>& ranges() const { return ranges_; }
-  bool empty() const { return ranges_.empty(); }
-  CharacterSet operator|(const CharacterSet& other) const;
-  CharacterSet operator&(const CharacterSet& other) const;
   CharacterSet complement() const;
 
  private:

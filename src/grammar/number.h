@@ -26,13 +26,15 @@ struct Decimal {
   size_t digits() const { return whole.size() + fraction.size(); }
 };
 
+inline constexpr int64_t integer_digits = 18;  // the most an integer may have, where no bound has more
+
 // The texts of numbers that may have conditions.
 struct NumberForm {
   bool integers_only = false;
-  int64_t digits = 18;        // the most an integer may have
-  bool is_exact = false;      // at most 15 digits in numbers that need not be integers
-  bool has_exponents = true;  // exponents may come; for integers from 0 on, behind one digit
-  bool is_canonical = false;  // every value has one text: no exponent, no 0 at the end of a fraction
+  int64_t digits = integer_digits;  // the most an integer may have
+  bool is_exact = false;            // at most 15 digits in numbers that need not be integers
+  bool has_exponents = true;        // exponents may come; for integers from 0 on, behind one digit
+  bool is_canonical = false;        // every value has one text: no exponent, no 0 at the end of a fraction
 };
 
 // Any number; any integer of so many digits at most, as digits alone.

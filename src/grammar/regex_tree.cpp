@@ -253,7 +253,8 @@ class Parser {
         value = 0x10000 + ((value - 0xD800) << 10) + (low - 0xDC00);
       }
     }
-    if (value >= 0xD800 && value <= 0xDFFF) unsupported("half of a surrogate pair, which no JSON text can have");
+    if (value >= first_surrogate && value <= last_surrogate)
+      unsupported("half of a surrogate pair, which no JSON text can have");
     return value;
   }
 

@@ -23,8 +23,11 @@ TermId SchemaCompiler::array(const Case& one) {
   const bool may_be_empty =
       one.min_items == 0 && std::all_of(one.contained.begin(), one.contained.end(),
                                         [](const Case::Contained& contained) { return contained.min == 0; });
-  return terms_.choice(bracketed('[', terms_.sequence(inside, json_.space), ']'),
-                       may_be_empty ? bracketed('[', TermPool::empty, ']') : TermPool::nothing);
+  const auto bracketed = [&](TermId elements) {
+    return terms_.sequence({terms_.byte('['), json_.space, elements, terms_.byte(']')});
+  };
+  return terms_.choice(bracketed(terms_.sequence(inside, json_.space)),
+                       may_be_empty ? bracketed(TermPool::empty) : TermPool::nothing);
 }
 
 // One element or more.
@@ -149,7 +152,7 @@ TermId SchemaCompiler::scalar_texts(const Conjunction& all, const std::string& p
       if (type == JsonType::number) {
         parts.push_back(cases_.number_language(one, true));
       } else if (type == JsonType::string) {
-        parts.push_back(json_.canonical(cases_.string_language(one)));
+        parts.push_back(json_.canonical(one.language));
       } else {
         parts.push_back(scalar(one, type));
       }

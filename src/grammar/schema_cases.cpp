@@ -16,10 +16,9 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 6;       // to which an instance is tried to be shown impossible
-constexpr int max_nested = 256;    // choices of alternatives inside each other
-constexpr size_t max_one_of = 64;  // schemas of which no two may hold
-constexpr size_t exact_digits = 15;
+constexpr int max_depth = 6;            // to which an instance is tried to be shown impossible
+constexpr int max_nested = 256;         // choices of alternatives inside each other
+constexpr size_t max_one_of = 64;       // schemas of which no two may hold
 constexpr int64_t max_steps = 100'000;  // of expansions in a whole document
 
 uint8_t bit(JsonType type) { return static_cast<uint8_t>(1U << static_cast<int>(type)); }
@@ -274,7 +273,7 @@ void CaseExpander::apply_names(const Schema& schema, Case& one) {
 TermId CaseExpander::name_language(SchemaId names, bool negated) {
   std::vector<TermId> parts;
   for (const Case& one : expand({negated ? fails(names) : holds(names)}, JsonType::string)) {
-    parts.push_back(string_language(one));
+    parts.push_back(one.language);
   }
   return automaton_.terms.choice(parts);
 }
@@ -421,10 +420,10 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
   } else if (one.numbers.empty() && !canonical) {
     return any_number(terms);
   } else {
-    if (!one.integers_only && one.digits > 18) {
+    if (!one.integers_only && one.digits > integer_digits) {
       throw_error(ErrorKind::unsupported,
                   "a bound of {} digits for numbers that need not be integers; at most {} are possible", one.digits,
-                  exact_digits);
+                  integer_digits);
     }
     const NumberForm form = {.integers_only = one.integers_only,
                              .digits = one.digits,
@@ -442,9 +441,10 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
   return automaton_.alive(language) ? language : TermPool::nothing;
 }
 
-bool CaseExpander::possible(const Case& one, JsonType type) {
-  if (type == JsonType::string) return string_language(one) != TermPool::nothing;
-  if (type == JsonType::number) return number_language(one, false) != TermPool::nothing;
+bool CaseExpander::possible(Case& one, JsonType type) {
+  if (type == JsonType::string) one.language = string_language(one);
+  if (type == JsonType::number) one.language = number_language(one, false);
+  if (type == JsonType::string || type == JsonType::number) return one.language != TermPool::nothing;
   if (type == JsonType::array) {
     if (one.max_items != unlimited && one.max_items < one.min_items) return false;
     const auto needed = static_cast<size_t>(std::min<int64_t>(one.min_items, static_cast<int64_t>(one.prefix.size())));

@@ -27,12 +27,13 @@ void add_to(Conjunction& all, const Conjunction& more);
 
 // One alternative of a combination, of one type.
 struct Case {
-  uint8_t booleans = 3;  // bit 0: false may come, bit 1: true
+  uint8_t booleans = 3;                 // bit 0: false may come, bit 1: true
+  TermId language = TermPool::nothing;  // of numbers, or of strings without quotes, as `expand` finds it
 
   // Numbers: languages as in grammar/number.h.
   std::vector<TermId> numbers;
   bool integers_only = false;
-  int64_t digits = 18;
+  int64_t digits = integer_digits;
   bool is_exact = false;                       // conditions that hold in decimals might not in doubles
   bool has_exponents = true;                   // numbers with an exponent may come
   std::optional<std::vector<Decimal>> values;  // only these
@@ -78,11 +79,9 @@ class CaseExpander {
   CaseExpander(Automaton& automaton, SchemaSet& schemas, const JsonOptions& options);
 
   // The alternatives of a combination for instances of one type; those that are found to be impossible are left out.
-  // Errors: unsupported for a condition whose opposite is needed and not known, with its pointer; resource.
+  // Errors: unsupported for a condition whose opposite is needed and not known, with its pointer; resource, also where
+  // compiling takes longer than the options allow.
   std::vector<Case> expand(const Conjunction& all, JsonType type);
-
-  // Errors: resource, when compiling takes longer than the options allow. Looked at in each step of an expansion too.
-  void check_time() const;
 
   // Whether no instance meets all of them; false where that takes more to find out.
   bool impossible(const Conjunction& all);
@@ -96,8 +95,7 @@ class CaseExpander {
   // Names that meet the conditions on strings, inside the quotes.
   TermId name_language(SchemaId names, bool negated);
 
-  // The language of a case's strings without quotes, and of its numbers. Conditions that contradict give `nothing`.
-  TermId string_language(const Case& one);
+  // The language of a case's numbers. Conditions that contradict give `nothing`.
   TermId number_language(const Case& one, bool canonical);
 
   // What a name that is not among the case's properties must meet.
@@ -132,8 +130,10 @@ class CaseExpander {
   void opposite_of_names(const Schema& schema, Alternatives& out);
   void opposite_of_combinations(const Schema& schema, Alternatives& out);
 
+  void check_time() const;
+  TermId string_language(const Case& one);
   bool merge(const Case& from, Case& into);
-  bool possible(const Case& one, JsonType type);
+  bool possible(Case& one, JsonType type);
   Case::Property& property(Case& one, const std::string& name);
   void split(Case& one, TermId language, const Conjunction& inside, const Conjunction& outside);
   TermId text_literals(const std::vector<Constant>& constants);

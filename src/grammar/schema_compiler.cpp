@@ -16,7 +16,6 @@ SchemaCompiler::SchemaCompiler(Automaton& automaton, SchemaSet& schemas, const J
 TermId SchemaCompiler::compile(const Conjunction& all) {
   const TermId start = value(all);
   while (!waiting_.empty()) {
-    cases_.check_time();
     const auto [rule, schemas] = std::move(waiting_.back());
     waiting_.pop_back();
     terms_.define(rule, body(schemas));
@@ -58,14 +57,9 @@ TermId SchemaCompiler::scalar(const Case& one, JsonType type) {
     return terms_.choice((one.booleans & 1) != 0 ? terms_.literal("false") : TermPool::nothing,
                          (one.booleans & 2) != 0 ? terms_.literal("true") : TermPool::nothing);
   }
-  if (type == JsonType::number) return terms_.unit(cases_.number_language(one, false));
+  if (type == JsonType::number) return terms_.unit(one.language);
   const bool is_free = one.texts.empty() && one.min_length == 0 && one.max_length == unlimited;
-  return is_free ? json_.free_text : json_.quoted(cases_.string_language(one));
-}
-
-// "[" or "{", what is inside with space around it, and the end.
-TermId SchemaCompiler::bracketed(char open, TermId inside, char close) {
-  return terms_.sequence({terms_.byte(open), json_.space, inside, terms_.byte(close)});
+  return is_free ? json_.free_text : json_.quoted(one.language);
 }
 
 GrammarPtr compile_json_schema(std::string_view schema, const JsonOptions& options, std::vector<std::string>* unknown) {

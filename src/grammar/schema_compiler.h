@@ -34,7 +34,6 @@ class SchemaCompiler {
   TermId object(const Case& one);
   void add_property(const Case& one, size_t property, ObjectShape& shape);
   void add_others(const Case& one, ObjectShape& shape);
-  TermId bracketed(char open, TermId inside, char close);
 
   Automaton& automaton_;
   TermPool& terms_;

@@ -51,7 +51,7 @@ TermPool::TermPool() {
 void TermPool::hash(Term& term, std::span<const TermId> children) const {
   Hash hash;
   hash.add(static_cast<uint64_t>(term.kind));
-  hash.add(static_cast<uint64_t>(term.max));
+  if (term.max != 0) hash.add(static_cast<uint64_t>(term.max));
   if (term.kind == TermKind::bytes) {
     for (const uint64_t word : sets_[static_cast<size_t>(term.min)].words) hash.add(word);
   } else if (term.kind == TermKind::capture) {
@@ -72,19 +72,21 @@ void TermPool::hash(Term& term, std::span<const TermId> children) const {
   if (term.kind == TermKind::multiple) {
     hash.add(static_cast<uint64_t>(term.left));
     hash.add(static_cast<uint64_t>(term.right));
-  } else if (!terms_.empty()) {
+  } else if (term.left != nothing || term.right != nothing) {
     for (const TermId side : {term.left, term.right}) {
       hash.add((*this)[side].hash[0]);
       hash.add((*this)[side].hash[1]);
     }
   }
-  uint64_t sums[2] = {children.size(), 0};  // children have no order
-  for (const TermId child : children) {
-    sums[0] += mixed((*this)[child].hash[0]);
-    sums[1] += mixed((*this)[child].hash[1]);
+  if (!children.empty()) {
+    uint64_t sums[2] = {children.size(), 0};  // children have no order
+    for (const TermId child : children) {
+      sums[0] += mixed((*this)[child].hash[0]);
+      sums[1] += mixed((*this)[child].hash[1]);
+    }
+    hash.add(sums[0]);
+    hash.add(sums[1]);
   }
-  hash.add(sums[0]);
-  hash.add(sums[1]);
   term.hash[0] = hash.low;
   term.hash[1] = hash.high;
 }

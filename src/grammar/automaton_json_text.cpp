@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "grammar/automaton.h"
-#include "text/unicode.h"
+#include "grammar/characters.h"
 
 namespace ingot::grammar {
 
@@ -10,14 +10,8 @@ namespace {
 
 using Stage = JsonEscape::Stage;
 
-constexpr uint32_t first_surrogate = 0xD800, last_surrogate = 0xDFFF, first_low = 0xDC00;
+constexpr uint32_t first_low = 0xDC00;  // of the second halves of surrogate pairs
 constexpr std::string_view letters = "\"\\/bfnrt", meanings = "\"\\/\b\f\n\r\t";
-
-std::string utf8(uint32_t code_point) {
-  std::string bytes;
-  text::append_utf8(bytes, code_point);
-  return bytes;
-}
 
 uint32_t joined(uint32_t high, uint32_t low) { return 0x10000 + ((high - first_surrogate) << 10) + (low - first_low); }
 
