@@ -38,23 +38,6 @@ class Machine {
     return masks.emplace(state, std::move(bits)).first->second;
   }
 
-  std::string forced(TermId state, size_t most) {
-    std::string bytes;
-    while (bytes.size() < most && !automaton.nullable(state) && !automaton.begins_with_capture(state)) {
-      const Row& row = automaton.row(state);
-      int only = -1;
-      for (int b = 0; b < 256; ++b) {
-        if (row.next(static_cast<uint8_t>(b)) == TermPool::nothing) continue;
-        if (only >= 0) return bytes;
-        only = b;
-      }
-      if (only < 0) return bytes;
-      bytes += static_cast<char>(only);
-      state = row.next(static_cast<uint8_t>(only));
-    }
-    return bytes;
-  }
-
   size_t bytes() const {
     constexpr size_t of_a_term = 128, of_a_row = 512;
     return static_cast<size_t>(automaton.terms.used()) * of_a_term +
@@ -191,10 +174,5 @@ bool Matcher::may_end() const {
 }
 
 bool Matcher::finished() const { return is_ended() || places_.back().state == TermPool::empty; }
-
-std::string Matcher::forced(size_t most) const {
-  if (is_ended()) return {};
-  return worked([&](Machine& machine, TermId state) { return machine.forced(state, most); });
-}
 
 }  // namespace ingot::grammar

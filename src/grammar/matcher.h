@@ -72,9 +72,6 @@ class Matcher {
   bool finished() const;  // it is, and nothing may follow; or an end token was accepted
   int64_t accepted() const { return static_cast<int64_t>(places_.size()) - 1; }
 
-  // The bytes that must come next whatever is chosen, at most `most`.
-  std::string forced(size_t most = 256) const;
-
  private:
   struct Place {
     int32_t state;  // of the machine; -1 behind an end token

@@ -9,14 +9,10 @@ namespace ingot::grammar {
 
 namespace {
 
-GrammarPtr grammar_of(Automaton automaton, TermId language, std::string_view what) {
-  TermPool& terms = automaton.terms;
-  const TermId rule = terms.declare();
-  terms.define(rule, terms[language].regular ? terms.unit(language) : language);
+GrammarPtr grammar_of(Automaton automaton, TermId language) {
+  const TermId rule = automaton.terms.declare();
+  automaton.terms.define(rule, automaton.terms.unit(language));
   const TermId start = automaton.finish(rule);
-  if (start == TermPool::nothing || !automaton.alive(language)) {
-    throw_error(ErrorKind::usage, "{} describes no text at all", what);
-  }
   return std::make_shared<const Grammar>(std::move(automaton), start);
 }
 
@@ -26,7 +22,10 @@ GrammarPtr compile_regex(std::string_view pattern) {
   if (!is_utf8(pattern)) throw_error(ErrorKind::usage, "the regular expression is not UTF-8");
   Automaton automaton;
   const TermId language = whole_pattern_language(automaton.terms, pattern);
-  return grammar_of(std::move(automaton), language, "the regular expression");
+  if (!automaton.alive(language)) {
+    throw_error(ErrorKind::usage, "the regular expression describes no text at all");
+  }
+  return grammar_of(std::move(automaton), language);
 }
 
 GrammarPtr compile_choice(std::span<const std::string> texts) {
@@ -38,7 +37,7 @@ GrammarPtr compile_choice(std::span<const std::string> texts) {
     literals.push_back(automaton.terms.literal(text));
   }
   const TermId language = automaton.terms.choice(literals);
-  return grammar_of(std::move(automaton), language, "the choice");
+  return grammar_of(std::move(automaton), language);
 }
 
 }  // namespace ingot::grammar
