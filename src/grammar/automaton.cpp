@@ -366,26 +366,29 @@ bool Automaton::alive(TermId start) {
 }
 
 std::optional<int64_t> Automaton::count(TermId term, int64_t limit) {
-  // Strings by length: the number of paths to each state. Texts that go on past the limit in steps are without end.
+  // Strings by length: the number of paths to each state. What takes more steps than the limits is taken to be without
+  // end.
+  constexpr int64_t max_length = 4096, max_steps = 10 * max_search;
   if (!alive(term)) return 0;
   std::unordered_map<TermId, int64_t> ways = {{term, 1}};
-  int64_t total = 0;
-  for (int64_t steps = 0; !ways.empty(); ++steps) {
+  int64_t total = 0, steps = 0;
+  for (int64_t length = 0; !ways.empty(); ++length) {
     std::unordered_map<TermId, int64_t> next;
     int64_t most = 0;
+    steps += static_cast<int64_t>(ways.size());
     for (const auto& [state, number] : ways) {
       if (nullable(state)) total += number;
       most = std::max(most, number);
-      const Row row = this->row(state);
-      for (size_t b = 0; b < 256; ++b) {
-        const TermId to = row.next(static_cast<uint8_t>(b));
-        if (to == TermPool::nothing) continue;
-        int64_t& sum = next[to];
-        sum = std::min(limit, sum + number);
+      const Row& row = this->row(state);
+      std::array<int64_t, 256> num_bytes{};  // of each of its languages
+      for (const uint8_t to : row.of) ++num_bytes[to];
+      for (size_t i = 0; i < row.to.size(); ++i) {
+        if (row.to[i] == TermPool::nothing || num_bytes[i] == 0) continue;
+        int64_t& sum = next[row.to[i]];
+        sum = std::min(limit, sum + number * num_bytes[i]);
       }
     }
-    if (total >= limit || static_cast<int64_t>(next.size()) > max_search) return std::nullopt;
-    if (most >= limit || steps > 4096) return std::nullopt;
+    if (total >= limit || most >= limit || steps > max_steps || length > max_length) return std::nullopt;
     ways = std::move(next);
   }
   return total;

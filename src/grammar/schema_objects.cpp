@@ -8,10 +8,10 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_members = 10'000;  // named properties
-constexpr size_t max_needs = 6;         // members of some name or other that have to be there
-constexpr size_t max_ways = 512;        // to write a member, where some have to be there: all are tried for each
-constexpr int64_t few_names = 64;
+constexpr size_t max_members = 10'000;   // named properties
+constexpr size_t max_needs = 6;          // members of some name or other that have to be there
+constexpr size_t max_ways = 512;         // to write a member, where some have to be there: all are tried for each
+constexpr int64_t many_names = 100'000;  // no output has members of all of them
 constexpr int64_t max_count = 1'000'000'000;
 
 }  // namespace
@@ -101,11 +101,12 @@ void SchemaCompiler::add_others(const Case& one, ObjectShape& shape) {
         member.key = is_free ? json_.free_text : json_.quoted(member.names);
         member.behind = terms_.sequence(json_.colon, value(all));
         member.meets = set;
-        // They may come once: where they are few, they could be used up before the need is met.
-        if (set != 0 && automaton_.count(member.names, few_names)) {
-          throw_error(
-              ErrorKind::unsupported,
-              "not, if or oneOf here need a property of one of a few names by a pattern, which is not supported");
+        // They may come once: where they are not many, they could be used up before the need is met.
+        if (set != 0 && automaton_.count(member.names, many_names)) {
+          throw_error(ErrorKind::unsupported,
+                      "not, if or oneOf here need a property of one of fewer than {} names by a pattern, which is not "
+                      "supported",
+                      many_names);
         }
         if (is_open) shape.open = static_cast<int32_t>(shape.members.size());
         if (shape.min > 1 && !is_open) member.number = automaton_.count(member.names, shape.min).value_or(-1);
