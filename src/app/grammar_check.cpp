@@ -38,7 +38,7 @@ class GrammarCheck : public Command {
     arguments.option("instances", instances_,
                      "a file with one text a line, as it is without the line's end (LF or CRLF)");
     arguments.flag("in-order", options_.in_order, "properties come in the order of the schema");
-    arguments.flag("strict", options_.strict, "keywords and formats that the schema's draft does not know are refused");
+    arguments.flag("strict", options_.strict, "keywords that the schema's draft does not know are refused, and so are formats that are not asserted");
     arguments.example("ingot grammar check --json-schema city.json --instances answers.jsonl");
   }
 
@@ -102,7 +102,7 @@ class GrammarCheck : public Command {
 class GrammarCommand : public Command {
  public:
   const char* name() const override { return "grammar"; }
-  const char* summary() const override { return "JSON Schemas and grammars that outputs are held to"; }
+  const char* summary() const override { return "JSON Schemas and grammars that constrain outputs"; }
   void declare(Arguments& arguments) override {
     arguments.example("ingot grammar check --json-schema city.json --text answer.json");
   }

@@ -165,13 +165,15 @@ void SchemaSet::index(const Json& value, const Site& outer) {
   if (site.draft >= Draft::draft2019) {
     for (const char* key : {"$anchor", "$dynamicAnchor"}) {
       const auto name = text_at(value, key);
-      if (!name) continue;
+      const bool is_dynamic = key[1] == 'd';
+      if (!name || (is_dynamic && site.draft < Draft::draft2020)) continue;
       state_->resources.try_emplace(site.base + "#" + *name, &value, site);
-      if (key[1] == 'a') continue;
+      if (!is_dynamic) continue;
       if (state_->names.try_emplace(site.base + "#" + *name, *name).second) ++state_->dynamic[*name];
     }
     const auto anchor = value.find("$recursiveAnchor");
-    if (anchor != value.end() && anchor->is_boolean() && anchor->get<bool>()) ++state_->num_recursive;
+    const bool is_recursive = anchor != value.end() && anchor->is_boolean() && anchor->get<bool>();
+    if (is_recursive && site.draft == Draft::draft2019) ++state_->num_recursive;
   }
   for (const Applicator& part : applicators) {
     const auto at = value.find(part.keyword);

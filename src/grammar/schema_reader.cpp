@@ -13,9 +13,36 @@ namespace {
 
 constexpr const char* type_names[] = {"null", "boolean", "number", "string", "array", "object"};
 
-bool is_one_of(const std::string& key, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* name) { return key == name; });
-}
+// Keywords that say nothing about instances, or are read elsewhere, and of which drafts they are. The content keywords
+// are annotations (2020-12, Validation, section 8).
+struct Annotation {
+  std::string_view keyword;
+  Draft first = Draft::draft4, last = Draft::draft2020;
+  bool is_text = false;
+};
+constexpr Annotation annotations[] = {
+    {"title"},
+    {"description"},
+    {"default"},
+    {"definitions"},
+    {"id", Draft::draft4, Draft::draft4, true},
+    {"$id", Draft::draft6, Draft::draft2020, true},
+    {"examples", Draft::draft6},
+    {"$comment", Draft::draft7},
+    {"readOnly", Draft::draft7},
+    {"writeOnly", Draft::draft7},
+    {"contentEncoding", Draft::draft7},
+    {"contentMediaType", Draft::draft7},
+    {"contentSchema", Draft::draft2019},
+    {"deprecated", Draft::draft2019},
+    {"$defs", Draft::draft2019},
+    {"$vocabulary", Draft::draft2019},
+    {"$anchor", Draft::draft2019, Draft::draft2020, true},
+    {"$recursiveAnchor", Draft::draft2019, Draft::draft2019},
+    {"$dynamicAnchor", Draft::draft2020, Draft::draft2020, true},
+    {"unevaluatedItems", Draft::draft2019},
+    {"unevaluatedProperties", Draft::draft2019},
+};
 
 }  // namespace
 
@@ -343,17 +370,12 @@ bool SchemaReader::reference(const std::string& key, const Json& value) {
   return is_reference;
 }
 
-// Keywords that say nothing about instances, of any draft. The content keywords are annotations (2020-12, Validation,
-// section 8).
 bool SchemaReader::annotation(const std::string& key, const Json& value) const {
-  if (key == "$anchor" || key == "$dynamicAnchor" || key == (since(Draft::draft6) ? "$id" : "id")) {
-    static_cast<void>(string(key, value));
-    return true;
-  }
-  if (since(Draft::draft2019) && is_one_of(key, {"$defs", "unevaluatedItems", "unevaluatedProperties"})) return true;
-  return is_one_of(
-      key, {"definitions", "$comment", "$vocabulary", "$recursiveAnchor", "title", "description", "default",
-            "deprecated", "readOnly", "writeOnly", "examples", "contentEncoding", "contentMediaType", "contentSchema"});
+  const auto* const known = std::find_if(std::begin(annotations), std::end(annotations),
+                                         [&](const Annotation& one) { return one.keyword == key; });
+  if (known == std::end(annotations) || !since(known->first) || !until(known->last)) return false;
+  if (known->is_text) static_cast<void>(string(key, value));
+  return true;
 }
 
 // What unevaluated* say where no other schema in the same place can evaluate anything.
