@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "base/error.h"
 #include "tests/grammar/texts.h"
 
 namespace ingot::grammar {
@@ -50,8 +49,10 @@ TEST(JsonDrafts, BoundsOfDraft4ExcludeByABoolean) {
   expect_of(draft4, R"("type": "integer")", {"1", "-20"}, {"1.0", "1e2", "1.5"});
   expect_of(draft6, R"("type": "number", "exclusiveMinimum": 1)", {"1.5"}, {"1"});
   expect_of(draft6, R"("type": "integer")", {"1", "1.0", "1e2", "1E+02"}, {"1.5", "1e-2", "1.50", "1e-0"});
-  EXPECT_THROW(compile_json_schema(of(draft4, R"("exclusiveMinimum": 1)")), Error);
-  EXPECT_THROW(compile_json_schema(of(draft6, R"("minimum": 1, "exclusiveMinimum": true)")), Error);
+  EXPECT_EQ(refusal(of(draft4, R"("exclusiveMinimum": 1)")),
+            "usage: the schema's #/exclusiveMinimum must be true or false");
+  EXPECT_EQ(refusal(of(draft6, R"("minimum": 1, "exclusiveMinimum": true)")),
+            "usage: the schema's #/exclusiveMinimum must be a number");
 }
 
 TEST(JsonDrafts, KeywordsOfLaterDraftsAreAnnotations) {
@@ -74,8 +75,9 @@ TEST(JsonDrafts, TuplesUpTo2019) {
     expect_of(draft, R"("items": {"type": "integer"}, "additionalItems": false)", {"[1, 1]"}, {"[null]"});
     expect_of(draft, R"("additionalItems": false)", {"[1, null]"}, {"[1 1]"});
   }
-  EXPECT_THROW(compile_json_schema(of(draft2020, R"("items": [{"type": "integer"}])")), Error);
-  EXPECT_THROW(compile_json_schema(R"({"items": [{"type": "integer"}]})"), Error);
+  const std::string no_tuple = "usage: #/items: a schema is an object, true or false";
+  EXPECT_EQ(refusal(of(draft2020, R"("items": [{"type": "integer"}])")), no_tuple);
+  EXPECT_EQ(refusal(R"({"items": [{"type": "integer"}]})"), no_tuple);
 }
 
 TEST(JsonDrafts, Dependencies) {
@@ -101,8 +103,12 @@ TEST(JsonDrafts, IdentifiersAreThoseOfTheDraft) {
   // A property named "id", and an identifier in a value or in a place that is no schema, are none.
   expect_of(draft7, R"("properties": {"$id": {"type": "null"}}, "required": ["$id"])", {R"({"$id": null})"},
             {R"({"$id": 1})"});
-  EXPECT_THROW(compile_json_schema(of(draft7, R"("$ref": "y", "enum": [{"$id": "y", "type": "null"}])")), Error);
-  EXPECT_THROW(compile_json_schema(of(draft2020, R"("$ref": "y", "$defs": {"a": {"id": "y"}})")), Error);
+  EXPECT_EQ(refusal(of(draft7, R"("$ref": "y", "enum": [{"$id": "y", "type": "null"}])")),
+            "unsupported: #/$ref: the schema has no y");
+  EXPECT_EQ(refusal(of(draft2020, R"("$ref": "y", "$defs": {"a": {"id": "y"}})")),
+            "unsupported: #/$ref: the schema has no y");
+  EXPECT_EQ(refusal(of(draft2019, R"("$ref": "#y", "$defs": {"a": {"$dynamicAnchor": "y"}})")),
+            "unsupported: #/$ref: the schema has no #y");
   // An identifier beside $ref does not move the base up to draft-07.
   expect_of(draft7, R"("$id": "http://x/root.json", "properties": {"a": {"$id": "http://y/z.json", "$ref": "b.json"}},
                        "definitions": {"b": {"$id": "http://x/b.json", "type": "null"},
@@ -118,11 +124,11 @@ TEST(JsonDrafts, ReferencesThatMayBeDynamic) {
               "item": {"$dynamicAnchor": "item", "type": "null"}})",
             {"[]", "[null]"}, {"[1]"});
   // Two resources with the same dynamic anchor: which one is meant depends on the way to it.
-  EXPECT_THROW(compile_json_schema(of(draft2020, R"("$id": "http://x/a", "$ref": "list", "$defs": {
+  EXPECT_EQ(refusal(of(draft2020, R"("$id": "http://x/a", "$ref": "list", "$defs": {
               "item": {"$dynamicAnchor": "item", "type": "string"},
               "list": {"$id": "list", "type": "array", "items": {"$dynamicRef": "#item"},
                        "$defs": {"item": {"$dynamicAnchor": "item"}}}})")),
-               Error);
+            "unsupported: http://x/list#/items/$dynamicRef can name several schemas, which is not supported");
 }
 
 TEST(JsonDrafts, TheDraftIsNamedInAnySpelling) {
@@ -134,8 +140,10 @@ TEST(JsonDrafts, TheDraftIsNamedInAnySpelling) {
        {"http://json-schema.org/draft/2020-12/schema#", "https://json-schema.org/draft/2020-12/schema"}) {
     expect_of(name, R"("prefixItems": [{"type": "null"}])", {"[null]"}, {"[1]"});
   }
-  EXPECT_THROW(compile_json_schema(of("http://json-schema.org/draft-03/schema#", R"("type": "null")")), Error);
-  EXPECT_THROW(compile_json_schema(of("http://json-schema.org/schema", R"("type": "null")")), Error);
+  for (const std::string name : {"http://json-schema.org/draft-03/schema#", "http://json-schema.org/schema"}) {
+    EXPECT_EQ(refusal(of(name.c_str(), R"("type": "null")")),
+              "unsupported: #/$schema is '" + name + "'; draft-04, 06, 07, 2019-09 and 2020-12 are supported");
+  }
   // A part of another draft.
   expect_of(draft2020, R"("properties": {"a": {"$id": "a", "$schema": "http://json-schema.org/draft-07/schema#",
                           "items": [{"type": "null"}]}}, "prefixItems": [{"type": "null"}])",
@@ -149,10 +157,49 @@ TEST(JsonDrafts, UnknownKeywordsAreListedAndRefusedWhereStrict) {
   EXPECT_NE(compile_json_schema(schema, {}, &unknown), nullptr);
   EXPECT_EQ(unknown, (std::vector<std::string>{"#/x-order", "#/example", "#/exclusiveMinimumm", "#/properties/a/format",
                                                "#/properties/a/readonly"}));
-  EXPECT_THROW(compile_json_schema(schema, {.strict = true}), Error);
-  EXPECT_NE(compile_json_schema(R"({"type": "string", "format": "date", "title": "t"})", {.strict = true}), nullptr);
+  EXPECT_EQ(refusal(schema, {.strict = true}), "unsupported: #/x-order is not known");
+  EXPECT_EQ(refusal(R"({"type": "string", "format": "date", "title": "t"})", {.strict = true}), "none");
   // An annotation says nothing where it stands, and nothing inside it is looked at.
   expect({R"({"x-type": {"type": 7}, "examples": [{"$ref": "nowhere"}], "type": "null"})", {"null"}, {"1"}});
+}
+
+TEST(JsonDrafts, AnnotationsAreThoseOfTheDraft) {
+  const char* const drafts[] = {draft4, draft6, draft7, draft2019, draft2020};
+  struct Range {
+    const char* member;
+    size_t first, last;  // of the drafts that know it
+  };
+  for (const Range& range : std::vector<Range>{
+           {R"("title": "t", "description": "d", "default": 1, "definitions": {})", 0, 4},
+           {R"("id": "http://x/y")", 0, 0},
+           {R"("$id": "http://x/y")", 1, 4},
+           {R"("examples": [1])", 1, 4},
+           {R"("$comment": "c")", 2, 4},
+           {R"("readOnly": true)", 2, 4},
+           {R"("writeOnly": true)", 2, 4},
+           {R"("contentEncoding": "base64")", 2, 4},
+           {R"("contentMediaType": "text/plain")", 2, 4},
+           {R"("contentSchema": {})", 3, 4},
+           {R"("deprecated": true)", 3, 4},
+           {R"("$defs": {})", 3, 4},
+           {R"("$vocabulary": {})", 3, 4},
+           {R"("$anchor": "a")", 3, 4},
+           {R"("$recursiveAnchor": true)", 3, 3},
+           {R"("$dynamicAnchor": "a")", 4, 4},
+       }) {
+    for (size_t i = 0; i < std::size(drafts); ++i) {
+      const std::string schema = of(drafts[i], range.member);
+      const bool is_known = i >= range.first && i <= range.last;
+      std::vector<std::string> unknown;
+      EXPECT_NE(compile_json_schema(schema, {}, &unknown), nullptr);
+      EXPECT_EQ(unknown.empty(), is_known) << schema;
+      EXPECT_EQ(refusal(schema, {.strict = true}) == "none", is_known) << schema;
+    }
+  }
+  EXPECT_EQ(refusal(of(draft2020, R"("$anchor": 1)")), "usage: the schema's #/$anchor must be a string");
+  EXPECT_EQ(refusal(of(draft7, R"("$anchor": 1)")), "none");
+  // Formats are the same in every draft.
+  EXPECT_EQ(refusal(of(draft4, R"("format": "uuid")"), {.strict = true}), "none");
 }
 
 }  // namespace

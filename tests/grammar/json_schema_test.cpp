@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "base/error.h"
 #include "tests/grammar/texts.h"
 
 namespace ingot::grammar {
@@ -11,9 +10,10 @@ namespace {
 
 TEST(JsonSchema, TypesAndFreeValues) {
   expect({"true",
-          {"null", "true", "-1.5e3", "\"a\\u00e9\\n\xC3\xA9\\ud83d\\ude00\"", "[]", "[1, {\"a\": [null]}]", "{}",
+          {"null", "true", "-0", "-1.5e3", "\"a\\u00e9\\n\xC3\xA9\\ud83d\\ude00\"", "[]", "[1, {\"a\": [null]}]", "{}",
            "{\n  \"a\": 1\n}"},
           {"", "nul", "01", "1.", "\"\n\"", "\"\\ud83d\"", "\"\xC3\"", "[1,]", "{\"a\"}", "{\"a\":1,}", "1 2"}});
+  // A number with a condition is written in fewer ways: not as a negative zero.
   expect({R"({"type": "integer"})", {"0", "-7", "123"}, {"1.5", "1e-2", "\"1\"", "-0", "00"}});
   expect({R"({"type": ["string", "null"]})", {"\"\"", "null"}, {"1", "true", "{}"}});
 }
@@ -67,11 +67,7 @@ TEST(JsonSchema, Arrays) {
 TEST(JsonSchema, CountedPropertiesWithManyNames) {
   std::string many = R"({"type": "object", "minProperties": 1, "additionalProperties": false, "properties": {)";
   for (int i = 0; i < 24'000; ++i) many += fmt::format(R"({}"{}": {{}})", i == 0 ? "" : ",", i);
-  try {
-    EXPECT_NE(compile_json_schema(many + "}}"), nullptr);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::resource) << error.message();
-  }
+  EXPECT_EQ(refusal(many + "}}"), "resource: an object of 24000 properties; at most 10000");
   expect({R"({"type": "object", "properties": {"p": {}, "q": {}, "r": {}}, "required": ["q"], "minProperties": 2})",
           {R"({"p":1,"q":2})", R"({"q":1,"r":2})", R"({"q":1,"s":2})", R"({"p":1,"q":1,"r":2,"s":3})"},
           {R"({"q":1})", R"({"p":1,"r":2})", R"({"p":1})"}});
@@ -90,9 +86,8 @@ TEST(JsonSchema, UniqueItemsAreDifferentValues) {
   expect({R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true})",
           {R"(["a", "aa", ""])"},
           {R"(["a", "b", "a"])", R"(["a", "\u0061"])", R"(["", ""])"}});
-  EXPECT_THROW(
-      compile_json_schema(R"({"type": "array", "items": {"type": "boolean"}, "uniqueItems": true, "minItems": 3})"),
-      Error);
+  EXPECT_EQ(refusal(R"({"type": "array", "items": {"type": "boolean"}, "uniqueItems": true, "minItems": 3})"),
+            "usage: no value meets the schema");
 }
 
 TEST(JsonSchema, NumbersInRange) {
@@ -175,37 +170,30 @@ TEST(JsonSchema, Combinations) {
 }
 
 TEST(JsonSchema, RefusesByNameAndPlace) {
-  const auto error = [](const char* schema, const JsonOptions& options = {}) {
-    try {
-      compile_json_schema(schema, options);
-    } catch (const Error& thrown) {
-      return std::string(name(thrown.kind())) + ": " + thrown.message();
-    }
-    return std::string("none");
-  };
-  EXPECT_EQ(error(R"({"properties": {"a/b": {"$dynamicRef": "#x"}}})"),
+  EXPECT_EQ(refusal(R"({"properties": {"a/b": {"$dynamicRef": "#x"}}})"),
             "unsupported: #/properties/a~1b/$dynamicRef: the schema has no #x");
-  EXPECT_EQ(error(R"({"items": {"colour": 1}})", {.strict = true}), "unsupported: #/items/colour is not known");
-  EXPECT_EQ(error(R"({"items": {"colour": 1}})"), "none");
-  EXPECT_EQ(error(R"({"type": "string", "format": "colour"})", {.strict = true}), "unsupported: #/format is not known");
-  EXPECT_EQ(error(R"({"$schema": "http://x/y"})"),
+  EXPECT_EQ(refusal(R"({"items": {"colour": 1}})", {.strict = true}), "unsupported: #/items/colour is not known");
+  EXPECT_EQ(refusal(R"({"items": {"colour": 1}})"), "none");
+  EXPECT_EQ(refusal(R"({"type": "string", "format": "colour"})", {.strict = true}),
+            "unsupported: #/format is not known");
+  EXPECT_EQ(refusal(R"({"$schema": "http://x/y"})"),
             "unsupported: #/$schema is 'http://x/y'; draft-04, 06, 07, 2019-09 and 2020-12 are supported");
-  EXPECT_EQ(error(R"({"$ref": "http://x/y"})"), "unsupported: #/$ref: the schema has no http://x/y");
-  EXPECT_EQ(error(R"({"type": "string", "pattern": "(a)\\1"})"),
+  EXPECT_EQ(refusal(R"({"$ref": "http://x/y"})"), "unsupported: #/$ref: the schema has no http://x/y");
+  EXPECT_EQ(refusal(R"({"type": "string", "pattern": "(a)\\1"})"),
             "unsupported: #/pattern: the pattern '(a)\\1' has a back-reference, which is not supported");
-  EXPECT_EQ(error(R"({"not": {"uniqueItems": true}})"),
+  EXPECT_EQ(refusal(R"({"not": {"uniqueItems": true}})"),
             "unsupported: #/not/uniqueItems: its opposite is not supported");
-  EXPECT_EQ(error(R"({"type": "text"})"),
+  EXPECT_EQ(refusal(R"({"type": "text"})"),
             "usage: the schema's #/type must be null, boolean, integer, number, string, array or object, or several of "
             "them");
-  EXPECT_EQ(error(R"({"minLength": -1})"), "usage: the schema's #/minLength must be a whole number from 0 on");
-  EXPECT_EQ(error(R"({"allOf": [{"type": "string"}, {"type": "null"}]})"), "usage: no value meets the schema");
-  EXPECT_EQ(error(R"({"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}})"),
+  EXPECT_EQ(refusal(R"({"minLength": -1})"), "usage: the schema's #/minLength must be a whole number from 0 on");
+  EXPECT_EQ(refusal(R"({"allOf": [{"type": "string"}, {"type": "null"}]})"), "usage: no value meets the schema");
+  EXPECT_EQ(refusal(R"({"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}})"),
             "usage: no value meets the schema");
-  EXPECT_EQ(error(std::string(500, '[').c_str()), "usage: the schema is nested deeper than 200 levels");
-  EXPECT_EQ(error(R"({"type": })"), "usage: the schema is not JSON: error at byte 10");
-  EXPECT_EQ(error("{\"title\": \"\xFF\"}"), "usage: the schema is not UTF-8: error at byte 12");
-  EXPECT_EQ(error(R"({"type": "null", "type": "string"})"),
+  EXPECT_EQ(refusal(std::string(500, '[')), "usage: the schema is nested deeper than 200 levels");
+  EXPECT_EQ(refusal(R"({"type": })"), "usage: the schema is not JSON: error at byte 10");
+  EXPECT_EQ(refusal("{\"title\": \"\xFF\"}"), "usage: the schema is not UTF-8: error at byte 12");
+  EXPECT_EQ(refusal(R"({"type": "null", "type": "string"})"),
             "usage: the schema is ambiguous: the key \"type\" is written twice");
 }
 
@@ -263,20 +251,15 @@ TEST(JsonSchema, ManyChoicesAtOnce) {
     chain += fmt::format(R"(, "d{}": {{"anyOf": [false, {{"$ref": "#/$defs/d{}"}}]}})", i, i + 1);
   }
   for (const std::string& schema : {all_of(3000, R"({"anyOf": [false, true]})"), chain + "}}"}) {
-    try {
-      compile_json_schema(schema);
-      FAIL() << "no limit was reached";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::resource) << error.message();
-    }
+    EXPECT_TRUE(refusal(schema).starts_with("resource: ")) << refusal(schema);
   }
 }
 
 TEST(JsonSchema, CountedPropertiesWithoutAnyValue) {
-  EXPECT_THROW(compile_json_schema(R"({"type": "object", "minProperties": 2, "additionalProperties": false,
+  EXPECT_EQ(refusal(R"({"type": "object", "minProperties": 2, "additionalProperties": false,
       "patternProperties": {"^a$": {"$ref": "#/$defs/x"}, "^b$": {"type": "null"}},
       "$defs": {"x": {"type": "object", "required": ["x"], "properties": {"x": {"$ref": "#/$defs/x"}}}}})"),
-               Error);
+            "usage: no value meets the schema");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "grammar/matcher.h"
 
 namespace ingot::grammar {
@@ -48,6 +49,16 @@ inline void expect(const Sample& sample, const JsonOptions& options = {}) {
   const GrammarPtr grammar = compile_json_schema(sample.schema, options);
   for (const char* text : sample.valid) EXPECT_TRUE(accepts(grammar, text)) << sample.schema << "\n" << text;
   for (const char* text : sample.invalid) EXPECT_FALSE(accepts(grammar, text)) << sample.schema << "\n" << text;
+}
+
+// Why a schema is refused, "kind: message"; "none" when it is not.
+inline std::string refusal(std::string_view schema, const JsonOptions& options = {}) {
+  try {
+    compile_json_schema(schema, options);
+  } catch (const Error& error) {
+    return std::string(name(error.kind())) + ": " + error.message();
+  }
+  return "none";
 }
 
 inline bool in_mask(const std::vector<uint32_t>& mask, int32_t id) {
