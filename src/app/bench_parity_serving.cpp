@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t prompt_tokens = 12;
 constexpr int64_t answer_tokens = 16;
-constexpr int64_t json_tokens = 36;  // more than the longest instance has bytes
+constexpr int64_t json_tokens = 42;  // more than the longest instance has bytes
 constexpr int64_t context_tokens = prompt_tokens + json_tokens;
 constexpr int64_t page_tokens = 4;
 constexpr int64_t ranks[] = {2, 3, 4};  // no more than the smallest layer, an MoE's gate, has rows
@@ -27,14 +27,16 @@ constexpr int64_t ranks[] = {2, 3, 4};  // no more than the smallest layer, an M
 constexpr double error_multiple = 4;
 
 // Its instances end: characters may be written as escapes of six bytes, but numbers might have any number of zeros.
-constexpr const char* schema = R"({"type": "object", "additionalProperties": false, "required": ["s", "b"],
-  "properties": {"s": {"enum": ["a", "b"]}, "b": {"type": "boolean"}}})";
+constexpr const char* schema = R"({"type": "object", "additionalProperties": false, "required": ["n", "b"],
+  "properties": {"n": {"type": "string", "pattern": "^[0-9]{1,2}$"}, "b": {"type": "boolean"}}})";
 
-// A vocabulary for the grammar: printable ASCII, what JSON has more than one byte of; the last id ends.
+// A vocabulary for the grammar: printable ASCII, what JSON has more than one byte of, numbers of two digits; the last
+// id ends.
 std::shared_ptr<const grammar::TokenGrammar> json_grammar(int64_t vocab) {
   std::vector<std::string> tokens;
   for (char c = ' '; c <= '~'; ++c) tokens.emplace_back(1, c);
   for (const char* word : {"\":", "\",\"", "true", "false"}) tokens.emplace_back(word);
+  for (int number = 10; number < 100; ++number) tokens.push_back(std::to_string(number));
   tokens.resize(static_cast<size_t>(vocab));
   const auto end = static_cast<int32_t>(vocab - 1);
   tokens.back().clear();
