@@ -37,7 +37,7 @@ class BenchGrammar : public Command {
  public:
   const char* name() const override { return "grammar"; }
   const char* summary() const override {
-    return "JSON Schemas: which cases of a test suite are told apart, and how fast";
+    return "JSON Schemas: which cases of a test suite are accepted, and how fast";
   }
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
