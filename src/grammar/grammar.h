@@ -42,7 +42,8 @@ struct JsonOptions {
   Whitespace whitespace = Whitespace::formatted;
   // Properties come in the order in which the schema has them, others behind them; otherwise in any order.
   bool in_order = false;
-  // Keywords and formats that the draft does not know are refused; otherwise they are annotations, as it says.
+  // Keywords that the draft does not know, and formats that are not asserted, are refused; otherwise they are
+  // annotations.
   bool strict = false;
   size_t max_text = 4 << 20;     // bytes of a schema
   int64_t max_cases = 4096;      // alternatives that one combination of schemas may come to
@@ -51,10 +52,10 @@ struct JsonOptions {
 };
 
 // A schema as text, of the draft that its `$schema` names; without one of 2020-12. `unknown`, where it is given, gets
-// the JSON pointers of the keywords and formats that the draft does not know, of the schemas that are in use. Errors:
-// usage for what is no schema; unsupported for a keyword that is not possible in its place (where `strict` is set: or
-// not known), by name, with its JSON pointer; resource beyond the limits. A schema without any instance is an error
-// (usage), too.
+// the JSON pointers of the keywords that the draft does not know and of the formats that are not asserted, of the
+// schemas that are in use. Errors: usage for what is no schema; unsupported for a keyword that is not possible in its
+// place (where `strict` is set: or not known), by name, with its JSON pointer; resource beyond the limits. A schema
+// without any instance is an error (usage), too.
 GrammarPtr compile_json_schema(std::string_view schema, const JsonOptions& options = {},
                                std::vector<std::string>* unknown = nullptr);
 

@@ -87,7 +87,7 @@ class SchemaSet {
   // for one that is not known, with its pointer.
   const Schema& operator[](SchemaId id);
 
-  // JSON pointers of the keywords and formats that were read so far and that the draft does not know.
+  // JSON pointers of what was read so far: keywords that the draft does not know, formats that are not asserted.
   const std::vector<std::string>& unknown() const;
 
  private:

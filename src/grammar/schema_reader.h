@@ -17,8 +17,8 @@ class SchemaReader {
     std::function<SchemaId(nlohmann::ordered_json, const std::string& pointer)> made;   // made for a keyword
     // By a reference: $ref, $dynamicRef or $recursiveRef.
     std::function<SchemaId(const std::string& keyword, const std::string& uri, const Schema& from)> named;
-    std::function<void(const std::string& pointer)>
-        unknown;  // reports a keyword or format that the draft does not know
+    // Reports a keyword that the draft does not know, or a format that is not asserted.
+    std::function<void(const std::string& pointer)> unknown;
     Draft draft = Draft::draft2020;
     bool strict = false;
   };

@@ -10,7 +10,10 @@ Three checks, of every draft that is supported:
 3. Some of the random schemas with a fixed list of texts through `ingot grammar check`: none that jsonschema refuses may be
    accepted.
 
-    check_grammar.py [SEED [SCHEMAS]]     (1, 300)
+The shares of schemas that are supported, and of valid texts that are not accepted, have bounds: a change that refuses more
+than before is seen.
+
+    check_grammar.py [SEED [SCHEMAS]]     (1, 1500)
 """
 import decimal
 import json
@@ -36,6 +39,8 @@ DRAFTS = [
 ]
 NAMES = ["a", "b", "ab", "name", "x-1", 'q"\\', "\u00e9"]
 PATTERNS = ["^a", "b$", "^[a-c]+$", "^x-", "\\d{2,}", "^(?!ab)[a-z]{1,4}$", "a|^b", "^.{3}$", "[^a-z]"]
+LEAST_SUPPORTED = 0.66  # of all schemas; 83 % were on 2026-11-24
+MOST_MISSED = 0.08  # of the valid texts of supported schemas; 4 % were
 FORMATS = ["date", "time", "date-time", "email", "ipv4", "ipv6", "uuid", "hostname", "uri", "json-pointer", "duration"]
 
 
@@ -214,11 +219,12 @@ TEXTS += ["1.0", "1e1", "1.5e0", "2E-1", "-0", '"\\u0061"', '{"\\u0061": 1, "b":
 def check_texts(schemas, folder):
     """Texts that jsonschema refuses must not be accepted; of an object with a name twice the last one counts."""
     (folder / "texts.jsonl").write_text("".join(text + "\n" for text in TEXTS))
-    accepted = wrong = missed = 0
+    supported = accepted = wrong = missed = 0
     for schema in schemas:
         (folder / "schema.json").write_text(json.dumps(schema))
         result = json.loads(ingot("grammar", "check", "--json-schema", folder / "schema.json", "--instances",
                                   folder / "texts.jsonl", "--json").stdout)
+        supported += result["supported"]
         validator = validator_of(schema)
         for text, is_accepted in zip(TEXTS, result["results"]):
             is_valid = validator.is_valid(json.loads(text, parse_float=decimal.Decimal))
@@ -227,8 +233,9 @@ def check_texts(schemas, folder):
             if is_accepted and not is_valid:
                 wrong += 1
                 print(f"ACCEPTED {text}\n  {json.dumps(schema)}")
-    print(f"{len(schemas)} schemas with {len(TEXTS)} texts: {accepted} accepted, {wrong} of them not valid; {missed} valid ones not")
-    return wrong == 0
+    print(f"{len(schemas)} schemas, {supported} supported, with {len(TEXTS)} texts: {accepted} accepted, {wrong} of them not valid; "
+          f"{missed} valid ones not")
+    return wrong == 0 and supported >= LEAST_SUPPORTED * len(schemas) and missed <= MOST_MISSED * (accepted + missed)
 
 
 def check_samples(model, schemas, folder):
@@ -251,7 +258,7 @@ def check_samples(model, schemas, folder):
                 if wrong <= 20:
                     print(f"INVALID {json.dumps(schema)}\n  {text}\n  {str(error).splitlines()[0]}")
     print(f"{len(schemas)} schemas, {refused} refused; {texts} texts drawn, {wrong} of them not valid")
-    return wrong == 0 and texts > len(schemas)
+    return wrong == 0 and texts > len(schemas) and len(schemas) - refused >= LEAST_SUPPORTED * len(schemas)
 
 
 def main():
@@ -259,7 +266,7 @@ def main():
         print(f"left out: {SUITE} is not here; the package libtest-json-schema-acceptance-perl brings it")
         sys.exit(77)
     draw = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 300
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 1500
     known = [group["schema"] for path in sorted(SUITE.glob("*.json")) for group in json.loads(path.read_text())]
     known = [schema for schema in known if "$ref" not in json.dumps(schema) and "vocabulary" not in json.dumps(schema)]
     with tempfile.TemporaryDirectory() as name:
@@ -269,7 +276,7 @@ def main():
         for i in range(count):
             schema = in_draft(any_schema(draw, 3), i % len(DRAFTS))
             drawn.append({"$schema": DRAFTS[i % len(DRAFTS)][1], **schema} if isinstance(schema, dict) else schema)
-        results = [check_suites(folder), check_samples(folder, known + drawn, folder), check_texts(drawn[: count // 5], folder)]
+        results = [check_suites(folder), check_samples(folder, known + drawn, folder), check_texts(drawn[:300], folder)]
     sys.exit(0 if all(results) else 1)
 
 
