@@ -30,7 +30,7 @@ struct ObjectShape {
   std::vector<int32_t> names;                               // terms: of each property, the literal of its name
   std::vector<std::pair<std::string, int32_t>> properties;  // their names, sorted, with their numbers
   int32_t open = -1;          // the member of all other names, where there is only that one and no need
-  uint32_t needs = 0;         // bits: all have to be met by some member
+  uint32_t needs = 0;         // bits: conditions on name and value, each to be met by some member
   int64_t min = 0, max = -1;  // members; -1: no limit
   bool in_order = false;      // properties come in their order, other names behind them
   bool distinct = false;      // up to `min` members, other names must differ
