@@ -355,6 +355,23 @@ TEST(ContentTokens, TokensThatTheSettingsNameAreControlTokens) {
             joined({a, end, b, spelled_more, {26, 15, 0, 3, 27}}));
 }
 
+// Training code names "!" or a line feed as the padding or end token; messages keep theirs.
+TEST(ContentTokens, CharactersThatTheSettingsNameAreText) {
+  for (const bool is_added : {false, true}) {
+    ordered_json added = ordered_json::array();
+    if (is_added) added.push_back({{"id", 1}, {"content", "!"}, {"special", false}});
+    const ordered_json document = {
+        {"added_tokens", added},
+        {"normalizer", nullptr},
+        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+        {"decoder", {{"type", "ByteLevel"}}},
+        {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"!", 1}}}, {"merges", ordered_json::array()}}}};
+    const auto tokenizer = Tokenizer::from_json(document.dump(), "test", {.pad = "!", .eos_ids = {1}});
+    EXPECT_EQ(encode(*tokenizer, "a!", {{0, 2}}), (Ids{0, 1})) << is_added;
+    EXPECT_EQ(tokenizer->decode(Ids{0, 1}, true), "a!") << is_added;
+  }
+}
+
 // Pieces of a tokenizer.model that are user-defined there and special in the settings beside it, as Gemma's are.
 TEST(ContentTokens, SentencePieceFindsNoSpecialPieces) {
   VocabularySpec spec;
