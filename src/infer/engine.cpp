@@ -65,8 +65,8 @@ const char* name(Finish finish) {
 
 namespace {
 
-// Of what a request's mask throws in the middle of its answer. A grammar that passes its limits does so again: the
-// request is wrong. Memory there may be later.
+// Of what a request's mask throws in the middle of its answer. A grammar that passes its limits is the request's fault.
+// Memory there may be later.
 ErrorKind kind_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error)) return ErrorKind::unavailable;
   const auto* known = dynamic_cast<const Error*>(&error);
@@ -112,6 +112,7 @@ struct Engine::State {
   void draft();
   std::vector<Piece> next_batch();
   std::vector<Output> run_batch();
+  void begin(Sequence& sequence);
   ForwardResult compute(const std::vector<Piece>& pieces);
   void want(const Piece& piece, std::vector<Wanted>& all);
   bool tell_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs);
@@ -161,7 +162,6 @@ void Engine::State::add(int64_t id, Request request) {
   Sequence& sequence = sequences[id];
   const auto length = request.prompt.size();
   sequence.request = std::move(request);
-  if (has_penalties(sequence.request.sampling)) sequence.counts = TokenCounts(sequence.request.prompt.get(), length);
   sequence.state.id = id;
   sequence.state.tenant = sequence.request.owner;
   sequence.state.priority = sequence.request.priority;
@@ -367,19 +367,25 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
   for (int64_t i = 0; penalties && i + 1 < count; ++i) sequence.counts.remove(sequence.draft[static_cast<size_t>(i)]);
 }
 
+// Before its first piece. Those that wait hold no memory besides their request's, which Service bounds.
+void Engine::State::begin(Sequence& sequence) {
+  const PromptIds& prompt = sequence.request.prompt;
+  sequence.ids = prompt.get();
+  if (has_penalties(sequence.request.sampling)) sequence.counts = TokenCounts(prompt.get(), prompt.size());
+  if (sequence.state.ids.empty()) return;
+  counted.prefix_lookups += prompt.size();
+  counted.prefix_hits += sequence.state.found;
+}
+
 ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
   std::vector<ForwardPiece> parts;
   for (const Piece& piece : pieces) {
     Sequence& sequence = of(piece);
     const int64_t guessed = std::max<int64_t>(0, piece.end - sequence.state.tokens);
     sequence.draft.resize(static_cast<size_t>(guessed));
-    if (sequence.ids.empty()) sequence.ids = sequence.request.prompt.get();
+    if (sequence.ids.empty()) begin(sequence);
     sequence.ids.insert(sequence.ids.end(), sequence.draft.begin(), sequence.draft.end());
     counted.guessed += guessed;
-    if (piece.begin == sequence.state.found && !sequence.has_output && !sequence.state.ids.empty()) {
-      counted.prefix_lookups += sequence.request.prompt.size();
-      counted.prefix_hits += sequence.state.found;
-    }
     ForwardPiece& part = parts.emplace_back();
     part.ids = sequence.ids;
     part.table = piece.sequence->table.pages;

@@ -68,8 +68,8 @@ bool Scheduler::runs(const SequenceState* sequence) const {
 
 // A waiting sequence has a place, and those pages that are kept of its beginning.
 void Scheduler::start(SequenceState* sequence) {
-  sequence->cached = sequence->found =
-      sequence->ids.empty() ? 0 : pool_.find(sequence->table, sequence->ids, sequence->owner);
+  sequence->cached = sequence->ids.empty() ? 0 : pool_.find(sequence->table, sequence->ids, sequence->owner);
+  if (sequence->found < 0) sequence->found = sequence->cached;
   const auto by_arrival = [](const SequenceState* a, const SequenceState* b) { return a->id < b->id; };
   running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, by_arrival), sequence);
   stop_waiting(sequence);
@@ -119,6 +119,7 @@ std::map<uint64_t, Scheduler::Share> Scheduler::shares() const {
   for (SequenceState* each : running_) {
     Share& of = all[each->tenant];
     ++of.count;
+    of.pages += std::ssize(each->table.pages);
     if (!of.last || goes_before(of.last, each)) of.last = each;
   }
   return all;
@@ -151,12 +152,20 @@ SequenceState* Scheduler::outranked_by(const SequenceState& next) const {
   return last;
 }
 
+// The running one that gives its pages up for a running one, which may be that one itself.
+SequenceState* Scheduler::victim_of(const SequenceState& next) const {
+  if (SequenceState* outranked = outranked_by(next)) return outranked;
+  const std::map<uint64_t, Share> all = shares();
+  const Share& own = all.at(next.tenant);
+  const Share largest = largest_of(all);
+  return largest.count > 1 && largest.pages <= own.pages ? own.last : largest.last;
+}
+
 // Pages for the first `tokens` tokens of a running sequence, taken from others if need be. How many it has pages for:
 // fewer when it is itself the one that would give its pages back.
 int64_t Scheduler::make_room(SequenceState* sequence, int64_t tokens, Batch& batch) {
   while (!pool_.extend(sequence->table, tokens)) {
-    SequenceState* victim = outranked_by(*sequence);
-    if (!victim) victim = largest_of(shares()).last;
+    SequenceState* victim = victim_of(*sequence);
     if (victim == sequence) {
       const int64_t pages = std::ssize(sequence->table.pages) + pool_.free_pages();
       tokens = std::min(tokens, pages * pool_.page_tokens());
@@ -166,6 +175,7 @@ int64_t Scheduler::make_room(SequenceState* sequence, int64_t tokens, Batch& bat
     const auto piece = std::ranges::find(batch.pieces, victim, &Piece::sequence);
     if (piece != batch.pieces.end()) {
       batch.left += piece->end - piece->begin;
+      turns_.charge(victim->tenant, piece->begin - piece->end);
       batch.pieces.erase(piece);
     }
     preempt(victim);
@@ -236,7 +246,7 @@ void Scheduler::fill_prompts(Batch& batch) {
   while (batch.left > 0) {
     const std::optional<uint64_t> tenant =
         turns_.next([&](uint64_t each) { return next_of(each) != nullptr; },
-                    [&](uint64_t each) { return filling.contains(each) || next_ready(each) != nullptr; });
+                    [&](uint64_t each) { return filling.contains(each) || waiting_.contains(each); });
     if (!tenant) return;
     SequenceState* sequence = next_of(*tenant);
     const auto waits_too = [&](const auto& each) {

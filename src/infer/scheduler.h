@@ -26,7 +26,7 @@ struct SequenceState {
   // For finding its beginning in kept pages; nothing is looked for where there are no ids.
   std::span<const int32_t> ids;  // the known tokens
   PrefixOwner owner;
-  int64_t found = 0;  // of the tokens, when it began to run
+  int64_t found = -1;  // of the tokens, when it first ran; -1 before
 };
 
 // Of one tenant's: the highest priority's turn comes first, then who came first.
@@ -60,9 +60,9 @@ class Scheduler {
   // - a place: of a tenant's running sequences one of a lower priority waits again for a higher one that is ready; for
   //   a tenant of which nothing runs, the last (`goes_before`) of the tenant with the most running, if it has several;
   // - pages: for what runs, and for such waiting ones, first a sequence of a lower priority of the same tenant gives
-  // all
-  //   of its pages back and waits again, to be filled anew (recompute), then the last of the tenant with the most
-  //   running.
+  //   all of its pages back and waits again, to be filled anew (recompute), then the last of the tenant with the most
+  //   running; while that tenant has several, only as long as it holds more pages than the one that asks, whose own
+  //   last gives way otherwise.
   // Who runs the batch sets what is `cached` then.
   std::vector<Piece> next();
 
@@ -83,6 +83,7 @@ class Scheduler {
   };
   struct Share {
     int64_t count = 0;              // of a tenant's running sequences
+    int64_t pages = 0;              // in their tables; one that several share counts for each
     SequenceState* last = nullptr;  // of them, by goes_before
   };
 
@@ -91,6 +92,7 @@ class Scheduler {
   void fill_prompts(Batch& batch);
   std::map<uint64_t, Share> shares() const;
   SequenceState* outranked_by(const SequenceState& next) const;
+  SequenceState* victim_of(const SequenceState& next) const;
   void yield_places();
   SequenceState* next_ready(uint64_t tenant) const;
   void start(SequenceState* sequence);

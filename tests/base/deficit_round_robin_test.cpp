@@ -51,6 +51,16 @@ TEST(DeficitRoundRobin, WhatWasUsedIsPaidForLater) {
   EXPECT_LE(alone, 101);
 }
 
+TEST(DeficitRoundRobin, WhatWasNotUsedAfterAllIsGivenBack) {
+  DeficitRoundRobin turns(10, 10000);
+  turns.enter(1);
+  turns.enter(2);
+  EXPECT_EQ(turns.next(everybody), 1U);
+  turns.charge(1, 1000);
+  turns.charge(1, -1000);
+  EXPECT_EQ(turns.next(everybody), 1U);
+}
+
 TEST(DeficitRoundRobin, WhoIsNotReadyIsPassedOverAndGathersNothing) {
   DeficitRoundRobin turns(10, 10000);
   turns.enter(1);

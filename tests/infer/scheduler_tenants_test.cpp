@@ -45,6 +45,63 @@ TEST(SchedulerTenants, ALongQueueOfOneTenantIsPassedByAnothersFirstRequest) {
   }
 }
 
+// A long prompt takes pages from a tenant with several answers while it holds fewer than they, a piece at a time, and
+// keeps them.
+TEST(SchedulerTenants, PagesAreTakenUpToAnEqualShare) {
+  PagePool pool(40, 4);
+  Scheduler scheduler(pool, 64, 16);
+  std::vector<SequenceState> short_ones;
+  for (int64_t id = 1; id <= 10; ++id) short_ones.push_back(of_tenant(1, id, 15));
+  for (SequenceState& each : short_ones) scheduler.add(&each);
+  for (int i = 0; i < 4; ++i) advance(scheduler.next());
+  ASSERT_EQ(pool.free_pages(), 0);
+  SequenceState long_one = of_tenant(2, 11, 150);
+  scheduler.add(&long_one);
+  for (int i = 0; i < 8; ++i) advance(scheduler.next());
+  EXPECT_EQ(running(scheduler), (std::set<int64_t>{1, 2, 3, 4, 11}));
+  EXPECT_EQ(std::ssize(long_one.table.pages), 24);
+  EXPECT_EQ(scheduler.preemptions(), 6);
+  // When the others have ended, all is its.
+  for (SequenceState& each : short_ones) scheduler.remove(&each);
+  while (long_one.cached < 150) {
+    const std::vector<Piece> batch = scheduler.next();
+    ASSERT_FALSE(batch.empty());
+    advance(batch);
+  }
+  scheduler.remove(&long_one);
+  EXPECT_EQ(pool.free_pages(), 40);
+}
+
+// Who cannot run yet, as its adapter has no slot, is among the next all the same, though its tenant used more before.
+TEST(SchedulerTenants, WhoIsBlockedComesNearerWithEveryRound) {
+  PagePool pool(2000, 4);
+  Scheduler scheduler(pool, 64, 16);
+  std::vector<SequenceState> others;
+  for (int64_t id = 1; id <= 40; ++id) others.push_back(of_tenant(1, id, 20));
+  for (SequenceState& each : others) scheduler.add(&each);
+  SequenceState used = of_tenant(2, 41, 4), blocked = of_tenant(2, 42, 20);
+  blocked.blocked = true;
+  scheduler.add(&used);
+  int64_t next_id = 43;
+  const auto step = [&] {
+    for (const Piece& piece : scheduler.next()) {
+      piece.sequence->cached = piece.end;
+      if (piece.sequence == &used) ++used.tokens;
+      if (piece.sequence->tenant != 1 || piece.end < 20) continue;
+      scheduler.remove(piece.sequence);
+      *piece.sequence = of_tenant(1, next_id++, 20);
+      scheduler.add(piece.sequence);
+    }
+  };
+  while (used.cached < 1000) step();
+  scheduler.add(&blocked);
+  scheduler.remove(&used);
+  const auto is_next = [&] { return std::ranges::count(scheduler.next_waiting(16), &blocked) == 1; };
+  ASSERT_FALSE(is_next());
+  for (int i = 0; i < 500 && !is_next(); ++i) step();
+  EXPECT_TRUE(is_next());
+}
+
 TEST(SchedulerTenants, TenantsGetTheSameTokensWhateverTheirRequestsLength) {
   PagePool pool(1000, 4);
   Scheduler scheduler(pool, 64, 1);
