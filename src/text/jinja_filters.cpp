@@ -137,11 +137,19 @@ Value sort(const FilterCall& call) {
   return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[0], false)));
 }
 
+// The pairs of a mapping. Errors: usage for another value.
+Value items_of(const FilterCall& call) {
+  const auto* dict = std::get_if<Dict*>(&call.value);
+  if (dict == nullptr || (*dict)->role != Dict::Role::mapping)
+    call.context.fail("items of a {}", type_name(call.value));
+  return call_method(call.context, call.value, "items", {});
+}
+
 Value dict_sort(const FilterCall& call) {
   const auto values = call.bind({"case_sensitive", "by", "reverse"});
   const std::string by = given(values[1]) ? to_string(call.context, values[1], "by") : "key";
   if (by != "key" && by != "value") call.context.fail("dictsort by {}, not key or value", by);
-  std::vector<Value> items = iterate(call.context, call_method(call.context, call.value, "items", {})), keys;
+  std::vector<Value> items = iterate(call.context, items_of(call)), keys;
   const Value place = int64_t{by == "key" ? 0 : 1};
   for (const Value& item : items) keys.push_back(sort_key(call.context, item, place, flag(values[0], false)));
   return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[2], false)));
@@ -320,8 +328,7 @@ Value fall_back(const FilterCall& call) {
 Value items(const FilterCall& call) {
   call.bind({});
   if (is<Undefined>(call.value)) return call.context.new_list({}, List::Kind::lazy);
-  if (!is<Dict*>(call.value)) call.context.fail("items of a {}", type_name(call.value));
-  return call_method(call.context, call.value, "items", {});
+  return items_of(call);
 }
 
 Value count_words(const FilterCall& call) {

@@ -180,6 +180,16 @@ TEST(JinjaHostile, DeepSource) {
   });
 }
 
+TEST(JinjaHostile, ItemsOfWhatHasNone) {
+  expect_refusals({{usage, "items of a str", "{{ 'x' | dictsort }}"},
+                   {usage, "items of a list", "{{ [1] | dictsort }}"},
+                   {usage, "items of a", "{{ 5 | dictsort }}"},
+                   {usage, "items of a", "{{ none | dictsort }}"},
+                   {usage, "items of a", "{{ namespace(a=1) | dictsort }}"},
+                   {usage, "items of a", "{{ namespace(a=1) | items }}"},
+                   {usage, "items of a", "{% for x in [1] %}{{ loop | items }}{% endfor %}"}});
+}
+
 TEST(JinjaHostile, ReachingOut) {
   expect_refusals(
       {
