@@ -92,16 +92,24 @@ TextAssets load_gguf_text(const fs::path& path) {
 }
 
 // The tokens around a turn and those with a part of their own are control tokens, as to llama.cpp, whatever type the
-// file gives them: early Gemma files have <end_of_turn> as user-defined. A token of one character, such as a line feed
-// that ends an answer, stays what it is.
+// file gives them: early Gemma files have <end_of_turn> as user-defined. Tokens that are text stay what they are: those
+// of one character, such as a line feed that ends an answer, and what merges make.
 void mark_control(const GgufMetadata& metadata, text::VocabularySpec& vocabulary) {
   if (vocabulary.token_types.empty()) vocabulary.token_types.assign(vocabulary.tokens.size(), text::token_normal);
   const size_t size = std::min(vocabulary.tokens.size(), vocabulary.token_types.size());
+  const auto is_merged = [&](const std::string& token) {
+    return std::ranges::any_of(vocabulary.merges, [&](const std::string& merge) {
+      const size_t space = merge.find(' ');
+      return merge.size() == token.size() + 1 && space < merge.size() && token.starts_with(merge.substr(0, space)) &&
+             token.ends_with(merge.substr(space + 1));
+    });
+  };
   const auto mark = [&](int64_t id) {
     if (id < 0 || static_cast<size_t>(id) >= size) return;
     int32_t& type = vocabulary.token_types[static_cast<size_t>(id)];
+    const std::string& token = vocabulary.tokens[static_cast<size_t>(id)];
     if (type != text::token_normal && type != text::token_user_defined) return;
-    if (text::split_characters(vocabulary.tokens[static_cast<size_t>(id)]).size() > 1) type = text::token_control;
+    if (text::split_characters(token).size() > 1 && !is_merged(token)) type = text::token_control;
   };
   for (const auto& id : {vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id}) mark(id.value_or(-1));
   for (const char* key : {"eot", "eom"}) {

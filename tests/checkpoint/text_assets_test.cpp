@@ -250,6 +250,21 @@ TEST(GgufText, ContentMakesNoTokensThatEndATurn) {
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1, 2, 3, 4}, true), "<tool>!");
 }
 
+// A file may end its answers by a token that is ordinary text, which merges make.
+TEST(GgufText, TokensThatMergesMakeAreText) {
+  formats::GgufMetadata metadata;
+  metadata.add("tokenizer.ggml.model", std::string("gpt2"));
+  metadata.add("tokenizer.ggml.pre", std::string("gpt-2"));
+  const std::vector<std::string> tokens = {"a", "b", "c", "ab", "abc"}, merges = {"a b", "ab c"};
+  metadata.add("tokenizer.ggml.tokens", formats::GgufArray{tokens});
+  metadata.add("tokenizer.ggml.token_type", formats::GgufArray{std::vector<int32_t>(5, text::token_normal)});
+  metadata.add("tokenizer.ggml.merges", formats::GgufArray{merges});
+  metadata.add("tokenizer.ggml.eos_token_id", uint32_t{3});
+  const auto tokenizer = text::Tokenizer::from_vocabulary(gguf_vocabulary(metadata, "test"));
+  EXPECT_EQ(tokenizer->encode("abcab"), (std::vector<int32_t>{4, 3}));
+  EXPECT_EQ(ids_of_content(*tokenizer, "abcab"), (std::vector<int32_t>{4, 3}));
+}
+
 TEST(VocabularyRefusals, ByName) {
   const std::string flags = read_file(text_golden("smollm2.tokenizer.json"));
   expect_error(ErrorKind::unsupported, {"smollm2"}, [&] { gguf_vocabulary_of(flags, "smollm2", {}, 100000); });
