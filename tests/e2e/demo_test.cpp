@@ -93,6 +93,42 @@ TEST_F(Demo, ARegisteredModelIsUsed) {
   EXPECT_EQ(models().at(0).at("path"), gguf_.string());
 }
 
+// Where no model can be had, one is pretrained: what an earlier demo has of it is used.
+TEST_F(Demo, WithoutAModelOneIsPretrained) {
+  fs::create_directories(program_ / "tools");
+  fs::copy_file(fs::path(source_root) / "tools/demo.sh", program_ / "tools/demo.sh");
+  // Stands for ingot: the hub is out of reach, pretraining leaves a model, and all calls are written down.
+  write(program_ / "bin/stub", R"(#!/bin/sh
+echo "$*" >>calls
+case "$1 $2" in
+  'model pull') exit 1 ;;
+  'pretrain recipes/tiny.yaml') mkdir -p runs/demo-base/tiny/model ;;
+  'finetune recipes/demo.yaml') mkdir -p runs/demo ;;
+esac
+)");
+  fs::permissions(program_ / "bin/stub", fs::perms::owner_all);
+  const std::string command = "env -u HOME -u INGOT_HOME -u INGOT_DEMO_MODEL STUB_GGUF=/gone PATH='" +
+                              (program_ / "bin").string() + ":" + std::getenv("PATH") + "' INGOT_EXECUTABLE='" +
+                              (program_ / "bin/stub").string() + "' '" + (program_ / "tools/demo.sh").string() +
+                              "' steps=1 >'" + (program_ / "demo.txt").string() + "' 2>&1";
+  const auto calls = [&] {
+    fs::remove(program_ / "calls");
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 0) << read(program_ / "demo.txt");
+    return read(program_ / "calls");
+  };
+  const std::string pretrain = "pretrain recipes/tiny.yaml run_dir=runs/demo-base",
+                    finetune = "finetune recipes/demo.yaml model=runs/demo-base/tiny/model";
+  const std::string pull = "model list\nmodel pull HuggingFaceTB/SmolLM2-135M-Instruct\n";
+  EXPECT_EQ(calls(), pull + pretrain + "\n" + finetune + " steps=1\n");
+  EXPECT_EQ(calls(), pull + finetune + " name=demo-2 steps=1\n");
+  fs::remove_all(program_ / "runs");
+  fs::create_directories(program_ / "runs/demo-base/tiny/checkpoints/step-5");
+  EXPECT_EQ(calls(), pull + pretrain + " --resume\n" + finetune + " steps=1\n");
+  fs::remove_all(program_ / "runs");
+  fs::create_directories(program_ / "runs/demo-base/tiny");
+  EXPECT_EQ(calls(), pull + pretrain + " --resume=fresh\n" + finetune + " steps=1\n");
+}
+
 // The command that tries the result has the name that a shell would find.
 TEST_F(Demo, TheExecutableOnThePathIsNamedSo) {
   program_.report({"model", "pull", gguf_.string(), "--name", "HuggingFaceTB/SmolLM2-135M-Instruct"});
