@@ -4,7 +4,6 @@
 #include <openssl/evp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,10 +31,9 @@ bool is_out_of_space(int code) { return code == ENOSPC || code == EDQUOT || code
     throw_hint(ErrorKind::unavailable, "check that the folder exists and may be written to",
                "{}: writing {} bytes at byte {} failed: {}", path.string(), bytes, offset, system_words(code));
   }
-  struct statvfs disk{};
   std::string hint = "free some space, or write to another disk";
-  if (::statvfs(path.parent_path().empty() ? "." : path.parent_path().c_str(), &disk) == 0) {
-    hint += fmt::format(" (this one has {} bytes free)", uint64_t{disk.f_bavail} * disk.f_frsize);
+  if (const std::optional<uint64_t> free = free_disk_bytes(path.parent_path())) {
+    hint += fmt::format(" (this one has {} bytes free)", *free);
   }
   throw_hint(ErrorKind::resource, hint, "{}: no room to write {} bytes at byte {}: {}", path.string(), bytes, offset,
              system_words(code));

@@ -134,6 +134,12 @@ fs::path resolved_path(const fs::path& path) {
   return resolved;
 }
 
+std::optional<uint64_t> free_disk_bytes(const fs::path& folder) {
+  std::error_code failed;
+  const fs::space_info disk = fs::space(folder.empty() ? "." : folder, failed);
+  return failed ? std::nullopt : std::optional<uint64_t>(disk.available);
+}
+
 fs::path executable_path() {
   std::error_code failed;
   fs::path path = fs::read_symlink("/proc/self/exe", failed);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "base/descriptor.h"
@@ -49,6 +50,8 @@ void rename_path(const std::filesystem::path& from, const std::filesystem::path&
 std::filesystem::path absolute_path(const std::filesystem::path& path);
 // The same without links, "." and "..", as far as it is there.
 std::filesystem::path resolved_path(const std::filesystem::path& path);
+// What may still be written to the disk that a folder is on; nothing where the system does not tell.
+std::optional<uint64_t> free_disk_bytes(const std::filesystem::path& folder);
 // The file that this process executes.
 std::filesystem::path executable_path();
 

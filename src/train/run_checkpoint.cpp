@@ -149,6 +149,12 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
   }
 }
 
+uint64_t checkpoint_bytes(const Trained& trained, const comm::Group& ranks) {
+  int64_t bytes = 0;
+  for (const checkpoint::NamedTensor& each : written_by(trained)) bytes += static_cast<int64_t>(each.tensor.bytes());
+  return static_cast<uint64_t>(ranks.all_sum(bytes));
+}
+
 void require_same_run(const std::string& shown, const std::string& metadata, const std::string& identity) {
   const Json found = try_parse_json(metadata);
   if (!found.is_object() || !found.contains("identity") || !found.contains("tokens") || !found.contains("updates") ||

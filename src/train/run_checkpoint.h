@@ -28,6 +28,9 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
                               const std::string& identity, const Trained& trained, Device& device, int64_t keep,
                               const comm::Group& ranks = {});
 
+// Bytes of the tensors in a checkpoint. Ranks call it together.
+uint64_t checkpoint_bytes(const Trained& trained, const comm::Group& ranks = {});
+
 // Whether a checkpoint, `shown`, of this metadata is of the run that `identity` (JSON) says. Errors: corrupt for one
 // that is no training run's; usage for another's, naming the first key that differs.
 void require_same_run(const std::string& shown, const std::string& metadata, const std::string& identity);

@@ -179,14 +179,24 @@ std::string Trainer::why_skipped(const StepResult& result, int64_t step, const d
                      fault);
 }
 
-Trainer::Next Trainer::agree(bool stop) const {
+Trainer::Next Trainer::agree(bool stop) {
   const Next own = stop ? Next::stop : first() && overdue() ? Next::checkpoint : Next::step;
   return static_cast<Next>(step_.ranks().all_max(static_cast<int32_t>(own)));
 }
 
-bool Trainer::overdue() const {
-  return settings_.checkpoint_minutes > 0 && done_ > std::max<int64_t>(written_, 0) && !checkpoint_.begun() &&
-         settings_.clock() - written_at_ >= 60 * settings_.checkpoint_minutes;
+bool Trainer::overdue() {
+  if (settings_.checkpoint_minutes <= 0 || done_ <= std::max<int64_t>(written_, 0) || checkpoint_.begun()) return false;
+  const double interval = std::max(60 * settings_.checkpoint_minutes, 20 * paused_);
+  if (settings_.clock() - written_at_ < interval) return false;
+  const std::optional<uint64_t> free = settings_.free_bytes(settings_.run_dir);
+  const bool has_room = !free || *free >= checkpoint_bytes_;
+  if (!has_room && !short_of_disk_) {
+    observer_.on_warning({done_, fmt::format("{}: the disk has {} bytes free, a checkpoint takes {}: none is written "
+                                             "by the clock until there is room",
+                                             settings_.run_dir.string(), *free, checkpoint_bytes_)});
+  }
+  short_of_disk_ = !has_room;
+  return has_room;
 }
 
 // Where a rank has no memory for a copy any more, checkpoints are written between steps.
@@ -206,31 +216,34 @@ void Trainer::reserve_copy() {
 }
 
 void Trainer::checkpoint() {
-  const double begin = steady_seconds();
+  const double begin = steady_seconds(), paused_from = settings_.clock();
   const fs::path folder = settings_.run_dir / "checkpoints";
   const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, trained_,
                                               step_.context().device, settings_.checkpoints_kept, step_.ranks());
   const double seconds = steady_seconds() - begin;
   written_ = done_;
   written_at_ = settings_.clock();
+  paused_ = written_at_ - paused_from;
+  checkpoint_bytes_ = bytes;
   if (!first()) return;
-  observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, seconds});
+  observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, paused_});
   upload(done_);
 }
 
 void Trainer::begin_checkpoint() {
-  const double begin = steady_seconds();
+  const double paused_from = settings_.clock();
   end_checkpoint();
   checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_, step_.context(),
                     settings_.checkpoints_kept);
   written_ = done_;
-  paused_ = steady_seconds() - begin;
+  paused_ = settings_.clock() - paused_from;
 }
 
 void Trainer::end_checkpoint() {
   if (!checkpoint_.begun()) return;
   const BackgroundCheckpoint::Written written = checkpoint_.wait();
   written_at_ = settings_.clock();
+  checkpoint_bytes_ = written.bytes;
   if (!first()) return;
   observer_.on_checkpoint({written.step, settings_.run_dir / "checkpoints" / fmt::format("step-{}", written.step),
                            written.bytes, written.seconds, paused_});
@@ -336,6 +349,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   End end = End::done;
   written_ = done_ > 0 ? done_ : -1;
   written_at_ = settings_.clock();
+  checkpoint_bytes_ = checkpoint_bytes(trained_, step_.ranks());
   if (done_ < settings_.steps) {
     const int64_t every = settings_.checkpoint_every;
     // Those by the clock may never come.

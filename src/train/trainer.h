@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/function_ref.h"
+#include "base/path.h"
 #include "checkpoint/background_upload.h"
 #include "data/loader.h"
 #include "train/events.h"
@@ -25,10 +26,12 @@ struct TrainerSettings {
   Schedule schedule;
   int64_t eval_every = 0;        // steps; 0: only before the first and after the last step
   int64_t checkpoint_every = 0;  // steps; 0: only after the last one
-  // One more when so many minutes have passed since the last was there (or since run() was called); 0: none. Rank 0's
-  // clock decides for all.
+  // One more when so many minutes have passed since the last was there (or since run() was called), and 20 times as
+  // long as steps paused for it; 0: none. It is put off, with a warning, while the disk of run_dir has no room for it.
+  // Rank 0's clock and view of the disk decide for all.
   double checkpoint_minutes = 0;
-  std::function<double()> clock = steady_seconds;  // of checkpoint_minutes
+  std::function<double()> clock = steady_seconds;  // of checkpoint_minutes and pauses
+  std::function<std::optional<uint64_t>(const std::filesystem::path&)> free_bytes = free_disk_bytes;
   int64_t checkpoints_kept = 2;
   bool background_checkpoints = false;  // written from a copy of the state while the steps behind them run
   std::filesystem::path run_dir;
@@ -81,8 +84,8 @@ class Trainer {
   bool agreed(bool wish) const { return step_.ranks().all_max<int32_t>(wish ? 1 : 0) != 0; }
   // What is to be done before the next step, by all ranks alike.
   enum class Next { step, checkpoint, stop };
-  Next agree(bool stop) const;
-  bool overdue() const;  // rank 0: checkpoint_minutes have passed
+  Next agree(bool stop);
+  bool overdue();  // rank 0: a checkpoint by the clock is due, and there is room for it
   void reserve_copy();
   void checkpoint();
   void begin_checkpoint();
@@ -132,6 +135,8 @@ class Trainer {
   int64_t written_ = -1;                                // the step of the newest checkpoint, also of one being written
   double written_at_ = 0;                               // settings_.clock() when it was there
   double paused_ = 0;                                   // seconds that steps waited for it
+  uint64_t checkpoint_bytes_ = 0;                       // of it; before there is one, of its tensors
+  bool short_of_disk_ = false;                          // which was told, and there was no room since
   double seen_ = 0;                                     // steady seconds when the last of them was done
   std::optional<checkpoint::BackgroundUpload> upload_;  // with settings_.remote
   std::string not_stored_;

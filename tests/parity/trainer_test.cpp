@@ -82,10 +82,11 @@ struct Options {
   std::optional<int32_t> range;  // of the first step's contributions
   std::function<std::optional<double>()> joules;
   int64_t steps = last;
-  std::chrono::milliseconds late{0};           // a sequence comes
-  int64_t every = 3;                           // steps between checkpoints
-  double minutes = 0;                          // between checkpoints
-  std::function<double(int64_t steps)> clock;  // its seconds when so many steps were reported
+  std::chrono::milliseconds late{0};                  // a sequence comes
+  int64_t every = 3;                                  // steps between checkpoints
+  double minutes = 0;                                 // between checkpoints
+  std::function<double(int64_t steps)> clock;         // its seconds when so many steps were reported
+  std::function<uint64_t(int64_t steps)> free_bytes;  // of the disk, likewise
   comm::Group ranks;
 };
 
@@ -135,6 +136,9 @@ class TrainerTest : public testing::Test {
     settings.joules = options.joules;
     Diary diary;
     if (options.clock) settings.clock = [&] { return options.clock(std::ssize(diary.norms)); };
+    if (options.free_bytes) {
+      settings.free_bytes = [&](const auto&) { return options.free_bytes(std::ssize(diary.norms)); };
+    }
     const std::optional<spec::LoraSpec> no_adapter;
     const data::Sampler order(data_->num_sequences(), 0, 2);
     for (int64_t each = 0; each < options.steps; ++each) {
@@ -273,6 +277,38 @@ TEST_F(TrainerTest, WritesCheckpointsByTheClock) {
   std::filesystem::remove_all(files_.path() / "minutes" / "checkpoints" / "step-6");
   const Diary rest = run(machine, "minutes", whole, {.every = 0, .clock = clock});
   EXPECT_EQ(rest.norms, std::vector<double>(expected.norms.begin() + 4, expected.norms.end()));
+}
+
+// One by the clock waits until it would take at most a twentieth of the time, as its last pause says.
+TEST_F(TrainerTest, CheckpointsByTheClockTakeASmallShareOfTheTime) {
+  Machine machine(1);
+  const auto whole = [](int64_t, const Tensor&) { return false; };
+  const auto clock = [&](int64_t steps) {
+    // The first checkpoint pauses for 9 s, so the next is due after 180.
+    const bool paused = std::filesystem::exists(files_.path() / "run/checkpoints");
+    return 60.0 * static_cast<double>(steps) + (paused ? 9 : 0);
+  };
+  const Diary found = run(machine, "run", whole, {.every = 0, .minutes = 1, .clock = clock});
+  std::vector<std::string> written;
+  std::ranges::copy_if(found.lines, std::back_inserter(written),
+                       [](const std::string& line) { return line.starts_with("checkpoint"); });
+  EXPECT_EQ(written, (std::vector<std::string>{"checkpoint 1", "checkpoint 4", "checkpoint 5", "checkpoint 6"}));
+}
+
+// A disk that has room for one behind the second step and is full behind the third to the fifth.
+TEST_F(TrainerTest, ACheckpointByTheClockThatDoesNotFitIsPutOff) {
+  Machine machine(1);
+  const auto whole = [](int64_t, const Tensor&) { return false; };
+  const auto clock = [](int64_t steps) { return 60.0 * static_cast<double>(steps); };
+  const auto free_bytes = [](int64_t steps) { return steps == 1 || (steps > 2 && steps < 5) ? 1000 : 1000000; };
+  const Diary found =
+      run(machine, "full", whole, {.steps = 8, .every = 0, .minutes = 1, .clock = clock, .free_bytes = free_bytes});
+  EXPECT_EQ(found.lines,
+            (std::vector<std::string>{"eval 0", "step 1", "warning 1", "step 2", "checkpoint 2", "step 3", "warning 3",
+                                      "step 4", "eval 4", "step 5", "checkpoint 5", "step 6", "checkpoint 6", "step 7",
+                                      "checkpoint 7", "step 8", "eval 8", "checkpoint 8"}));
+  ASSERT_EQ(found.warnings.size(), 2U);
+  EXPECT_NE(found.warnings[0].find("1000 bytes free"), std::string::npos) << found.warnings[0];
 }
 
 // A device that has steps ahead: the checkpoint is written behind them.
