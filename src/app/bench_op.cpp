@@ -131,7 +131,7 @@ class BenchOp : public Command {
   }
 
   void time(ops::Context& context, const Runtime& runtime, const Output& output) const {
-    const Ceilings most = measure_ceilings(runtime);
+    const Ceilings most = find_ceilings(runtime);
     const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
     output.print(fmt::format("{:<32}{:<34}{:>11}{:>11}{:>9}\n", "op", "case", "GFLOP/s", "GB/s",
                              on_cpu ? "of peak" : "reached"));

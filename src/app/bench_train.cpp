@@ -214,7 +214,7 @@ int BenchTrain::run(const Output& output) {
     rates = cpu_rates(rate_cache(rates_key(runtime)), context, job.step.activation).rates;
   }
   std::optional<StepProfile> profile;
-  if (profile_) profile.emplace().most = measure_ceilings(runtime);
+  if (profile_) profile.emplace().most = find_ceilings(runtime);
   TrainBench bench(runtime, model, job);
   Timed timed;
   for (int64_t step = 0; step < warmup_; ++step) {
@@ -271,6 +271,9 @@ int BenchTrain::run(const Output& output) {
                            tokens / seconds, seconds, timed.last.tokens, timed.seconds.size(),
                            work.useful / seconds / 1e12,
                            shares.mfu ? fmt::format(", MFU {:.1f} % (causal)", 100 * *shares.mfu) : std::string()));
+  if (!rates.date.empty()) {
+    output.print(fmt::format("  of a peak of {:.3f} TFLOP/s, measured {}\n", rates.peak / 1e12, rates.date));
+  }
   output.print(fmt::format("  memory {}; moments {}, master weights {}\n", format_bytes(memory), state_, master_));
   if (!warning.empty()) output.print(fmt::format("  {}\n", warning));
   if (profile) profile->print(output);
@@ -305,6 +308,7 @@ int BenchTrain::run(const Output& output) {
                                {"gemm_share", or_null(shares.gemm)},
                                {"peak_tflops", rates.peak / 1e12},
                                {"gemm_tflops", rates.gemm / 1e12},
+                               {"rates_measured", rates.date.empty() ? Json() : Json(rates.date)},
                                {"memory_bytes", memory},
                                {"planned_bytes", planned.memory.total()},
                                {"first_loss", timed.first_loss},

@@ -30,7 +30,7 @@ RateCache rate_cache(const RatesKey& key);
 
 struct CpuRates {
   train::DeviceRates rates;
-  std::string date;  // when they were measured
+  std::string not_cached;  // why they could not be cached
 };
 // A CPU's, in bf16 or fp32: those that are cached, or measured now, for about `seconds`.
 CpuRates cpu_rates(const RateCache& cache, ops::Context& context, DType dtype, Measure when = Measure::if_missing,
@@ -45,8 +45,8 @@ struct Ceilings {
   double bytes = 0;                      // bytes/s of memory: a CPU's read, a GPU's copied
   double datasheet_bf16_flops = 0;       // FLOP/s
 };
-// Takes about a second, and while it measures 256 MiB of a CPU's memory or what measure_gpu takes of a GPU's.
-Ceilings measure_ceilings(const Runtime& runtime);
+// A CPU's that are cached, else measured in about a second with 256 MiB of memory; a GPU's by measure_gpu.
+Ceilings find_ceilings(const Runtime& runtime);
 
 // Of a training run in `activation` on a GPU, before it takes its memory: the datasheet's peak and measured products,
 // both in bf16; zeros in fp32, and for simulated devices.

@@ -64,6 +64,11 @@ class Devices : public Command {
     const CpuRates f32 = cpu_rates(cache, context, DType::f32, when, seconds_ * 2 / 5);
     const MeasuredRates read = cpu_read_rate(cache, context, when, seconds_ / 5);
 
+    std::string not_cached;
+    for (const std::string& why : {bf16.not_cached, f32.not_cached, read.not_cached}) {
+      if (!why.empty()) not_cached = why;
+    }
+
     Json devices = Json::array();
     const Json cpu = {{"name", device.name()},
                       {"kind", ingot::name(device.kind())},
@@ -78,17 +83,17 @@ class Devices : public Command {
                       {"gemm_bf16_tflops", tera(bf16.rates.gemm)},
                       {"gemm_f32_tflops", tera(f32.rates.gemm)},
                       {"read_gb_s", read.values[0] / 1e9},
-                      {"measured", {{"bf16", bf16.date}, {"f32", f32.date}, {"read", read.date}}},
-                      {"cached", cache.is_enabled()}};
+                      {"measured", {{"bf16", bf16.rates.date}, {"f32", f32.rates.date}, {"read", read.date}}},
+                      {"cached", not_cached.empty()},
+                      {"not_cached", not_cached.empty() ? Json() : Json(not_cached)}};
     output.print(fmt::format("cpu  {}, {} threads, {}\n", cpu_name(), runtime.threads->threads(), device.arch()));
     output.print(fmt::format("     memory {} ({} free), read at {:.1f} GB/s\n", format_bytes(device.memory_bytes()),
                              format_bytes(device.memory_available()), read.values[0] / 1e9));
     for (const auto& [name, measured] : {std::pair("bf16", bf16), std::pair("fp32", f32)}) {
       output.print(fmt::format("     {}: peak {:.3f} TFLOP/s, matrix product {:.3f}, as measured {}\n", name,
-                               tera(measured.rates.peak), tera(measured.rates.gemm), measured.date));
+                               tera(measured.rates.peak), tera(measured.rates.gemm), measured.rates.date));
     }
-    if (!cache.is_enabled())
-      output.print("     there is no home folder (HOME, INGOT_HOME): these rates are not cached\n");
+    if (!not_cached.empty()) output.print(fmt::format("     these rates are not cached: {}\n", not_cached));
     devices.push_back(cpu);
     Json unavailable = Json::array();
     add_gpus(output, "cuda", gpu::find_cuda_driver(), devices, unavailable);

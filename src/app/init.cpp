@@ -161,11 +161,11 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
   return recipe;
 }
 
-// FLOP/s of this program's matrix products in bf16.
-double measured_rate(Runtime& runtime) {
+// Those of bf16.
+train::DeviceRates measured_rates(Runtime& runtime) {
   Arena scratch(*runtime.device, measuring_bytes, "scratch");
   ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
-  return cpu_rates(rate_cache(rates_key(runtime)), context, DType::bf16).rates.gemm;
+  return cpu_rates(rate_cache(rates_key(runtime)), context, DType::bf16).rates;
 }
 
 class Init : public Command {
@@ -213,18 +213,18 @@ class Init : public Command {
     const RunPlan plan = plan_run(recipe, spec, packed, 0, weights, available_memory(), runtime);
     recipe.adapter->rank = plan.recipe.adapter->rank;
     const double tokens = static_cast<double>(*plan.recipe.steps * recipe.batch.global * length);
-    const double rate = measured_rate(runtime);
-    const double seconds = plan.flops_per_token * tokens / rate;
+    const train::DeviceRates rates = measured_rates(runtime);
+    const double seconds = plan.flops_per_token * tokens / rates.gemm;
 
     const std::string header = fmt::format(
         "# Written by ingot init for {}: {} documents ({}), {} tokens, {} of them in the loss.\n"
         "# {} sequences of {}; {} steps. Train with: ingot finetune {}\n"
         "# Packing: {}.\n"
-        "# At least {} on this machine (matrix products at {:.2f} TFLOP/s), and {} of memory.\n"
+        "# At least {} on this machine (matrix products at {:.2f} TFLOP/s, as measured {}), and {} of memory.\n"
         "# {}\n",
         train, data.corpus.num_documents(), data::name(data.format), data.corpus.num_tokens(), data.counted,
-        packed.num_sequences, length, *plan.recipe.steps, out_, choice.reason, format_duration(seconds), rate / 1e12,
-        format_bytes(plan.memory.total()), held_out.text);
+        packed.num_sequences, length, *plan.recipe.steps, out_, choice.reason, format_duration(seconds),
+        rates.gemm / 1e12, rates.date, format_bytes(plan.memory.total()), held_out.text);
     write_file(out_, header + train::write_recipe(recipe));
     if (held_out.split) held_out.split->keep();
     output.print(header);
@@ -245,6 +245,7 @@ class Init : public Command {
                                  {"steps", *plan.recipe.steps},
                                  {"rank", *recipe.adapter->rank.value},
                                  {"seconds", seconds},
+                                 {"rates_measured", rates.date},
                                  {"memory_bytes", plan.memory.total()}}));
     return 0;
   }

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/machine.h"
+#include "base/path.h"
 
 namespace ingot::app {
 
@@ -49,7 +50,7 @@ fs::path RateCache::file(const std::string& what) const {
 }
 
 std::optional<MeasuredRates> RateCache::find(const std::string& what, size_t count) const {
-  if (!is_enabled()) return std::nullopt;
+  if (folder_.empty()) return std::nullopt;
   try {
     return parse(read_file(file(what), 1 << 16), as_json(key_, what), count);
   } catch (const Error&) {
@@ -58,21 +59,18 @@ std::optional<MeasuredRates> RateCache::find(const std::string& what, size_t cou
 }
 
 std::string RateCache::store(const std::string& what, const MeasuredRates& rates) const {
-  if (!is_enabled()) return {};
+  if (folder_.empty()) return "there is no home folder (HOME, INGOT_HOME)";
   const fs::path path = file(what), own = fs::path(path).concat(fmt::format(".{}-{}", host_name(), ::gettid()));
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) return fmt::format("{}: cannot be made: {}", folder_.string(), error.message());
   try {
+    make_folders(folder_);
     write_file(own, Json{{"key", as_json(key_, what)}, {"values", rates.values}, {"date", rates.date}}.dump(1) + "\n");
+    rename_path(own, path);
   } catch (const Error& failed) {
+    std::error_code ignored;
+    fs::remove(own, ignored);
     return failed.message();
   }
-  fs::rename(own, path, error);
-  if (!error) return {};
-  std::error_code ignored;
-  fs::remove(own, ignored);
-  return fmt::format("{}: {}", path.string(), error.message());
+  return {};
 }
 
 MeasuredRates cached_or_measured(const RateCache& cache, const std::string& what, size_t count, Measure when,
@@ -84,7 +82,7 @@ MeasuredRates cached_or_measured(const RateCache& cache, const std::string& what
   if (before) {
     for (size_t i = 0; i < count; ++i) rates.values[i] = std::max(rates.values[i], before->values[i]);
   }
-  cache.store(what, rates);
+  rates.not_cached = cache.store(what, rates);
   return rates;
 }
 

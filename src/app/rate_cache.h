@@ -24,22 +24,22 @@ struct RatesKey {
 };
 
 struct MeasuredRates {
-  std::vector<double> values;  // each above 0
-  std::string date;            // UTC, as utc_timestamp()
+  std::vector<double> values;   // each above 0
+  std::string date;             // UTC, as utc_timestamp()
+  std::string not_cached = {};  // why they could not be cached
 };
 
 // A file for each measurement and key in one folder, published by rename: processes may write at the same time. It is a
 // cache: a file that is missing, damaged, or of another key is as none.
 class RateCache {
  public:
-  // An empty folder caches nothing.
+  // Without a folder, as where there is no home folder, nothing is cached.
   RateCache(std::filesystem::path folder, RatesKey key) : folder_(std::move(folder)), key_(std::move(key)) {}
 
   // `count`: how many values there must be.
   std::optional<MeasuredRates> find(const std::string& what, size_t count) const;
-  // Replaces what was cached. Returns why that failed; empty when it was done, or where nothing is cached.
+  // Replaces what was cached. Returns why that failed; empty when it was done.
   std::string store(const std::string& what, const MeasuredRates& rates) const;
-  bool is_enabled() const { return !folder_.empty(); }
 
  private:
   std::filesystem::path file(const std::string& what) const;
@@ -50,7 +50,7 @@ class RateCache {
 
 // When to measure: where nothing is cached; anyway, and the result replaces what was cached; or anyway, and the higher
 // of each value counts, for when the cached ones have proved too low.
-enum class Measure { if_missing, again, to_raise };
+enum class Measure { if_missing, again, raise };
 
 // The rates that count from now on, which are then cached.
 MeasuredRates cached_or_measured(const RateCache& cache, const std::string& what, size_t count, Measure when,

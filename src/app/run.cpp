@@ -148,24 +148,24 @@ void print_plan(const Output& output, const RunPlan& plan, size_t available, con
 }
 
 train::DeviceRates scaled(const train::DeviceRates& rates, double factor) {
-  return {rates.peak * factor, rates.gemm * factor};
+  return {rates.peak * factor, rates.gemm * factor, rates.date};
 }
 
 // This rank's CPU's.
-CpuRates measured_cpu_rates(const Runtime& runtime, int locals, train::Step& step, Measure when) {
-  return cpu_rates(rate_cache(rates_key(runtime, locals)), step.context(), step.settings().activation, when);
+train::DeviceRates measured_cpu_rates(const Runtime& runtime, int locals, train::Step& step, Measure when) {
+  return cpu_rates(rate_cache(rates_key(runtime, locals)), step.context(), step.settings().activation, when).rates;
 }
 
 // Those of the first rank, which alone reports shares of them. Where it has none that are cached, the others measure,
 // too: their threads take part in what its own reach. Ranks call it together.
-CpuRates run_cpu_rates(const Runtime& runtime, const Rank& rank, train::Step& step) {
+train::DeviceRates run_cpu_rates(const Runtime& runtime, const Rank& rank, train::Step& step) {
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu, first = rank.world.rank() == 0;
   const RateCache cache = rate_cache(rates_key(runtime, rank.locals));
   const bool missing = first && on_cpu && !cache.find(name(step.settings().activation), 2);
   const bool measure = rank.world.all_max<int32_t>(missing ? 1 : 0) != 0;
   if (!on_cpu || (!first && !measure)) return {};
   if (first) return measured_cpu_rates(runtime, rank.locals, step, Measure::if_missing);
-  return cpu_rates(RateCache({}, {}), step.context(), step.settings().activation);
+  return cpu_rates(RateCache({}, {}), step.context(), step.settings().activation).rates;
 }
 
 // All but where the run is kept and what it is.
@@ -187,7 +187,7 @@ train::TrainerSettings trainer_settings(const RunPlan& plan, Runtime& runtime, t
   // One of several ranks would measure alone, while others wait: that is not what each of them reaches beside others.
   if (on_cpu && rank.world.size() == 1) {
     settings.measure_rates = [&step, &runtime, locals = rank.locals] {
-      return measured_cpu_rates(runtime, locals, step, Measure::to_raise).rates;
+      return measured_cpu_rates(runtime, locals, step, Measure::raise);
     };
   }
   // What ranks on CPUs share with the others of their machine counts once.
@@ -372,9 +372,9 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
   train::Step& step = *step_made;
   made.begin(step);
 
-  const CpuRates cpu = run_cpu_rates(runtime, rank, step);
+  const train::DeviceRates cpu_rates = run_cpu_rates(runtime, rank, step);
   train::TrainerSettings settings =
-      trainer_settings(plan, runtime, step, rank, cpu.date.empty() ? gpu_rates : cpu.rates);
+      trainer_settings(plan, runtime, step, rank, cpu_rates.date.empty() ? gpu_rates : cpu_rates);
   settings.run_dir = run_dir;
   settings.remote = remote ? &*remote : nullptr;
   settings.identity = run_identity(plan, data.train->content_hash(), made.base);
@@ -397,7 +397,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), world.size(), train::name(r.precision),
                       settings.rates, done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
-                      data.eval ? counts(*data.eval) : train::DataCounts{}, cpu.date});
+                      data.eval ? counts(*data.eval) : train::DataCounts{}});
 
   Sampler sampler(runtime, *made.model, text, plan, std::move(prompts), trained.adapter());
   std::optional<StopSignal> stop;  // one a process

@@ -38,11 +38,9 @@ void Console::on_start(const train::StartEvent& e) {
             format_count(static_cast<double>(e.trained)), format_count(static_cast<double>(e.parameters)), e.precision,
             e.device, e.first_step, e.steps);
   log_.info("{}: {} sequences at once: {}", e.name, e.micro, e.micro_reason);
-  memory_.rates = e.rates;
-  memory_.rates_date = e.rates_date;
-  if (!e.rates_date.empty()) {
+  if (!e.rates.date.empty()) {
     log_.info("{}: the peak is {:.3f} TFLOP/s and matrix products reach {:.3f}, as measured {}", e.name,
-              e.rates.peak / 1e12, e.rates.gemm / 1e12, e.rates_date);
+              e.rates.peak / 1e12, e.rates.gemm / 1e12, e.rates.date);
   }
   done_ = e.first_step - 1;
   steps_ = e.steps;
@@ -57,27 +55,17 @@ void Console::on_step(const train::StepEvent& e) {
     options.start = done_ + 1;
     progress_.emplace("training", steps_, options);
   }
-  // The first step also warms up caches and is left out of the means.
-  const std::optional<double>& mfu = e.shares.mfu;
-  if (first_step_seen_) {
-    seconds_ += e.step_s;
-    tokens_ += e.tokens_per_s * e.step_s;
-    memory_.mean_tokens_per_s = tokens_ / seconds_;
-    if (mfu) {
-      shared_seconds_ += e.step_s;
-      flops_share_ += *mfu * e.step_s;
-      memory_.mean_mfu = flops_share_ / shared_seconds_;
-    }
-  } else {
-    memory_.mean_tokens_per_s = e.tokens_per_s;
-    memory_.mean_mfu = mfu;
-  }
-  first_step_seen_ = true;
+  // The first step also warms up caches: behind it the means of speed begin anew.
+  if (++seen_ == 2) seconds_ = tokens_ = flops_ = 0;
+  seconds_ += e.step_s;
+  tokens_ += e.tokens_per_s * e.step_s;
+  flops_ += 1e12 * e.tflops * e.step_s;
+  memory_.mean_tokens_per_s = tokens_ / seconds_;
   padding_ += e.padding;
-  memory_.mean_padding = padding_ / static_cast<double>(++seen_);
+  memory_.mean_padding = padding_ / static_cast<double>(seen_);
   if (progress_) {
     std::string text = fmt::format("loss {:.4f}  {:.0f} tok/s", e.loss, e.tokens_per_s);
-    if (mfu) text += fmt::format("  MFU {:.1f} %", 100 * *mfu);
+    if (e.shares.mfu) text += fmt::format("  MFU {:.1f} %", 100 * *e.shares.mfu);
     progress_->update(e.step, text);
   }
 }
@@ -108,6 +96,8 @@ void Console::on_end(const train::EndEvent& e) {
     progress_.reset();
   }
   memory_.end = e;
+  // Of the rates that counted at the end: those of the start may have been raised on the way.
+  if (seen_ > 0) memory_.mean_mfu = train::Utilisation(e.rates).of({.useful = flops_}, seconds_).shares.mfu;
 }
 
 }  // namespace ingot::app

@@ -43,10 +43,8 @@ class Console : public train::Observer {
     std::vector<train::SampleEvent> first_samples, last_samples;
     // Over this process's steps, but the first of them.
     double mean_tokens_per_s = 0;
-    std::optional<double> mean_mfu;  // of those steps that have one
+    std::optional<double> mean_mfu;  // of end.rates
     double mean_padding = 0;         // share of what all steps computed
-    train::DeviceRates rates;        // of which MFU is a share
-    std::string rates_date;          // when they were measured; empty for a datasheet's
     bool finished_before = false;    // an earlier process had made all steps
     train::EndEvent end;
   };
@@ -57,9 +55,8 @@ class Console : public train::Observer {
   bool quiet_;
   std::optional<Progress> progress_;
   Memory memory_;
-  double seconds_ = 0, tokens_ = 0, shared_seconds_ = 0, flops_share_ = 0, padding_ = 0;
-  int64_t seen_ = 0;  // steps of this process
-  bool first_step_seen_ = false;
+  double seconds_ = 0, tokens_ = 0, flops_ = 0, padding_ = 0;
+  int64_t seen_ = 0;              // steps of this process
   int64_t done_ = 0, steps_ = 0;  // before this process, and in all
 };
 

@@ -50,8 +50,8 @@ std::string end_report(const RunPlan& plan, const RunData& data, const Console::
     }
     text += fmt::format("speed                {:.0f} tokens/s", seen.mean_tokens_per_s);
     if (seen.mean_mfu) text += fmt::format(", MFU {:.1f} % (causal)", 100 * *seen.mean_mfu);
-    if (seen.mean_mfu && !seen.rates_date.empty()) {
-      text += fmt::format(" of {:.3f} TFLOP/s, measured {}", seen.rates.peak / 1e12, seen.rates_date);
+    if (seen.mean_mfu && !seen.end.rates.date.empty()) {
+      text += fmt::format(" of {:.3f} TFLOP/s, measured {}", seen.end.rates.peak / 1e12, seen.end.rates.date);
     }
     text += fmt::format("\npadding              {:.1f} % of what was computed, not in the speed\n",
                         100 * seen.mean_padding);

@@ -34,6 +34,12 @@ std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) 
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+void add_rates(Json& event, const DeviceRates& rates) {
+  event["peak_tflops"] = rates.peak / 1e12;
+  event["gemm_tflops"] = rates.gemm / 1e12;
+  event["rates_measured"] = rates.date.empty() ? Json(nullptr) : Json(rates.date);
+}
+
 Json as_json(const DataCounts& counts) {
   Json json = {{"documents", counts.documents}, {"sequences", counts.sequences}, {"bad_lines", counts.bad_lines}};
   if (counts.bad_lines > 0) json["first_bad_line"] = counts.first_bad_line;
@@ -58,22 +64,21 @@ EventLog::EventLog(std::filesystem::path path, int64_t keep_through) {
 EventLog::~EventLog() = default;
 
 void EventLog::on_start(const StartEvent& e) {
-  file_->write({{"type", "start"},
-                {"name", e.name},
-                {"first_step", e.first_step},
-                {"steps", e.steps},
-                {"parameters", e.parameters},
-                {"trained", e.trained},
-                {"device", e.device},
-                {"ranks", e.ranks},
-                {"precision", e.precision},
-                {"peak_tflops", e.rates.peak / 1e12},
-                {"gemm_tflops", e.rates.gemm / 1e12},
-                {"rates_measured", e.rates_date.empty() ? Json(nullptr) : Json(e.rates_date)},
-                {"resumed", e.resumed},
-                {"batch_micro", e.micro},
-                {"batch_micro_reason", e.micro_reason},
-                {"data", {{"train", as_json(e.train)}, {"eval", as_json(e.eval)}}}});
+  Json line = {{"type", "start"},
+               {"name", e.name},
+               {"first_step", e.first_step},
+               {"steps", e.steps},
+               {"parameters", e.parameters},
+               {"trained", e.trained},
+               {"device", e.device},
+               {"ranks", e.ranks},
+               {"precision", e.precision},
+               {"resumed", e.resumed},
+               {"batch_micro", e.micro},
+               {"batch_micro_reason", e.micro_reason},
+               {"data", {{"train", as_json(e.train)}, {"eval", as_json(e.eval)}}}};
+  add_rates(line, e.rates);
+  file_->write(line);
 }
 
 void EventLog::on_step(const StepEvent& e) {
@@ -125,12 +130,10 @@ void EventLog::on_warning(const WarningEvent& e) {
 }
 
 void EventLog::on_end(const EndEvent& e) {
-  file_->write({{"type", "end"},
-                {"step", e.step},
-                {"reason", e.reason},
-                {"seconds", e.seconds},
-                {"tokens", e.tokens},
-                {"peak_memory_bytes", e.peak_memory_bytes}});
+  Json line = {{"type", "end"},        {"step", e.step},     {"reason", e.reason},
+               {"seconds", e.seconds}, {"tokens", e.tokens}, {"peak_memory_bytes", e.peak_memory_bytes}};
+  add_rates(line, e.rates);
+  file_->write(line);
 }
 
 }  // namespace ingot::train

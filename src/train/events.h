@@ -28,12 +28,11 @@ struct StartEvent {
   std::string device;      // of the first rank
   int64_t ranks = 1;
   std::string precision;
-  DeviceRates rates;
+  DeviceRates rates;  // at the start; a step that is faster has a CPU's measured again
   bool resumed = false;
   int64_t micro = 0;         // sequences computed at once
   std::string micro_reason;  // why so many
   DataCounts train, eval;    // eval: zeros without held-out data
-  std::string rates_date;    // when the rates were measured (UTC); empty for a datasheet's
 };
 
 struct StepEvent {
@@ -86,6 +85,7 @@ struct EndEvent {
   double seconds = 0;
   int64_t tokens = 0;  // of this process
   uint64_t peak_memory_bytes = 0;
+  DeviceRates rates = {};  // that counted at the end
 };
 
 // Called on the thread that trains, in order.

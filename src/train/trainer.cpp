@@ -397,6 +397,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   event.seconds = steady_seconds() - started;
   event.tokens = tokens_ - tokens_before;
   event.peak_memory_bytes = memory_taken();
+  event.rates = utilisation_.rates();
   if (first()) observer_.on_end(event);
   return end;
 }

@@ -31,7 +31,7 @@ Utilisation::Result Utilisation::of(const StepWork& work, double seconds) {
     if (left_ > 0) {
       --left_;
       const DeviceRates again = measure_();
-      rates_ = {std::max(before.peak, again.peak), std::max(before.gemm, again.gemm)};
+      rates_ = {std::max(before.peak, again.peak), std::max(before.gemm, again.gemm), again.date};
       result.warning = fmt::format(
           "the step was faster than the measured rates allow (peak {:.3f} TFLOP/s, matrix products {:.3f}): measured "
           "again, they are {:.3f} and {:.3f}",

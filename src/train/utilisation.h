@@ -4,13 +4,15 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace ingot::train {
 
 // FLOP/s of a device; 0 where that is not known.
 struct DeviceRates {
-  double peak = 0;  // of the precision's products: measured on a CPU, the datasheet's on a GPU
-  double gemm = 0;  // what matrix products of this program reach
+  double peak = 0;        // of the precision's products: measured on a CPU, the datasheet's on a GPU
+  double gemm = 0;        // what matrix products of this program reach
+  std::string date = {};  // when a CPU's were measured (UTC); empty for a GPU's
 };
 
 // FLOPs of a step.
@@ -35,7 +37,7 @@ class Utilisation {
 
   // Without `measure` the rates are fixed, as a datasheet's are.
   explicit Utilisation(DeviceRates rates, std::function<DeviceRates()> measure = nullptr)
-      : rates_(rates), measure_(std::move(measure)), left_(measure_ ? most_measurements : 0) {}
+      : rates_(std::move(rates)), measure_(std::move(measure)), left_(measure_ ? most_measurements : 0) {}
 
   struct Result {
     Shares shares;

@@ -32,6 +32,7 @@ TEST(RateCache, AreMeasuredOnceAndAgainWhenAsked) {
   Meter meter({{4, 3}, {2, 1}, {1, 5}});
   const MeasuredRates first = cached_or_measured(cache, "bf16", 2, Measure::if_missing, meter);
   EXPECT_EQ(first.values, (std::vector<double>{4, 3}));
+  EXPECT_EQ(first.not_cached, "");
   EXPECT_EQ(first.date.size(), std::string("2026-11-21T05:13:24Z").size());
   const MeasuredRates then =
       cached_or_measured(RateCache(scratch / "rates", key), "bf16", 2, Measure::if_missing, meter);
@@ -40,7 +41,7 @@ TEST(RateCache, AreMeasuredOnceAndAgainWhenAsked) {
   EXPECT_EQ(meter.calls, 1);
   EXPECT_EQ(cached_or_measured(cache, "bf16", 2, Measure::again, meter).values, (std::vector<double>{2, 1}));
   EXPECT_EQ(cache.find("bf16", 2)->values, (std::vector<double>{2, 1}));
-  EXPECT_EQ(cached_or_measured(cache, "bf16", 2, Measure::to_raise, meter).values, (std::vector<double>{2, 5}));
+  EXPECT_EQ(cached_or_measured(cache, "bf16", 2, Measure::raise, meter).values, (std::vector<double>{2, 5}));
   EXPECT_EQ(cache.find("bf16", 2)->values, (std::vector<double>{2, 5}));
   EXPECT_FALSE(cache.find("f32", 2));
 }
@@ -81,17 +82,20 @@ TEST(RateCache, WhatIsDamagedIsMeasuredAgain) {
 
 TEST(RateCache, WithoutAFolderNothingIsCached) {
   const RateCache none({}, key);
-  EXPECT_FALSE(none.is_enabled());
   Meter meter({{1}, {2}});
   EXPECT_EQ(cached_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{1});
-  EXPECT_EQ(cached_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{2});
+  const MeasuredRates again = cached_or_measured(none, "read", 1, Measure::if_missing, meter);
+  EXPECT_EQ(again.values, std::vector<double>{2});
+  EXPECT_NE(again.not_cached.find("no home folder"), std::string::npos) << again.not_cached;
   // A place that cannot be one is said, and changes no measurement.
   const Scratch scratch;
   std::ofstream(scratch / "file") << "no folder";
   const RateCache wrong(scratch / "file", key);
   EXPECT_NE(wrong.store("read", {{1}, "now"}).find("file"), std::string::npos);
   Meter third({{3}});
-  EXPECT_EQ(cached_or_measured(wrong, "read", 1, Measure::if_missing, third).values, std::vector<double>{3});
+  const MeasuredRates measured = cached_or_measured(wrong, "read", 1, Measure::if_missing, third);
+  EXPECT_EQ(measured.values, std::vector<double>{3});
+  EXPECT_NE(measured.not_cached.find("file"), std::string::npos) << measured.not_cached;
 }
 
 // Whoever reads sees one writer's rates, whole.

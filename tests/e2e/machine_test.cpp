@@ -151,6 +151,43 @@ TEST(Devices, AreMeasuredOnce) {
   EXPECT_NE(cpu({"--measure"}).at("measured").at("f32"), "2020-01-01T00:00:00Z");
 }
 
+// Where rates cannot be written they are measured each time, and why is said.
+TEST(Devices, SayWhyRatesAreNotCached) {
+  const Program program;
+  fs::create_directory(program / "home");
+  write(program / "home/rates", "no folder");
+  const Json cpu = program.report({"devices", "--seconds", "0.2"}).at("devices").at(0);
+  EXPECT_EQ(cpu.at("cached"), false);
+  EXPECT_NE(cpu.at("not_cached").get<std::string>().find("home/rates"), std::string::npos) << cpu.at("not_cached");
+  const Result words = program.run({"devices", "--seconds", "0.2"});
+  EXPECT_NE(words.output.find("these rates are not cached: "), std::string::npos) << words.output;
+}
+
+// What was cached is what `ingot init` and `ingot bench` compare with, and they say when it was measured.
+TEST(Devices, OtherCommandsTakeAndDateWhatWasMeasured) {
+  const Program program;
+  program.report({"devices", "--seconds", "0.2", "--threads", "1"});
+  for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
+    Json kept = Json::parse(read(entry.path()));
+    for (Json& value : kept["values"]) value = 4e18;
+    kept["date"] = "2020-01-01T00:00:00Z";
+    write(entry.path(), kept.dump());
+  }
+  const std::string model = make_text_model(program, false), data = (program / "a.jsonl").string();
+  write(data, "{\"text\": \"A line.\"}\n");
+  const Result init = program.run(
+      {"init", data, "--model", model, "--threads", "1", "--out", (program / "recipe.yaml").string(), "--json"});
+  EXPECT_EQ(json_of(init).at("rates_measured"), "2020-01-01T00:00:00Z");
+  EXPECT_NE(read(program / "recipe.yaml").find("as measured 2020-01-01T00:00:00Z"), std::string::npos);
+  const std::vector<std::string> train = {"bench", "train",    model, "--sequence", "16", "--threads",
+                                          "1",     "--warmup", "1",   "--steps",    "2"};
+  const Result trained = program.run(train);
+  EXPECT_EQ(trained.code, 0) << trained.error;
+  EXPECT_NE(trained.output.find("measured 2020-01-01T00:00:00Z"), std::string::npos) << trained.output;
+  const Json ops = program.report({"bench", "op", "rms_norm", "--seconds", "0.001", "--threads", "1"});
+  for (const char* rate : {"peak_bf16_gflops", "peak_f32_gflops", "read_gb_s"}) EXPECT_EQ(ops.at(rate), 4e9) << rate;
+}
+
 // What a run is compared with is what was kept, however fast or slow this machine is now.
 TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
   const Program program;

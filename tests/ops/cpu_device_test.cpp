@@ -103,9 +103,14 @@ TEST(CpuPeaks, AreMeasured) {
   Arena scratch;
   ThreadPool threads(2);
   ops::Context context{*device, registry, scratch, &threads};
-  const cpu::Peaks peaks = cpu::measure_peaks(context, 0.05);
-  for (const double rate :
-       {peaks.f32_flops, peaks.bf16_flops, peaks.gemm_f32_flops, peaks.gemm_bf16_flops, peaks.read_bytes}) {
+  std::vector<double> rates = {cpu::measure_read(context, 0.01)};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const cpu::ProductRates products = cpu::measure_products(context, dtype, 0.02);
+    EXPECT_GE(products.arithmetic, products.matmul);
+    rates.push_back(products.matmul);
+    rates.push_back(products.arithmetic);
+  }
+  for (const double rate : rates) {
     EXPECT_GT(rate, 1e6);
     EXPECT_TRUE(std::isfinite(rate));
   }

@@ -46,13 +46,12 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
                 "cpu avx2",
                 3,
                 "bf16",
-                {2e12, 1e12},
+                {2e12, 1e12, "2026-11-21T05:13:24Z"},
                 false,
                 2,
                 "as the recipe says",
                 {},
-                {},
-                "2026-11-21T05:13:24Z"});
+                {}});
   StepEvent e = step(3);
   e.lr = 1e-4;
   e.grad_norm = 0.5;
@@ -65,7 +64,7 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   log.on_sample({3, "a \"quoted\"\nprompt", std::string("cut \xC3")});
   log.on_checkpoint({3, "checkpoints/step-3", 1234, 0.5});
   log.on_warning({3, "look"});
-  log.on_end({3, "done", 9, 77, 4096});
+  log.on_end({3, "done", 9, 77, 4096, {3e12, 1e12, "2026-11-21T05:14:00Z"}});
   const std::vector<nlohmann::json> all = lines();  // while the log is still open
   ASSERT_EQ(all.size(), 7U);
   EXPECT_EQ(all[0].at("type"), "start");
@@ -88,6 +87,8 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   EXPECT_EQ(all[4].at("bytes"), 1234);
   EXPECT_EQ(all[5].at("message"), "look");
   EXPECT_EQ(all[6].at("reason"), "done");
+  EXPECT_EQ(all[6].at("peak_tflops"), 3.0);
+  EXPECT_EQ(all[6].at("rates_measured"), "2026-11-21T05:14:00Z");
 }
 
 TEST_F(EventLogTest, ResumingDropsLaterStepsAndATornLine) {

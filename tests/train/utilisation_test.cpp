@@ -58,8 +58,8 @@ TEST(Utilisation, AShareAboveOneIsNeverGivenOut) {
 }
 
 TEST(Utilisation, ARateThatWasMeasuredTooLowIsMeasuredAgain) {
-  Measurements measurements{{{.peak = 160, .gemm = 90}}};
-  Utilisation utilisation({.peak = 50, .gemm = 100}, measurements.function());
+  Measurements measurements{{{.peak = 160, .gemm = 90, .date = "now"}}};
+  Utilisation utilisation({.peak = 50, .gemm = 100, .date = "then"}, measurements.function());
   const auto [shares, warning] = utilisation.of(work, 1);
   EXPECT_EQ(shares.mfu, 60.0 / 160);
   EXPECT_EQ(shares.mfu_full_square, 0.5);
@@ -68,6 +68,7 @@ TEST(Utilisation, ARateThatWasMeasuredTooLowIsMeasuredAgain) {
   EXPECT_EQ(warning.find("not reported"), std::string::npos) << warning;
   EXPECT_EQ(utilisation.of(work, 1).warning, "");
   EXPECT_EQ(measurements.taken, 1U);
+  EXPECT_EQ(utilisation.rates().date, "now");
 }
 
 TEST(Utilisation, MatrixProductsAreMeasuredAgainToo) {

@@ -25,6 +25,9 @@ std::unique_ptr<Device> make_device();
 // machine's levels from best_isa() down to plain, then the double-precision reference.
 void register_ops(ops::Registry& registry);
 
+// Whether there are instructions for products of bf16; without them both dtypes have the same arithmetic.
+bool has_bf16_products();
+
 // FLOP/s over all threads.
 struct ProductRates {
   double arithmetic;  // register loops: fused multiply-adds of f32, products of bf16 tiles or dot products where the
@@ -35,15 +38,5 @@ struct ProductRates {
 ProductRates measure_products(ops::Context& context, DType dtype, double seconds);
 // Bytes/s read from memory over all threads, measured for about `seconds`.
 double measure_read(ops::Context& context, double seconds);
-
-struct Peaks {
-  double f32_flops;       // FLOP/s of fused multiply-adds over all threads
-  double bf16_flops;      // FLOP/s of bf16 products; equals f32_flops where the machine has none
-  double gemm_f32_flops;  // what this program's matmul reaches on a 2048-cube
-  double gemm_bf16_flops;
-  double read_bytes;  // bytes/s read from memory
-};
-// Measures for about `seconds` in all.
-Peaks measure_peaks(ops::Context& context, double seconds);
 
 }  // namespace ingot::cpu

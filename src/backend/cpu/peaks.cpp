@@ -66,6 +66,8 @@ double arithmetic_rate(ThreadPool& pool, double seconds, double (*kernel)(int64_
 
 }  // namespace
 
+bool has_bf16_products() { return bf16_products() != nullptr; }
+
 double measure_read(ops::Context& context, double seconds) {
   constexpr int64_t count = int64_t{64} << 20;  // floats: beyond the caches
   const Buffer memory(context.device, static_cast<size_t>(count) * sizeof(float));
@@ -82,7 +84,7 @@ double measure_read(ops::Context& context, double seconds) {
 }
 
 ProductRates measure_products(ops::Context& context, DType dtype, double seconds) {
-  const bool own = dtype == DType::bf16 && bf16_products() != nullptr;
+  const bool own = dtype == DType::bf16 && has_bf16_products();
   const auto kernel = own ? bf16_products() : kernels().fused_multiply_adds;
   constexpr int64_t size = 2048;
   const size_t bytes = static_cast<size_t>(size * size) * size_of(dtype);
@@ -104,15 +106,6 @@ ProductRates measure_products(ops::Context& context, DType dtype, double seconds
   }
   best.arithmetic = std::max(best.arithmetic, best.matmul);  // what products reach, the machine can do
   return best;
-}
-
-Peaks measure_peaks(ops::Context& context, double seconds) {
-  const ProductRates f32 = measure_products(context, DType::f32, seconds * 2 / 5);
-  const ProductRates bf16 = measure_products(context, DType::bf16, seconds * 2 / 5);
-  // Where bf16 has no instruction of its own both are the same arithmetic: the higher measurement is its rate.
-  const double f32_flops = bf16_products() == nullptr ? std::max(f32.arithmetic, bf16.arithmetic) : f32.arithmetic;
-  const double bf16_flops = bf16_products() == nullptr ? f32_flops : bf16.arithmetic;
-  return {f32_flops, bf16_flops, f32.matmul, bf16.matmul, measure_read(context, seconds / 5)};
 }
 
 }  // namespace ingot::cpu
