@@ -41,7 +41,6 @@ bool held_out_by_megatron(const Sources& list) {
              "{}: is a Megatron data set, but data.eval names other files, too", shown(found->path));
 }
 
-// `weighted`: a source comes as often as its weight says; else once.
 data::Dataset read_documents(const train::Recipe& r, const Sources& list, bool weighted,
                              const checkpoint::TextAssets& text, ThreadPool& threads) {
   if (!text.tokenizer) {
@@ -200,18 +199,22 @@ std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::Seque
   return sampler;
 }
 
-// In Ingot's own order. `is_chat`: whether they were rendered by the chat template; of data that was packed before the
-// recipe's format says so.
-std::unique_ptr<data::SequenceSet> read_sequences(const train::Recipe& r, const Sources& list,
-                                                  const checkpoint::TextAssets& text, int64_t vocabulary,
-                                                  ThreadPool& threads, bool& is_chat) {
+struct Sequences {
+  std::unique_ptr<data::SequenceSet> set;
+  bool is_chat = false;  // rendered by the chat template; of data that was packed before the recipe's format says so
+  bool whole_samples = true;  // each sequence is one sample of the files
+};
+
+// Not of Megatron data sets. `weighted`: a source comes as often as its weight says; else once.
+Sequences read_sequences(const train::Recipe& r, const Sources& list, bool weighted, const checkpoint::TextAssets& text,
+                         int64_t vocabulary, ThreadPool& threads) {
   if (were_packed(list)) {
-    is_chat = r.data.format == data::Format::chat || r.data.format == data::Format::sharegpt;
-    return read_packed(r, list, true, vocabulary);
+    return {read_packed(r, list, weighted, vocabulary),
+            data::is_rendered_as_chat(r.data.format, text.chat_template.has_value())};
   }
-  auto set = std::make_unique<data::Dataset>(read_documents(r, list, true, text, threads));
-  is_chat = set->is_chat();
-  return set;
+  auto set = std::make_unique<data::Dataset>(read_documents(r, list, weighted, text, threads));
+  const bool is_chat = set->is_chat(), whole_samples = set->one_document_a_sequence();
+  return {std::move(set), is_chat, whole_samples};
 }
 
 }  // namespace
@@ -229,29 +232,24 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
     data.train = std::make_unique<data::MegatronDataset>(read_megatron(r, vocabulary, pad_id));
     data.order = std::make_unique<data::SequentialOrder>(data.train->num_sequences(), r.batch.global);
     if (!r.data.split.empty()) data.eval = read_megatron_split(r, vocabulary, pad_id, log);
-  } else if (r.data.order == train::Order::streaming) {
-    // StreamingDataset repeats samples itself.
-    if (were_packed(r.data.train)) {
-      data.train = read_packed(r, r.data.train, false, vocabulary);
-      data.order = streaming_order(r, *data.train, true);
-    } else {
-      auto set = std::make_unique<data::Dataset>(read_documents(r, r.data.train, false, text, threads));
-      data.is_chat = set->is_chat();
-      data.order = streaming_order(r, *set, set->one_document_a_sequence());
-      data.train = std::move(set);
-    }
   } else {
-    data.train = read_sequences(r, r.data.train, text, vocabulary, threads, data.is_chat);
-    data.order = std::make_unique<data::Sampler>(data.train->num_sequences(), static_cast<uint64_t>(r.data.seed),
-                                                 r.batch.global);
+    const bool streaming = r.data.order == train::Order::streaming;  // StreamingDataset repeats samples itself
+    Sequences read = read_sequences(r, r.data.train, !streaming, text, vocabulary, threads);
+    data.train = std::move(read.set);
+    data.is_chat = read.is_chat;
+    if (streaming) {
+      data.order = streaming_order(r, *data.train, read.whole_samples);
+    } else {
+      data.order = std::make_unique<data::Sampler>(data.train->num_sequences(), static_cast<uint64_t>(r.data.seed),
+                                                   r.batch.global);
+    }
   }
   tell(log, "training data", *data.train);
   if (megatron_eval) {
     data.eval = std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(
         megatron_sources(r.data.eval), held_out_settings(r, vocabulary, padding_of(text.tokenizer.get()))));
   } else if (has_eval) {
-    bool is_chat = false;
-    data.eval = read_sequences(r, r.data.eval, text, vocabulary, threads, is_chat);
+    data.eval = read_sequences(r, r.data.eval, true, text, vocabulary, threads).set;
   }
   if (data.eval) tell(log, "held-out data", *data.eval);
   return data;

@@ -62,8 +62,7 @@ Dataset Dataset::build(std::span<const Source> sources, const text::Tokenizer& t
     const TokenizeReport report =
         tokenize_all(dataset.corpus_, reader, tokenizer, chat_template, settings.on_error, pool);
     const Format format = reader.format();
-    dataset.is_chat_ = dataset.is_chat_ || format == Format::chat || format == Format::sharegpt ||
-                       (format == Format::instruction && chat_template != nullptr);
+    dataset.is_chat_ = dataset.is_chat_ || is_rendered_as_chat(format, chat_template != nullptr);
     add_entries(entries, first, dataset.corpus_.num_documents() - first, source, settings.seed, s);
     statistics.num_bad_lines += report.num_skipped;
     if (statistics.first_bad_line.empty()) statistics.first_bad_line = report.first_skipped;

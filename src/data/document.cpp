@@ -205,6 +205,10 @@ const char* name(Format format) {
   throw_error(ErrorKind::internal, "data format {} has no name", static_cast<int>(format));
 }
 
+bool is_rendered_as_chat(Format format, bool has_template) {
+  return format == Format::chat || format == Format::sharegpt || (format == Format::instruction && has_template);
+}
+
 Format parse_format(std::string_view word) {
   for (const Format format : formats) {
     if (word == name(format)) return format;

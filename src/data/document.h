@@ -23,6 +23,8 @@ enum class Format {
 const char* name(Format format);
 // Errors: usage, listing the words.
 Format parse_format(std::string_view word);
+// Whether a model's chat template renders such documents, where it has one. Chats need it; instructions do without.
+bool is_rendered_as_chat(Format format, bool has_template);
 
 struct Document {
   Format format = Format::text;  // never automatic; sharegpt records become chats

@@ -1,4 +1,5 @@
 // eval.prompts: what a model makes of them at an evaluation.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/e2e/program.h"
@@ -9,15 +10,16 @@ namespace {
 class Samples : public testing::Test {
  protected:
   // The first sample of a run that changes no weight.
-  std::string sample(const std::string& name, const std::string& data, const std::string& prompt) {
-    write(program_ / (name + ".jsonl"), data);
+  std::string sample(const std::string& name, const std::string& lines, const std::string& prompt) {
+    write(program_ / (name + ".jsonl"), lines);
+    return sample_of(name, {{"train", (program_ / (name + ".jsonl")).string()}, {"sequence_length", 64}}, prompt);
+  }
+  std::string sample_of(const std::string& name, Json data, const std::string& prompt) {
+    data["eval"] = data["train"];
     const Json recipe = {{"name", name},
                          {"model", model_},
                          {"adapter", {{"rank", 2}}},
-                         {"data",
-                          {{"train", (program_ / (name + ".jsonl")).string()},
-                           {"eval", (program_ / (name + ".jsonl")).string()},
-                           {"sequence_length", 64}}},
+                         {"data", data},
                          {"optimizer", {{"lr", 0}}},
                          {"steps", 1},
                          {"batch", {{"global", 1}}},
@@ -50,6 +52,18 @@ TEST_F(Samples, OfChatsGoThroughTheChatTemplate) {
   EXPECT_NE(sample("plain", text, "Hi"), wanted);
   EXPECT_EQ(sample("chat", chats, "Hi"), wanted);
   EXPECT_EQ(sample("instruction", R"({"instruction": "Hi", "output": "Hello."})", "Hi"), wanted);
+  // Of data that was packed before, in either order, the recipe says what it was.
+  const std::string packed = (program_ / "packed").string();
+  program_.report(
+      {"data", "pack", (program_ / "chat.jsonl").string(), "--model", model_, "--length", "64", "--out", packed});
+  for (const char* order : {"ingot", "streaming"}) {
+    Json data = {{"train", packed}, {"sequence_length", 64}, {"order", order}};
+    EXPECT_NE(sample_of(fmt::format("{}-text", order), data, "Hi"), wanted);
+    for (const char* format : {"chat", "sharegpt", "instruction"}) {
+      data["format"] = format;
+      EXPECT_EQ(sample_of(fmt::format("{}-{}", order, format), data, "Hi"), wanted) << order << " " << format;
+    }
+  }
   EXPECT_NE(output_.find("\n  base:   "), std::string::npos) << output_;
   EXPECT_NE(output_.find("\n  tuned:  "), std::string::npos) << output_;
 }
