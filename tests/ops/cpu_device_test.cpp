@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <vector>
 
+#include "backend/cpu/best_of.h"
 #include "backend/cpu/isa.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -94,6 +97,20 @@ TEST(CpuDevice, WhatCannotFitIsRefusedWithBothSizes) {
     EXPECT_NE(error.message().find(std::to_string(wanted)), std::string::npos) << error.message();
     EXPECT_NE(error.message().find("available"), std::string::npos);
   }
+}
+
+TEST(CpuPeaks, AreTheBestOfRoundsByTurns) {
+  const std::array<double, 3> first = {2, 5, 4}, second = {3, 1, 1};
+  size_t taken_first = 0, taken_second = 0;
+  const std::array<double, 2> best = cpu::best_of(
+      3,
+      [&] {
+        EXPECT_EQ(taken_first, taken_second);
+        return first.at(taken_first++);
+      },
+      [&] { return second.at(taken_second++); });
+  EXPECT_EQ(best, (std::array<double, 2>{5, 3}));
+  EXPECT_EQ(taken_second, 3U);
 }
 
 TEST(CpuPeaks, AreMeasured) {

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "backend/cpu/amx/tiles.h"
+#include "backend/cpu/best_of.h"
 #include "backend/cpu/glue.h"
 #include "backend/cpu/isa.h"
 #include "ops/matmul.h"
@@ -48,9 +49,6 @@ double best_rate(double seconds, Work work) {
   } while (since(start) < seconds);
   return best;
 }
-
-// Rounds of a measurement, one kind of work after the other: what disturbs one of them need not disturb all.
-constexpr int rounds = 4;
 
 double arithmetic_rate(ThreadPool& pool, double seconds, double (*kernel)(int64_t, float*)) {
   std::vector<float> results(static_cast<size_t>(pool.threads()) * peak_sink);
@@ -98,14 +96,12 @@ ProductRates measure_products(ops::Context& context, DType dtype, double seconds
     return 2.0 * size * size * size;
   };
   multiply();  // makes the primitives
-  ProductRates best{0, 0};
-  for (int round = 0; round < rounds; ++round) {
-    const double each = seconds / (2 * rounds);
-    best.matmul = std::max(best.matmul, best_rate(each, multiply));
-    best.arithmetic = std::max(best.arithmetic, arithmetic_rate(*context.threads, each, kernel));
-  }
-  best.arithmetic = std::max(best.arithmetic, best.matmul);  // what products reach, the machine can do
-  return best;
+  constexpr int rounds = 4;
+  const double each = seconds / (2 * rounds);
+  const auto [matmul, arithmetic] = best_of(
+      rounds, [&] { return best_rate(each, multiply); },
+      [&] { return arithmetic_rate(*context.threads, each, kernel); });
+  return {std::max(arithmetic, matmul), matmul};  // what products reach, the machine can do
 }
 
 }  // namespace ingot::cpu
