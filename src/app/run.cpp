@@ -377,6 +377,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
       trainer_settings(plan, runtime, step, rank, cpu_rates.date.empty() ? gpu_rates : cpu_rates);
   settings.run_dir = run_dir;
   settings.remote = remote ? &*remote : nullptr;
+  settings.files = made.loaded->files.get();
   settings.identity = run_identity(plan, data.train->content_hash(), made.base);
 
   Observers observers;

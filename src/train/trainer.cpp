@@ -86,6 +86,7 @@ EvalEvent Trainer::evaluate(int64_t step) {
     for (const double loss : part) sum += loss;
   }
   counted = step_.ranks().all_sum(counted);
+  require_same_files();
   EvalEvent event;
   event.step = step;
   event.loss = sum / static_cast<double>(counted);
@@ -111,7 +112,7 @@ Trainer::Took Trainer::took(const Begun& begun, double now) {
 void Trainer::tell(const StepResult& result, const Begun& begun, double seconds, const std::vector<Took>& ranks) {
   const spec::ModelSpec& model = model_.spec();
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
-  // Padding is computed, but is not useful work; of its attention, which is to itself alone, nothing is counted.
+  // What was executed includes padding, but for its attention, which has no FLOPs in this count.
   const spec::AttentionSquares computed{static_cast<double>(result.positions), result.squared_lengths};
   // Full-square counting is of the packed sequence as a whole, as the stacks do that count this way.
   const double length = static_cast<double>(train_.sequence_length());
@@ -215,7 +216,15 @@ void Trainer::reserve_copy() {
                                            shortage.empty() ? "" : ": ", shortage)});
 }
 
+void Trainer::require_same_files() const {
+  const std::optional<FileFault> fault = settings_.files != nullptr ? settings_.files->fault() : std::nullopt;
+  if (!fault) return;
+  throw_hint(ErrorKind::corrupt, "put the file back as it was, and continue with --resume", "the model's file {}: {}",
+             fault->file.string(), fault->what);
+}
+
 void Trainer::checkpoint() {
+  require_same_files();
   const double begin = steady_seconds(), paused_from = settings_.clock();
   const fs::path folder = settings_.run_dir / "checkpoints";
   const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, trained_,
@@ -231,6 +240,7 @@ void Trainer::checkpoint() {
 }
 
 void Trainer::begin_checkpoint() {
+  require_same_files();
   const double paused_from = settings_.clock();
   end_checkpoint();
   checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_, step_.context(),

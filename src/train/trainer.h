@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/file_watch.h"
 #include "base/function_ref.h"
 #include "base/path.h"
 #include "checkpoint/background_upload.h"
@@ -38,6 +39,10 @@ struct TrainerSettings {
   // Where checkpoints are kept, too, which outlives the trainer; rank 0's, null without.
   const checkpoint::RemoteCheckpoints* remote = nullptr;
   std::string identity;  // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
+  // What the weights lie in that are mapped, which outlives the trainer; null where none are. When one of these files
+  // is written to or cut short, the next evaluation or checkpoint ends the run (corrupt), and is not made of what is
+  // there.
+  const FileWatch* files = nullptr;
   DeviceRates rates;
   // Joules that this rank's part of the hardware has taken since some time; none, or nothing, where it does not tell.
   std::function<std::optional<double>()> joules;
@@ -87,6 +92,7 @@ class Trainer {
   Next agree(bool stop);
   bool overdue();  // rank 0: a checkpoint by the clock is due, and there is room for it
   void reserve_copy();
+  void require_same_files() const;
   void checkpoint();
   void begin_checkpoint();
   void end_checkpoint();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <thread>
 
 #include "comm/in_process.h"
@@ -87,6 +88,7 @@ struct Options {
   double minutes = 0;                                 // between checkpoints
   std::function<double(int64_t steps)> clock;         // its seconds when so many steps were reported
   std::function<uint64_t(int64_t steps)> free_bytes;  // of the disk, likewise
+  const FileWatch* files = nullptr;
   comm::Group ranks;
 };
 
@@ -134,6 +136,7 @@ class TrainerTest : public testing::Test {
     settings.run_dir = files_.path() / name;
     settings.identity = "{}";
     settings.joules = options.joules;
+    settings.files = options.files;
     Diary diary;
     if (options.clock) settings.clock = [&] { return options.clock(std::ssize(diary.norms)); };
     if (options.free_bytes) {
@@ -339,6 +342,31 @@ TEST_F(TrainerTest, TheFirstRanksClockDecides) {
   EXPECT_EQ(first.lines,
             (std::vector<std::string>{"eval 0", "step 1", "step 2", "checkpoint 2", "step 3", "step 4", "eval 4",
                                       "checkpoint 4", "step 5", "step 6", "eval 6", "checkpoint 6"}));
+}
+
+// A file that weights are mapped from is written to behind the second step: no checkpoint and no evaluation say that
+// the run was of one model.
+TEST_F(TrainerTest, EndsWhereAFileOfTheModelIsWrittenTo) {
+  Machine machine(1);
+  for (const int64_t every : {3, 0}) {  // a checkpoint comes first, or the evaluation behind step 4
+    const std::string name = fmt::format("every-{}", every);
+    const std::filesystem::path path = files_.file(name + ".safetensors", "weights");
+    const MappedFile file(path);
+    FileWatch watch;
+    watch.add(file);
+    const auto write = [&](int64_t step, const Tensor&) {
+      if (step == 3) std::ofstream(path, std::ios::app) << "more";
+      return false;
+    };
+    try {
+      run(machine, name, write, {.every = every, .files = &watch});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+      EXPECT_NE(error.message().find(path.string()), std::string::npos) << error.message();
+    }
+    EXPECT_FALSE(std::filesystem::exists(files_.path() / name / "checkpoints/step-3"));
+  }
 }
 
 TEST_F(TrainerTest, StopsBehindTheStepsThatWereBegunAndGoesOn) {
