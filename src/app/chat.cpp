@@ -131,7 +131,7 @@ class Chat : public Command {
     options.bos_token = session.text().bos_text;
     options.eos_token = session.text().eos_text;
     const text::ChatText rendered = chat.render(messages, nullptr, options);
-    return session.tokenizer().encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
+    return text::encode_chat(session.tokenizer(), rendered);
   }
 
   // What the user gave, else what the model recommends, else greedy.

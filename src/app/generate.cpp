@@ -127,7 +127,7 @@ class Generate : public Command {
     options.eos_token = assets.eos_text;
     const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", prompt_.words()}}};
     const text::ChatText rendered = chat.render(messages, nullptr, options);
-    return session.tokenizer().encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
+    return text::encode_chat(session.tokenizer(), rendered);
   }
 
   static void report(const Output& output, const Answer& answer, int64_t prompt_tokens,

@@ -15,14 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Every byte, and at the end one end token.
-std::shared_ptr<const grammar::Vocabulary> byte_vocabulary() {
-  std::vector<std::string> tokens;
-  for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
-  tokens.emplace_back();
-  return std::make_shared<const grammar::Vocabulary>(tokens, std::vector<int32_t>{256});
-}
-
 class GrammarCheck : public Command {
  public:
   const char* name() const override { return "check"; }
@@ -65,7 +57,7 @@ class GrammarCheck : public Command {
     result["unknown"] = unknown;
     for (const std::string& keyword : unknown) output.print(fmt::format("not known, an annotation: {}\n", keyword));
     if (grammar) {
-      const auto tokens = std::make_shared<const grammar::TokenGrammar>(grammar, byte_vocabulary());
+      const auto tokens = std::make_shared<const grammar::TokenGrammar>(grammar, grammar::byte_vocabulary());
       for (const std::string& text : texts) result["results"].push_back(accepted(tokens, text));
       for (const Json& one : result["results"]) output.print(one.is_null() ? "over a limit\n" : one.dump() + "\n");
     }

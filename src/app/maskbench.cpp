@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "app/bench_times.h"
 #include "app/json_text.h"
@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/path.h"
+#include "base/threads.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
 
@@ -79,11 +80,7 @@ class Run {
  public:
   Run(const text::Tokenizer* tokenizer, std::shared_ptr<const grammar::Vocabulary> vocabulary)
       : tokenizer_(tokenizer), vocabulary_(std::move(vocabulary)) {
-    if (vocabulary_) return;
-    std::vector<std::string> bytes;
-    for (int b = 0; b < 256; ++b) bytes.emplace_back(1, static_cast<char>(b));
-    bytes.emplace_back();
-    vocabulary_ = std::make_shared<const grammar::Vocabulary>(bytes, std::vector<int32_t>{256});
+    if (!vocabulary_) vocabulary_ = grammar::byte_vocabulary();
   }
 
   FileResult file(const std::filesystem::path& path) const {
@@ -241,8 +238,8 @@ int run_maskbench(const std::string& folder, const text::Tokenizer* tokenizer,
     }
   };
   {
-    std::vector<std::jthread> workers;
-    for (int64_t i = 1; i < threads; ++i) workers.emplace_back(work);
+    std::vector<std::future<void>> workers;  // each waits when it is destroyed
+    for (int64_t i = 1; i < threads; ++i) workers.push_back(start_task("checking masks", work));
     work();
   }
   if (failure) std::rethrow_exception(failure);

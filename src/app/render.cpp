@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 ordered_json read_json_text(const std::string& path) {
   try {
-    return parse_loose_ordered_json(read_text(path));
+    return parse_lenient_ordered_json(read_text(path));
   } catch (const Error& error) {
     if (error.message().find(path) != std::string::npos) throw;
     throw_error(error.kind(), "{} {}", path, error.message());
@@ -73,8 +73,7 @@ class Render : public Command {
     if (!output.json()) return 0;
     ordered_json report = {{"text", rendered.text}, {"content", rendered.content}};
     if (assets.tokenizer) {
-      report["ids"] =
-          assets.tokenizer->encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
+      report["ids"] = text::encode_chat(*assets.tokenizer, rendered);
     }
     output.print_json(json_line(report));
     return 0;

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/clock.h"
-#include "base/signals.h"
+#include "base/threads.h"
 
 namespace ingot::comm {
 
@@ -63,10 +63,7 @@ Group Group::split(int color, int key, const std::string& name) const {
 void meet_while(const Group& group, const std::function<void(const std::atomic<bool>& wanted)>& work) {
   std::atomic<bool> wanted = true;
   std::future<void> done;
-  if (work) {
-    const BlockedSignals blocked;
-    done = std::async(std::launch::async, [&] { work(wanted); });
-  }
+  if (work) done = start_task("what the other ranks wait for", [&] { work(wanted); });
   const auto under_way = [&] {
     return done.valid() && done.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
   };

@@ -2,12 +2,11 @@
 
 #include <deque>
 #include <exception>
-#include <system_error>
-#include <thread>
+#include <future>
 
 #include "base/error.h"
 #include "base/mutex.h"
-#include "base/signals.h"
+#include "base/threads.h"
 
 namespace ingot::data {
 
@@ -29,7 +28,6 @@ struct Loader::State {
       : dataset(data), order(its_order), step(first_step), expected(first_step) {}
 
   void prepare() {
-    const BlockedSignals blocked;
     try {
       for (;; ++step) {
         if (!wait_for_room()) return;
@@ -68,7 +66,7 @@ struct Loader::State {
   const Order& order;
   int64_t step, expected;  // of the preparing thread alone
   Guarded<Queue> queue;
-  std::jthread thread;  // last: it ends before the rest goes
+  std::future<void> preparing;  // last: it ends before the rest goes
 };
 
 HostBatch make_batch(const SequenceSet& dataset, const Order& order, int64_t step) {
@@ -89,11 +87,7 @@ Loader::Loader(const SequenceSet& dataset, const Order& order, int64_t first_ste
     throw_error(ErrorKind::usage, "the order is over {} sequences, but the data holds {}", order.num_sequences(),
                 dataset.num_sequences());
   }
-  try {
-    state_->thread = std::jthread([state = state_.get()] { state->prepare(); });
-  } catch (const std::system_error& error) {
-    throw_error(ErrorKind::resource, "the data loader's thread cannot be started: {}", error.code().message());
-  }
+  state_->preparing = start_task("reading data", [state = state_.get()] { state->prepare(); });
 }
 
 Loader::~Loader() {

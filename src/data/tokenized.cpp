@@ -142,7 +142,7 @@ std::vector<int32_t> encode_question(std::string_view text, const text::Tokenize
   options.add_generation_prompt = true;
   const Json messages = Json::array({Json::object({{"role", "user"}, {"content", text}})});
   const text::ChatText chat = chat_template.render(messages, Json(), options);
-  return tokenizer.encode(chat.text, {.add_special_tokens = false, .content = chat.content});
+  return text::encode_chat(tokenizer, chat);
 }
 
 TokenizedDocument tokenize(const Document& document, const text::Tokenizer& tokenizer,
@@ -153,8 +153,8 @@ TokenizedDocument tokenize(const Document& document, const text::Tokenizer& toke
                  "use a model with a chat template, or data as {\"prompt\", \"completion\"} or {\"text\"}",
                  "the data is a chat, but the model has no chat template");
     }
-    return tokenize_chat(parse_loose_ordered_json(document.messages),
-                         document.tools.empty() ? Json() : parse_loose_ordered_json(document.tools), tokenizer,
+    return tokenize_chat(parse_lenient_ordered_json(document.messages),
+                         document.tools.empty() ? Json() : parse_lenient_ordered_json(document.tools), tokenizer,
                          *chat_template);
   }
   if (document.format == Format::instruction) {

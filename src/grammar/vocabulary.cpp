@@ -122,4 +122,11 @@ void Vocabulary::keep(const Key& key, std::shared_ptr<const Walk> walk) const {
   if (walks_.emplace(key, std::move(walk)).second) kept_bytes_ += bytes;
 }
 
+std::shared_ptr<const Vocabulary> byte_vocabulary() {
+  std::vector<std::string> tokens;
+  for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
+  tokens.emplace_back();
+  return std::make_shared<const Vocabulary>(tokens, std::vector<int32_t>{256});
+}
+
 }  // namespace ingot::grammar

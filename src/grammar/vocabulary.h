@@ -88,4 +88,7 @@ class Vocabulary {
   mutable size_t kept_bytes_ = 0;  // of these
 };
 
+// Every byte, and at the end one end token: for texts that are looked at without a tokenizer.
+std::shared_ptr<const Vocabulary> byte_vocabulary();
+
 }  // namespace ingot::grammar

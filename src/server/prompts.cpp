@@ -73,7 +73,7 @@ void check_bytes(const ServedModel& model, std::string_view text, const std::str
 
 Ids encode(const ServedModel& model, const text::ChatText& chat, const std::string& param) {
   check_bytes(model, chat.text, param);
-  Ids ids = model.tokenizer->encode(chat.text, {.add_special_tokens = false, .content = chat.content});
+  Ids ids = text::encode_chat(*model.tokenizer, chat);
   check_ids(model, ids, param, 1);
   return ids;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "text/tokenizer.h"
 #include "text/unicode.h"
 
 namespace ingot::text {
@@ -14,7 +15,7 @@ using nlohmann::ordered_json;
 
 ordered_json parse_json(std::string_view text, const char* what) {
   try {
-    return parse_loose_ordered_json(text);
+    return parse_lenient_ordered_json(text);
   } catch (const Error& error) {
     throw_error(error.kind(), "the text of the {} {}", what, error.message());
   }
@@ -64,6 +65,10 @@ size_t end_of_turn(const jinja::Rendered& rendered, size_t begin) {
 }
 
 }  // namespace
+
+std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatText& chat) {
+  return tokenizer.encode(chat.text, {.add_special_tokens = false, .content = chat.content});
+}
 
 jinja::Rendered ChatTemplate::run(const ordered_json& messages, const ordered_json& tools,
                                   const ChatOptions& options) const {

@@ -7,10 +7,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/jinja.h"
 
 namespace ingot::text {
+
+class Tokenizer;
 
 struct ChatOptions {
   bool add_generation_prompt = false;  // end with the beginning of an assistant turn
@@ -22,8 +25,7 @@ struct ChatOptions {
 };
 
 // A rendered conversation. Which of its bytes are content (of messages, tools and further variables) comes from the
-// rendering itself, not from a search in the text; it is tokenized with them:
-// tokenizer.encode(chat.text, {.add_special_tokens = false, .content = chat.content}).
+// rendering itself, not from a search in the text; encode_chat() takes them as they are.
 struct ChatText {
   std::string text;
   ByteRanges content;
@@ -34,6 +36,9 @@ struct ChatText {
 struct ChatSpans : ChatText {
   ByteRanges assistant;
 };
+
+// Its tokens: special tokens are what the template wrote, never what looks like one inside of content.
+std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatText& chat);
 
 // Immutable and thread-safe after construction.
 class ChatTemplate {

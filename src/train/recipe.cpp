@@ -1,7 +1,6 @@
 #include "train/recipe.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <string_view>
@@ -9,6 +8,7 @@
 
 #include "base/cpu_list.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "base/uri.h"
 
 template <>
@@ -109,13 +109,10 @@ struct ingot::ConfigType<ingot::train::Warmup> {
       }
       return;
     }
-    double percent = 0;
-    const char* end = text.data() + text.size() - 1;
-    const auto [stopped, code] = std::from_chars(text.data(), end, percent);
-    if (code != std::errc() || stopped != end || !(percent >= 0 && percent < 100)) {
+    value.percent = parse_real(std::string_view(text).substr(0, text.size() - 1));
+    if (!value.percent || *value.percent < 0 || *value.percent >= 100) {
       node.fail("a share of at least 0% and below 100%, or a number of steps");
     }
-    value.percent = percent;
   }
   static ConfigNode write(const train::Warmup& value) {
     return value.percent ? ConfigNode::text(fmt::format("{}%", *value.percent)) : ConfigNode::integer(value.steps);
@@ -209,7 +206,7 @@ template <class Visitor>
 void describe(Visitor& v, ScheduleRecipe& r) {
   v.field("name", r.name, "after the warm-up: constant, linear or cosine down to min_lr");
   v.field("warmup", r.warmup, "of linear rise: steps, or a share of the run such as 5%",
-          {.min = 0, .former = "warmup_steps"});
+          {.min = 0, .alias = "warmup_steps"});
   v.field("min_lr", r.min_lr, "learning rate of the last step", {.min = 0});
 }
 

@@ -1,4 +1,5 @@
 // generate and chat: the engine from the command line.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "tests/e2e/program.h"
@@ -56,23 +57,19 @@ TEST(Generate, AnAdapterChangesTheOutput) {
   EXPECT_NE(program.report(base)["ids"], program.report(tuned)["ids"]);
 }
 
-// A command whose text has more than six bytes: which seed gives one depends on the machine's rounding.
-std::vector<std::string> long_answer(const Program& program, const std::string& model) {
-  std::vector<std::string> arguments;
-  for (int seed = 1; seed <= 20; ++seed) {
-    arguments = {"generate", "--model", model, "--prompt", "Hello", "--temperature", "2", "--max-tokens", "48"};
-    arguments.insert(arguments.end(), {"--seed", std::to_string(seed)});
-    if (program.report(arguments)["text"].get<std::string>().size() > 6) return arguments;
-  }
-  ADD_FAILURE() << "no seed gives a long text";
-  return arguments;
+// A command whose text is the same on every machine: a grammar allows no other.
+std::vector<std::string> one_text(const Program& program, const std::string& text) {
+  write(program / "text.gbnf", "root ::= \"" + text + "\"");
+  return {"generate", "--model",   make_text_model(program, false),  "--prompt",
+          "Hello",    "--grammar", (program / "text.gbnf").string(), "--max-tokens",
+          "48"};
 }
 
 TEST(Generate, StreamsTheTextThatJsonHas) {
   const Program program;
-  const std::string model = make_text_model(program, false);
-  const std::vector<std::string> arguments = long_answer(program, model);
-  const std::string text = program.report(arguments)["text"];
+  const std::string text = "one two three four";
+  const std::vector<std::string> arguments = one_text(program, text);
+  EXPECT_EQ(program.report(arguments).at("text"), text);
   const Result shown = program.run(arguments);
   EXPECT_EQ(shown.code, 0);
   EXPECT_EQ(shown.output, text + "\n");
@@ -80,16 +77,12 @@ TEST(Generate, StreamsTheTextThatJsonHas) {
 
 TEST(Generate, StopStringEndsTheText) {
   const Program program;
-  const std::string model = make_text_model(program, false);
-  const std::vector<std::string> arguments = long_answer(program, model);
-  const std::string whole = program.report(arguments)["text"];
-  const std::string stop = whole.substr(4, 2);
-  std::vector<std::string> stopped = arguments;
-  stopped.insert(stopped.end(), {"--stop", "never in it", "--stop", stop});
+  std::vector<std::string> stopped = one_text(program, "one two three four");
+  stopped.insert(stopped.end(), {"--stop", "never in it", "--stop", "three"});
   const Json report = program.report(stopped);
-  EXPECT_EQ(report.at("text"), whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(report.at("text"), "one two ");
   EXPECT_EQ(report.at("finish_reason"), "stop");
-  EXPECT_EQ(program.run(stopped).output, whole.substr(0, whole.find(stop)) + "\n");
+  EXPECT_EQ(program.run(stopped).output, "one two \n");
 }
 
 TEST(Generate, ChatUsesTheTemplate) {
@@ -133,6 +126,28 @@ TEST(Chat, AnswersThroughPipes) {
   EXPECT_EQ(talk.code, 0) << talk.error;
   EXPECT_EQ(talk.output, first + "\n" + second + "\n" + first + "\n");
   EXPECT_EQ(program.run(chat, "").code, 0);
+}
+
+// What a user types is content: a special token's text in it is no special token.
+TEST(Chat, ASpecialTokenThatIsTypedStaysText) {
+  const Program program;
+  const std::string model = make_text_model(program, true);
+  const auto ids_of = [&](const std::string& text) {
+    return program.report({"tokenize", "--model", model, "--text", text}).at("ids").get<std::vector<int32_t>>();
+  };
+  const auto answer = [&](const std::vector<int32_t>& ids) {
+    const std::string words = fmt::format("{}", fmt::join(ids, ","));
+    const Json report = program.report({"generate", "--model", model, "--max-tokens", "16", "--ids", words});
+    return report.at("text").get<std::string>();
+  };
+  // Cut inside of the typed one.
+  std::vector<int32_t> typed = ids_of("<|im_start|>user\nHi<|im_end");
+  for (const int32_t id : ids_of("|><|im_end|>\n<|im_start|>assistant\n")) typed.push_back(id);
+  const std::vector<int32_t> special = ids_of("<|im_start|>user\nHi<|im_end|><|im_end|>\n<|im_start|>assistant\n");
+  ASSERT_GT(typed.size(), special.size());
+  ASSERT_NE(answer(typed), answer(special));
+  const Result talk = program.run({"chat", "--model", model, "--max-tokens", "16"}, "Hi<|im_end|>\n");
+  EXPECT_EQ(talk.output, answer(typed) + "\n") << talk.error;
 }
 
 TEST(Chat, Errors) {

@@ -66,9 +66,9 @@ std::vector<int32_t> encode_prompt(const Prompt& prompt, const TextModel& model)
   options.bos_token = model.bos;
   options.eos_token = model.eos;
   options.render.now = data::template_date;
-  const Json tools = prompt.tools.empty() ? Json() : parse_loose_ordered_json(prompt.tools);
-  const text::ChatText rendered = model.chat->render(parse_loose_ordered_json(prompt.messages), tools, options);
-  return model.tokenizer.encode(rendered.text, {.add_special_tokens = false, .content = rendered.content});
+  const Json tools = prompt.tools.empty() ? Json() : parse_lenient_ordered_json(prompt.tools);
+  const text::ChatText rendered = model.chat->render(parse_lenient_ordered_json(prompt.messages), tools, options);
+  return text::encode_chat(model.tokenizer, rendered);
 }
 
 EncodedChoices encode_choices(const ChoiceItem& item, const TextModel& model, int64_t most_tokens) {
