@@ -40,9 +40,9 @@ DType dtype_of(Storage storage) {
 }
 
 uint64_t bytes_under(const fs::path& path) {
-  if (!is_folder(path)) return plain_file_bytes(path);
+  if (!is_folder(path)) return regular_file_bytes(path);
   uint64_t bytes = 0;
-  for (const fs::path& file : list_folder(path)) bytes += plain_file_bytes(file);
+  for (const fs::path& file : list_folder(path)) bytes += regular_file_bytes(file);
   return bytes;
 }
 

@@ -58,7 +58,7 @@ std::optional<fs::path> held_out_beside(const fs::path& data) {
   if (path_exists(data.parent_path() / fmt::format("{}.train{}", stem, extension))) return std::nullopt;
   const auto beside = [&](const std::string& other) -> std::optional<fs::path> {
     fs::path path = data.parent_path() / other;
-    if (other != name && is_plain_file(path)) return path;
+    if (other != name && regular_file_exists(path)) return path;
     return std::nullopt;
   };
   const size_t train = name.find("train");

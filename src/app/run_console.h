@@ -1,4 +1,4 @@
-// Observers of a run: several as one, and the log lines and progress bar on standard error.
+// Observers of a run: a list of them as one, and one that logs and shows progress on standard error.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ class Observers : public train::Observer {
   std::vector<train::Observer*> all_;
 };
 
-// Log lines and the progress bar on standard error. Remembers what the summary needs.
+// Log lines and the progress bar on standard error. Collects what the report at the end of a run states.
 class Console : public train::Observer {
  public:
   Console(const Log& log, bool quiet) : log_(log), quiet_(quiet) {}

@@ -120,7 +120,7 @@ class Serve : public Command {
   }
 
   int run(const Output&) override {
-    const StopSignal stop(&exit_interrupted, HangUp::is_left_alone);
+    const StopSignal stop(&exit_interrupted, HangUp::ignored);
     ReloadSignal reload;
     const Log log(LogLevel::info);
     check();

@@ -121,7 +121,7 @@ std::string describe(int code) {
 
 // Whether the last process that began in the run's events has made steps. Events begin with their type.
 bool made_steps(const fs::path& events) {
-  if (!is_plain_file(events)) return false;
+  if (!regular_file_exists(events)) return false;
   std::ifstream file(events, std::ios::binary | std::ios::ate);
   if (!file) return false;
   constexpr std::streamoff most = 1 << 20;

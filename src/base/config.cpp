@@ -95,15 +95,15 @@ ConfigReader::ConfigReader(const ConfigNode& node) : node_(node) {
 const ConfigNode* ConfigReader::take(const char* key, const FieldRules& rules) {
   known_.emplace_back(key);
   const ConfigNode* child = node_.find(key);
-  if (rules.former != nullptr) {
-    known_.emplace_back(rules.former);
-    const ConfigNode* former = node_.find(rules.former);
-    if (former != nullptr && child != nullptr && former->from_override() == child->from_override()) {
-      throw_hint(ErrorKind::usage, fmt::format("leave '{}' out, it is the old name", rules.former),
-                 "{}: '{}' and '{}' say the same thing", former->where(), child->path(), former->path());
+  if (rules.alias != nullptr) {
+    known_.emplace_back(rules.alias);
+    const ConfigNode* alias = node_.find(rules.alias);
+    if (alias != nullptr && child != nullptr && alias->from_override() == child->from_override()) {
+      throw_hint(ErrorKind::usage, fmt::format("leave '{}' out, it is the old name", rules.alias),
+                 "{}: '{}' and '{}' say the same thing", alias->where(), child->path(), alias->path());
     }
     // The command line's counts, whatever its name.
-    if (former != nullptr && (child == nullptr || former->from_override())) child = former;
+    if (alias != nullptr && (child == nullptr || alias->from_override())) child = alias;
   }
   if (child == nullptr && rules.required) missing_.emplace_back(key);
   return child;
@@ -134,7 +134,7 @@ void SchemaWriter::add_default(const char* key, ConfigNode value) {
   properties_.set(key, std::move(schema));
 }
 
-void SchemaWriter::add_former(const char* key, ConfigNode schema, const char* now) {
+void SchemaWriter::add_alias(const char* key, ConfigNode schema, const char* now) {
   schema.set("description", ConfigNode::text(fmt::format("the old name of {}", now)));
   schema.set("deprecated", ConfigNode::boolean(true));
   properties_.set(key, std::move(schema));

@@ -45,7 +45,7 @@ struct FieldRules {
   std::optional<double> above;
   std::optional<double> below;
   bool required = false;
-  const char* former = nullptr;
+  const char* alias = nullptr;
 };
 
 // A number or the word "auto". Empty is auto.
@@ -177,7 +177,7 @@ class SchemaWriter {
     if constexpr (!Described<T>) {
       if (!rules.required) add_default(key, ConfigType<T>::write(value));
     }
-    if (rules.former != nullptr) add_former(rules.former, ConfigType<T>::schema(rules), key);
+    if (rules.alias != nullptr) add_alias(rules.alias, ConfigType<T>::schema(rules), key);
   }
   template <Described T>
   void section(const char* key, T& value, const char* help, const FieldRules& rules = {}) {
@@ -188,7 +188,7 @@ class SchemaWriter {
  private:
   void add(const char* key, ConfigNode schema, const char* help, bool required);
   void add_default(const char* key, ConfigNode value);
-  void add_former(const char* key, ConfigNode schema, const char* now);
+  void add_alias(const char* key, ConfigNode schema, const char* now);
 
   ConfigNode properties_ = ConfigNode::map();
   std::vector<ConfigNode> required_;

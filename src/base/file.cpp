@@ -17,13 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Opens a regular file for reading and gives what fstat says of it.
-Descriptor open_regular(const fs::path& path, struct stat* found) {
-  Descriptor file = open_plain_file(path);
-  if (::fstat(file.fd, found) != 0) throw_unreadable(path, "cannot be examined", errno);
-  return file;
-}
-
 bool is_out_of_space(int code) { return code == ENOSPC || code == EDQUOT || code == EFBIG; }
 
 [[noreturn]] void throw_write(const fs::path& path, int code, uint64_t bytes, uint64_t offset) {
@@ -39,17 +32,25 @@ bool is_out_of_space(int code) { return code == ENOSPC || code == EDQUOT || code
              system_words(code));
 }
 
+// For bytes that write(2) could not read: those of a mapped file that was cut short, which it names (corrupt).
+void require_readable(std::span<const std::byte> bytes) {
+  constexpr size_t page = 4096;  // or a part of one
+  for (size_t i = 0; i < bytes.size(); i += page) static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[i]));
+  static_cast<void>(*static_cast<const volatile std::byte*>(&bytes.back()));
+  check_mapped_files();
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   struct stat info{};
-  const Descriptor file = open_regular(path, &info);
+  const Descriptor file = open_regular_file(path, &info);
   if (info.st_size > 0) range_ = std::make_shared<MappedRange>(file.fd, info, path);
 }
 
 std::string read_file(const fs::path& path, uint64_t limit) {
   struct stat info{};
-  const Descriptor file = open_regular(path, &info);
+  const Descriptor file = open_regular_file(path, &info);
   const auto size = static_cast<uint64_t>(info.st_size);
   // Files under /proc tell a size of 0, so read until the end whatever the size said.
   std::string text;
@@ -83,7 +84,7 @@ FileWriter::FileWriter(fs::path path, WriteMode mode) : path_(std::move(path)), 
 
 void FileWriter::open() {
   const int how = mode_ == WriteMode::resume ? O_APPEND : O_TRUNC;
-  // It takes the place of what has this name: never of a device or a pipe, for which nobody can have meant that.
+  // publish() replaces what has this name, which must not be a device, a pipe or a folder.
   struct stat former{};
   if (::stat(path_.c_str(), &former) == 0 && !S_ISREG(former.st_mode)) {
     throw_hint(ErrorKind::unavailable, "give the name of a file", "{}: is {}, not a file", path_.string(),
@@ -139,7 +140,11 @@ void FileWriter::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t done = ::write(fd_, bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) throw_write(path_, errno, bytes.size(), offset_);
+    if (done < 0) {
+      const int code = errno;
+      if (code == EFAULT) require_readable(bytes);
+      throw_write(path_, code, bytes.size(), offset_);
+    }
     offset_ += static_cast<uint64_t>(done);
     bytes = bytes.subspan(static_cast<size_t>(done));
   }

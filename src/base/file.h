@@ -50,6 +50,7 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
   ~FileWriter();
 
+  // Errors: corrupt, naming the source, for bytes of a mapped file that was cut short.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
   uint64_t offset() const { return offset_; }  // length of the partial file

@@ -294,7 +294,7 @@ HttpResult http_perform(const HttpRequest& request) {
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {
     const char* file = std::getenv(name);
     if (file == nullptr || *file == 0) continue;
-    open_plain_file(file);  // what libcurl opens without a look at what it is
+    open_regular_file(file);  // what libcurl opens without a look at what it is
     curl_easy_setopt(handle, CURLOPT_CAINFO, file);
   }
   const char* folder = std::getenv("SSL_CERT_DIR");

@@ -137,7 +137,7 @@ int depth_of(std::string_view text) {
 }
 
 template <class T>
-T parse_loose(std::string_view text) {
+T parse_lenient(std::string_view text) {
   if (depth_of(text) > max_json_depth) {
     throw_error(ErrorKind::corrupt, "is nested deeper than {} levels", max_json_depth);
   }
@@ -165,9 +165,9 @@ Json parse_json_object(std::string_view text) {
   return value;
 }
 
-nlohmann::json parse_loose_json(std::string_view text) { return parse_loose<nlohmann::json>(text); }
+nlohmann::json parse_lenient_json(std::string_view text) { return parse_lenient<nlohmann::json>(text); }
 
-Json parse_loose_ordered_json(std::string_view text) { return parse_loose<Json>(text); }
+Json parse_lenient_ordered_json(std::string_view text) { return parse_lenient<Json>(text); }
 
 Json try_parse_json(std::string_view text) {
   if (depth_of(text) > max_json_depth) return Json(Json::value_t::discarded);

@@ -1,5 +1,5 @@
 // JSON texts, each no deeper than max_json_depth levels. parse_json reads what data files and requests hold, strictly:
-// what other readers pass over in silence is an error there. parse_loose_json reads what other programs have written
+// what other readers pass over in silence is an error there. parse_lenient_json reads what other programs have written
 // (configurations, tokenizers, indices), as Python does. Nothing else calls nlohmann's parser (tools/check_symbols.py).
 #pragma once
 
@@ -31,9 +31,9 @@ nlohmann::ordered_json parse_json_object(std::string_view text);
 
 // One JSON value and nothing behind it, of any number of keys and values; of a key that an object has twice the last
 // counts. Errors: corrupt for text that is not JSON or deeper than max_json_depth; messages as parse_json's.
-nlohmann::json parse_loose_json(std::string_view text);
+nlohmann::json parse_lenient_json(std::string_view text);
 // The same with the keys of objects in their order.
-nlohmann::ordered_json parse_loose_ordered_json(std::string_view text);
+nlohmann::ordered_json parse_lenient_ordered_json(std::string_view text);
 // The same; what is no such text gives a discarded value, which is of no type that a caller could ask for.
 nlohmann::ordered_json try_parse_json(std::string_view text);
 

@@ -58,16 +58,16 @@ bool path_taken(const fs::path& path) {
 
 bool is_folder(const fs::path& path) { return type_of(path) == fs::file_type::directory; }
 
-bool is_plain_file(const fs::path& path) { return type_of(path) == fs::file_type::regular; }
+bool regular_file_exists(const fs::path& path) { return type_of(path) == fs::file_type::regular; }
 
-uint64_t plain_file_bytes(const fs::path& path) {
+uint64_t regular_file_bytes(const fs::path& path) {
   std::error_code failed;
   const uintmax_t bytes = fs::file_size(path, failed);
   if (failed) throw_unreadable(path, "has no size", failed.value());
   return bytes;
 }
 
-Descriptor open_plain_file(const fs::path& path) {
+Descriptor open_regular_file(const fs::path& path, struct stat* found) {
   // Without O_NONBLOCK opening a pipe waits until somebody writes; regular files do not heed it.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.fd < 0) {
@@ -80,6 +80,7 @@ Descriptor open_plain_file(const fs::path& path) {
     throw_hint(ErrorKind::not_found, "give the path of a file", "{}: is {}, not a file", path.string(),
                S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
   }
+  if (found != nullptr) *found = info;
   return file;
 }
 

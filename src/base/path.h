@@ -14,6 +14,8 @@
 
 #include "base/descriptor.h"
 
+struct stat;
+
 namespace ingot {
 
 // Throws the error of a question about `path` that ended with this errno; `what` is a verb: "cannot be opened".
@@ -28,13 +30,13 @@ bool path_exists(const std::filesystem::path& path);
 bool path_taken(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 // A regular file, which alone has an end and a size: no pipe, no device, no socket.
-bool is_plain_file(const std::filesystem::path& path);
+bool regular_file_exists(const std::filesystem::path& path);
 
 // Bytes of a regular file. Errors: also not_found for what is not there or is none.
-uint64_t plain_file_bytes(const std::filesystem::path& path);
-// The file, opened for reading. Never waits for a writer, as opening a pipe would, and starts no device. Errors: also
-// not_found for what is not there or is no regular file.
-Descriptor open_plain_file(const std::filesystem::path& path);
+uint64_t regular_file_bytes(const std::filesystem::path& path);
+// The file, opened for reading, and in `found` what fstat says of it. Never waits for a writer, as opening a pipe
+// would, and starts no device. Errors: also not_found for what is not there or is no regular file.
+Descriptor open_regular_file(const std::filesystem::path& path, struct stat* found = nullptr);
 // What lies in a folder (folder / name), by name. Errors: also not_found for what is no folder.
 std::vector<std::filesystem::path> list_folder(const std::filesystem::path& folder);
 

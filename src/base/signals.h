@@ -17,7 +17,7 @@ namespace ingot {
 std::vector<int> stop_signals();
 
 // What SIGHUP is to a StopSignal: a wish to stop (unless the process ignores it), or none of its business.
-enum class HangUp { stops, is_left_alone };
+enum class HangUp { stops, ignored };
 
 class StopSignal {
  public:
@@ -44,7 +44,7 @@ class StopSignal {
   std::vector<Former> former_;
 };
 
-// SIGHUP as servers have it: the wish that files be read again. For beside a StopSignal that leaves it alone.
+// SIGHUP as servers have it: the wish that files be read again. For beside a StopSignal that ignores it.
 class ReloadSignal {
  public:
   // Installs the handler, also where SIGHUP was ignored; while this lives no other may be made (internal).

@@ -31,7 +31,7 @@ class FolderStore : public Store {
   std::optional<StoredObject> find(const std::string& key) const override {
     const fs::path path = place(key);
     std::error_code error;
-    if (!is_plain_file(path)) return std::nullopt;
+    if (!regular_file_exists(path)) return std::nullopt;
     const uint64_t bytes = fs::file_size(path, error);
     if (error) return std::nullopt;  // removed meanwhile
     return StoredObject{key, bytes, ""};

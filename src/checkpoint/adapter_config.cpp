@@ -277,7 +277,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& file, const spec:
   adapter.base_name = config.string("base_model_name_or_path").value_or("");
   adapter.lora.targets = config.strings("target_modules");
   if (adapter.lora.targets.empty()) adapter.lora.targets = default_targets(model);
-  adapter.layers = adapted_layers(config, parse_loose_ordered_json(text), model, adapter);
+  adapter.layers = adapted_layers(config, parse_lenient_ordered_json(text), model, adapter);
   return adapter;
 }
 

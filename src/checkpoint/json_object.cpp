@@ -12,7 +12,7 @@ using nlohmann::json;
 
 json parse_json(std::string_view text, const std::string& source) {
   try {
-    return parse_loose_json(text);
+    return parse_lenient_json(text);
   } catch (const Error& error) {
     throw_error(error.kind(), "{} {}", source, error.message());
   }

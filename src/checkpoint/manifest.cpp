@@ -51,7 +51,7 @@ std::string manifest_text(const Manifest& manifest, int64_t step) {
                {"version", format_version},
                {"step", step},
                {"model", manifest.model},
-               {"metadata", parse_loose_json(manifest.metadata)},
+               {"metadata", parse_lenient_json(manifest.metadata)},
                {"files", manifest.files}};
   if (!text["metadata"].is_object()) throw_error(ErrorKind::internal, "checkpoint metadata is no JSON object");
   text["sha256"] = digest_of(text);
@@ -96,7 +96,7 @@ Manifest parse_manifest(const std::string& text, int64_t step, const std::string
 }
 
 std::string fault_of(const fs::path& folder, const ManifestFile& file) {
-  if (!is_plain_file(folder / file.name)) return fmt::format("file '{}' is missing", file.name);
+  if (!regular_file_exists(folder / file.name)) return fmt::format("file '{}' is missing", file.name);
   const MappedFile found(folder / file.name);
   const size_t bytes = found.bytes().size();
   if (bytes != file.bytes) return fmt::format("file '{}' has {} bytes, {} were written", file.name, bytes, file.bytes);

@@ -268,7 +268,7 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
   const fs::path complete = step_folder(folder, step);
   formats::SafetensorsIndex index;
   for (const std::string& text : parts) {
-    const json part = parse_loose_json(text);
+    const json part = parse_lenient_json(text);
     index.total_size += part.at("bytes").get<uint64_t>();
     for (const auto& [name, file] : part.at("tensors").items()) index.weight_map[name] = file.get<std::string>();
     for (const json& file : part.at("files")) manifest.files.push_back(file.get<ManifestFile>());
@@ -282,7 +282,7 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
   sync_folder(partial);
   publish(partial, complete);
   uint64_t bytes = 0;
-  for (const fs::path& file : list_folder(complete)) bytes += plain_file_bytes(file);
+  for (const fs::path& file : list_folder(complete)) bytes += regular_file_bytes(file);
   if (options.keep < 1) return bytes;
   std::vector<int64_t> steps = list_checkpoints(folder);
   std::erase_if(steps, [&](int64_t other) { return other >= step; });

@@ -84,7 +84,7 @@ RegisteredModel pull_local(const std::string& origin, const PullOptions& options
     copy(source.path);
   } else {
     for (const fs::path& file : list_folder(source.path)) {
-      if (is_wanted(file.filename().string()) && is_plain_file(file)) copy(file);
+      if (is_wanted(file.filename().string()) && regular_file_exists(file)) copy(file);
     }
   }
   registry.add(name, origin, {}, files);
@@ -161,7 +161,7 @@ RegisteredModel pull_hub(const std::string& origin, const PullOptions& options) 
   std::vector<RegisteredFile> files;
   for (const RegisteredFile& file : wanted) {
     const fs::path out = folder / file.name;
-    const bool there = path_exists(out) && !file.sha256.empty() && plain_file_bytes(out) == file.size &&
+    const bool there = path_exists(out) && !file.sha256.empty() && regular_file_bytes(out) == file.size &&
                        describe(folder, file.name).sha256 == file.sha256;
     if (!there) {
       const std::string uri = fmt::format("{}/{}/resolve/{}/{}", hub.endpoint, hub.repository, hub.revision, file.name);

@@ -74,7 +74,7 @@ class ByteStream::Raw {
       throw_hint(ErrorKind::not_found, "name the files in it, one source each", "{}: is a folder, not a data file",
                  path_.string());
     }
-    descriptor_ = open_plain_file(file_.path);
+    descriptor_ = open_regular_file(file_.path);
   }
 
   const fs::path& path() const { return path_; }

@@ -37,7 +37,7 @@ constexpr double note_every = 20;  // seconds
 
 // Its bytes survive a power cut from here on.
 void sync_file(const fs::path& path) {
-  const Descriptor file = open_plain_file(path);
+  const Descriptor file = open_regular_file(path);
   if (::fsync(file.fd) != 0) throw_unwritable(path, "cannot be synced", errno);
 }
 

@@ -298,7 +298,7 @@ void MegatronWriter::finish() {
 
 void MegatronWriter::finish_index(const fs::path& prefix, MegatronDtype dtype, const std::vector<int32_t>& lengths) {
   const fs::path tokens = with_suffix(prefix, ".bin");
-  const uint64_t wanted = sum(lengths) * item_size(dtype), found = plain_file_bytes(tokens);
+  const uint64_t wanted = sum(lengths) * item_size(dtype), found = regular_file_bytes(tokens);
   if (found != wanted) {
     throw_hint(ErrorKind::corrupt,
                "remove it and what else its job left (.lengths.partial, .progress), and begin again",

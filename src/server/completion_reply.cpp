@@ -121,7 +121,7 @@ class CompletionReply : public Reply {
   }
 
   Json logprobs_json(const std::vector<TokenFact>& facts) const {
-    return facts.empty() ? Json() : parse_loose_ordered_json(logprobs_of(facts));
+    return facts.empty() ? Json() : parse_lenient_ordered_json(logprobs_of(facts));
   }
 
   // As JSON text: as values all of a choice would take many times that. Offsets count from the beginning of the text,

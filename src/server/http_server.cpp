@@ -65,7 +65,7 @@ void HttpServer::State::open_tls() {
     throw_error(ErrorKind::usage, "TLS needs a certificate and its key: one of the two files was not given");
   }
   // OpenSSL opens what it is given without a look at what it is, and would wait for a pipe.
-  for (const std::string& file : {settings.certificate, settings.key}) open_plain_file(file);
+  for (const std::string& file : {settings.certificate, settings.key}) open_regular_file(file);
   using Context = asio::ssl::context;
   const auto context = std::make_shared<Context>(Context::tls_server);
   Code failed;

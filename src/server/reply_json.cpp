@@ -76,7 +76,7 @@ std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<To
 
 std::string token_string(const text::Tokenizer& tokenizer, int32_t id) {
   // As JSON has it: the replacement character stands for what is no UTF-8.
-  return parse_loose_ordered_json(line_of(tokenizer.token_bytes(id))).get<std::string>();
+  return parse_lenient_ordered_json(line_of(tokenizer.token_bytes(id))).get<std::string>();
 }
 
 }  // namespace ingot::server

@@ -20,7 +20,7 @@ class ResponsesReply : public Reply {
  public:
   ResponsesReply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts)
       : facts_(std::move(facts)),
-        request_echo_(parse_loose_ordered_json(request.request_echo)),
+        request_echo_(parse_lenient_ordered_json(request.request_echo)),
         stream_(request.stream),
         logprobs_(request.logprobs),
         tools_(form, names_of(request), request.parallel_tool_calls ? SIZE_MAX : 1) {}
@@ -57,7 +57,7 @@ class ResponsesReply : public Reply {
   std::string body(const Outputs&, const Usage& usage) override { return whole(usage); }
 
   std::string failure(const std::string& error) override {
-    const Json inner = parse_loose_ordered_json(error)["error"];
+    const Json inner = parse_lenient_ordered_json(error)["error"];
     failure_ = {{"code", "server_error"}, {"message", inner["message"]}};
     return event_with("response.failed", "response", response_text("failed", items_, nullptr));
   }

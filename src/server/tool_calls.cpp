@@ -152,7 +152,7 @@ std::string call_schema(const std::vector<std::pair<std::string, std::string>>& 
   Json any = Json::array();
   for (const auto& [name, parameters] : tools) {
     // A schema of its own: references such as "#/$defs/X" begin at it, and not at what it is put into.
-    Json arguments = parse_loose_ordered_json(parameters);
+    Json arguments = parse_lenient_ordered_json(parameters);
     // Draft-04 calls the keyword "id".
     const bool old = arguments.is_object() && arguments.contains("$schema") &&
                      Json(arguments["$schema"]).dump().find("/draft-04/") != std::string::npos;

@@ -94,7 +94,7 @@ std::vector<AddedToken> added_tokens(const json& config, std::string_view name) 
 TokenizerConfig parse_tokenizer_config(std::string_view text, std::string_view name, std::string_view template_name) {
   json config;
   try {
-    config = parse_loose_json(text);
+    config = parse_lenient_json(text);
   } catch (const Error& error) {
     throw_error(error.kind(), "{} {}", name, error.message());
   }

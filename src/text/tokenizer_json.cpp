@@ -131,7 +131,7 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
                                                 const SpecialTokens& special) {
   json document;
   try {
-    document = parse_loose_json(tokenizer_json);
+    document = parse_lenient_json(tokenizer_json);
   } catch (const Error& error) {
     throw_error(error.kind(), "{} {}", name, error.message());
   }

@@ -58,7 +58,7 @@ std::string metadata_of(const RunProgress& progress, const std::string& identity
                          {"tokens", progress.tokens},
                          {"updates", trained.updates()},
                          {"arch", device.arch()},
-                         {"identity", parse_loose_ordered_json(identity)}};
+                         {"identity", parse_lenient_ordered_json(identity)}};
   return metadata.dump();
 }
 
@@ -161,7 +161,7 @@ void require_same_run(const std::string& shown, const std::string& metadata, con
       !found.contains("arch")) {
     throw_error(ErrorKind::corrupt, "{}: the manifest is not of a training run", shown);
   }
-  const Json now = parse_loose_ordered_json(identity);
+  const Json now = parse_lenient_ordered_json(identity);
   const std::string difference = first_difference(found.at("identity"), now, "");
   if (difference.empty()) return;
   throw_hint(ErrorKind::usage, "continue it with the settings it was begun with, or begin another run (name=...)",
@@ -174,7 +174,7 @@ namespace {
 RunProgress read_found(const checkpoint::NativeCheckpoint& found, const std::string& identity, Trained& trained,
                        Device& device, const comm::Group& ranks) {
   require_same_run(found.path.string(), found.metadata, identity);
-  const Json metadata = parse_loose_ordered_json(found.metadata);
+  const Json metadata = parse_lenient_ordered_json(found.metadata);
   checkpoint::restore_tensors(found, read_by(trained), device);
   ranks.barrier();  // every file was checked by some rank
   trained.set_updates(metadata.at("updates").get<int64_t>());

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/base/error_of.h"
 #include "tests/base/scratch.h"
 
 namespace sample {
@@ -89,14 +90,9 @@ using sample::Recipe;
 Recipe recipe_of(std::string_view text) { return read_config<Recipe>(ConfigNode::from_text(text, "r.yaml")); }
 
 Error error_of(std::string_view text) {
-  try {
-    recipe_of(text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error;
-  }
-  ADD_FAILURE() << "accepted: " << text.substr(0, 100);
-  return {ErrorKind::internal, ""};
+  Error error = ingot::error_of([&] { recipe_of(text); });
+  EXPECT_EQ(error.kind(), ErrorKind::usage) << text.substr(0, 100);
+  return error;
 }
 
 std::string message_of(std::string_view text) { return error_of(text).message(); }

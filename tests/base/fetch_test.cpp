@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/philox.h"
+#include "tests/base/error_of.h"
 #include "tests/base/loopback_server.h"
 #include "tests/base/scratch.h"
 
@@ -58,13 +59,7 @@ class Fetch : public ::testing::Test {
   }
 
   Error error_of(const std::string& uri) {
-    try {
-      fetch(uri, scratch_ / "out", quick_);
-    } catch (const Error& error) {
-      return error;
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return {ErrorKind::internal, ""};
+    return ingot::error_of([&] { fetch(uri, scratch_ / "out", quick_); });
   }
 
   Scratch scratch_;

@@ -5,23 +5,13 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
+#include "tests/base/error_of.h"
 #include "tests/base/scratch.h"
 
 namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <class F>
-Error error_of(F&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorKind::internal, ""};
-}
 
 // The process may not make files longer than `bytes` while this lives: a full disk, as far as write(2) can tell.
 class FileSizeLimit {

@@ -34,13 +34,13 @@ TEST(Json, OneDepthLimit) {
   const std::string too_deep = fmt::format("nested deeper than {} levels", max_json_depth);
   for (const auto& make : {lists, objects}) {
     EXPECT_EQ(error_of([&] { parse_json(make(max_json_depth)); }), "");
-    EXPECT_EQ(error_of([&] { parse_loose_json(make(max_json_depth)); }), "");
-    EXPECT_EQ(error_of([&] { parse_loose_ordered_json(make(max_json_depth)); }), "");
+    EXPECT_EQ(error_of([&] { parse_lenient_json(make(max_json_depth)); }), "");
+    EXPECT_EQ(error_of([&] { parse_lenient_ordered_json(make(max_json_depth)); }), "");
     EXPECT_FALSE(try_parse_json(make(max_json_depth)).is_discarded());
     for (const int depth : {max_json_depth + 1, 100'000}) {
       EXPECT_EQ(error_of([&] { parse_json(make(depth)); }), "corrupt: is " + too_deep);
-      EXPECT_EQ(error_of([&] { parse_loose_json(make(depth)); }), "corrupt: is " + too_deep);
-      EXPECT_EQ(error_of([&] { parse_loose_ordered_json(make(depth)); }), "corrupt: is " + too_deep);
+      EXPECT_EQ(error_of([&] { parse_lenient_json(make(depth)); }), "corrupt: is " + too_deep);
+      EXPECT_EQ(error_of([&] { parse_lenient_ordered_json(make(depth)); }), "corrupt: is " + too_deep);
       EXPECT_TRUE(try_parse_json(make(depth)).is_discarded());
     }
   }
@@ -67,15 +67,15 @@ TEST(Json, KeysOfLargeObjectsDiffer) {
 
 TEST(Json, BracketsInTextsAreNoLevels) {
   const std::string text = "[\"" + repeated("[{", 1000) + "\\\"" + repeated("[", 1000) + "\"]";
-  EXPECT_EQ(error_of([&] { parse_loose_json(text); }), "");
-  EXPECT_EQ(parse_loose_json("[" + repeated("[],", 1000) + "1]").size(), 1001U);
+  EXPECT_EQ(error_of([&] { parse_lenient_json(text); }), "");
+  EXPECT_EQ(parse_lenient_json("[" + repeated("[],", 1000) + "1]").size(), 1001U);
 }
 
 TEST(Json, LooseIsAsPythonReadsIt) {
-  EXPECT_EQ(parse_loose_json(R"({"a": 1, "a": 2})")["a"], 2);
-  EXPECT_EQ(parse_loose_ordered_json(R"({"b": 1, "a": 2})").begin().key(), "b");
+  EXPECT_EQ(parse_lenient_json(R"({"a": 1, "a": 2})")["a"], 2);
+  EXPECT_EQ(parse_lenient_ordered_json(R"({"b": 1, "a": 2})").begin().key(), "b");
   for (const char* broken : {"", "[", "[1] 2", "{\"a\"}", "\"", "[1e999]", "]]]]["}) {
-    EXPECT_TRUE(error_of([&] { parse_loose_json(broken); }).starts_with("corrupt: is not JSON: ")) << broken;
+    EXPECT_TRUE(error_of([&] { parse_lenient_json(broken); }).starts_with("corrupt: is not JSON: ")) << broken;
     EXPECT_TRUE(try_parse_json(broken).is_discarded()) << broken;
   }
 }

@@ -13,6 +13,7 @@
 #include "base/s3_signature.h"
 #include "base/store.h"
 #include "base/uri.h"
+#include "tests/base/error_of.h"
 #include "tests/base/loopback_server.h"
 #include "tests/base/s3_server.h"
 #include "tests/base/scratch.h"
@@ -124,16 +125,11 @@ TEST_F(S3ConfigTest, ProfilesOfTheUsualFiles) {
 }
 
 Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    for (const char* secret : {"aVery/Secret+Key", "token/of+session", "AKIDLOOPBACK", "Signature="}) {
-      EXPECT_EQ((error.message() + error.hint()).find(secret), std::string::npos) << error.message();
-    }
-    return error;
+  Error error = ingot::error_of(action);
+  for (const char* secret : {"aVery/Secret+Key", "token/of+session", "AKIDLOOPBACK", "Signature="}) {
+    EXPECT_EQ((error.message() + error.hint()).find(secret), std::string::npos) << error.message();
   }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorKind::internal, ""};
+  return error;
 }
 
 class S3StoreTest : public testing::Test {

@@ -86,7 +86,7 @@ TEST(StopSignal, PutsTheFormerHandlersBack) {
   EXPECT_EQ(after.sa_handler, SIG_DFL);
 }
 
-TEST(StopSignal, AHangUpStopsUnlessItIsIgnoredOrLeftAlone) {
+TEST(StopSignal, AHangUpStopsUnlessItIsIgnored) {
   auto* const inherited = ::signal(SIGHUP, SIG_DFL);  // the tests themselves may run under nohup
   {
     const StopSignal stop(note_second);
@@ -105,7 +105,7 @@ TEST(StopSignal, AHangUpStopsUnlessItIsIgnoredOrLeftAlone) {
   EXPECT_EQ(now.sa_handler, SIG_IGN);
   ::signal(SIGHUP, SIG_DFL);
   {
-    const StopSignal stop(note_second, HangUp::is_left_alone);
+    const StopSignal stop(note_second, HangUp::ignored);
     ::sigaction(SIGHUP, nullptr, &now);
     EXPECT_EQ(now.sa_handler, SIG_DFL);
   }
