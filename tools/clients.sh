@@ -11,8 +11,11 @@ python_client=openai==3.54.0
 javascript_client=openai@6.49.0
 server=
 
+INGOT_HOME=$(mktemp -d) # not the user's models and rates
+export INGOT_HOME
+
 stop_server() { [ -z "$server" ] || kill -KILL "$server" 2>/dev/null || true; }
-trap stop_server EXIT
+trap 'stop_server; rm -rf "$INGOT_HOME"' EXIT
 
 if [ "$(cat "$folder/wanted" 2>/dev/null)" != "$python_client $javascript_client" ]; then
   rm -rf "$folder"

@@ -24,6 +24,9 @@ fi
 tools/llamacpp.sh --model  # llama.cpp's converter, for check_llamacpp.py, and SmolLM2 for the story
 
 export INGOT_EXECUTABLE=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
+INGOT_HOME=$(mktemp -d) # not the user's models and rates
+export INGOT_HOME
+trap 'rm -rf "$INGOT_HOME"' EXIT
 export TRANSFORMERS_VERBOSITY=error HF_HUB_DISABLE_PROGRESS_BARS=1 TQDM_DISABLE=1 PYTHONWARNINGS=ignore
 passed=0
 failed=()

@@ -184,10 +184,10 @@ TEST(GpuCheck, FindsResumesAndReports) {
   const fs::path out = program / "check";
   const std::string device = sanitized ? "cpu" : "sim64";  // the sanitizer's build leaves simulation to smaller tests
   const auto check = [&](const std::string& words) {
-    const std::string command = "INGOT_EXECUTABLE=" + std::string(ingot_executable) +
-                                " INGOT_COMMIT=tested INGOT_PYTHON=/nowhere " + std::string(source_root) +
-                                "/tools/gpu_check " + words + " --tiny --device " + device + " --out " + out.string() +
-                                " >" + (program / "output").string() + " 2>&1";
+    const std::string command =
+        "INGOT_HOME=" + (program / "home").string() + " INGOT_EXECUTABLE=" + std::string(ingot_executable) +
+        " INGOT_COMMIT=tested INGOT_PYTHON=/nowhere " + std::string(source_root) + "/tools/gpu_check " + words +
+        " --tiny --device " + device + " --out " + out.string() + " >" + (program / "output").string() + " 2>&1";
     return std::system(command.c_str());
   };
   ASSERT_EQ(check("parity"), 0) << read(program / "output");

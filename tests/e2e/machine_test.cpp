@@ -193,8 +193,10 @@ TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
   const Program program;
   write(program / "train.jsonl", "{\"text\": \"A line.\"}\n");
   const std::string model = make_text_model(program, false);
-  const auto train = [&](const std::string& name) {
-    const Result result = program.run({"pretrain", (program / "recipe.yaml").string(), "name=" + name});
+  const auto train = [&](const std::string& name, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"pretrain", (program / "recipe.yaml").string(), "name=" + name};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result result = program.run(arguments);
     EXPECT_EQ(result.code, 0) << result.error;
     return std::pair(result, events_of(program / "runs" / name, "start").at(0));
   };
@@ -227,6 +229,14 @@ TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
   EXPECT_NEAR(step.at("tokens_per_s").get<double>() * step.at("step_s").get<double>(), static_cast<double>(tokens),
               1e-6);
   EXPECT_NE(result.output.find("% of what was computed, not in the speed"), std::string::npos) << result.output;
+  // The useful work of a step is that of its tokens, whatever the length that they are padded to.
+  train("unpadded", {"data.sequence_length=8"});
+  const Json unpadded = events_of(program / "runs/unpadded", "step").at(0);
+  EXPECT_EQ(unpadded.at("tokens"), tokens);
+  EXPECT_EQ(unpadded.at("padding"), 0);
+  EXPECT_EQ(unpadded.at("hfu"), unpadded.at("mfu"));
+  const auto flops = [](const Json& e) { return e.at("tflops").get<double>() * e.at("step_s").get<double>(); };
+  EXPECT_DOUBLE_EQ(flops(unpadded), flops(step));
   // Weights were random: nothing was tuned.
   EXPECT_NE(result.output.find("\nprompt: A\n  before: "), std::string::npos) << result.output;
   EXPECT_NE(result.output.find("\n  after:  "), std::string::npos) << result.output;
