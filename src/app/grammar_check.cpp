@@ -30,7 +30,9 @@ class GrammarCheck : public Command {
     arguments.option("instances", instances_,
                      "a file with one text a line, as it is without the line's end (LF or CRLF)");
     arguments.flag("in-order", options_.in_order, "properties come in the order of the schema");
-    arguments.flag("strict", options_.strict, "keywords that the schema's draft does not know are refused, and so are formats that are not asserted");
+    arguments.flag(
+        "strict", options_.strict,
+        "keywords that the schema's draft does not know are refused, and so are formats that are not asserted");
     arguments.example("ingot grammar check --json-schema city.json --instances answers.jsonl");
   }
 

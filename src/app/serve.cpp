@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/signals.h"
 #include "infer/service.h"
+#include "server/address.h"
 #include "server/api.h"
 #include "server/cors.h"
 #include "server/http_server.h"
@@ -30,17 +31,17 @@ namespace ingot::app {
 namespace {
 
 constexpr int64_t max_prompt_tokens = int64_t{64} << 20;  // of requests that wait or are under way
-constexpr int64_t own_descriptors = 64;                   // of files, the listener, adapters that are read
+constexpr int64_t own_descriptors = 64;                   // of the listener, logs, adapters that are read
 
 // A connection is a descriptor, also one that is refused. As many connections as were asked for, or as the system lets
-// this process have open files.
-int64_t possible_connections(const Log& log, int64_t connections, int64_t refusals) {
+// this process have open files beside `others`.
+int64_t possible_connections(const Log& log, int64_t connections, int64_t others) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);
   const auto files = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 40));
-  const int64_t possible = std::max<int64_t>(1, files - refusals - own_descriptors);
+  const int64_t possible = std::max<int64_t>(1, files - others);
   if (possible >= connections) return connections;
   log.warning("the system allows {} open files: {} connections at a time, not {} (ulimit -n)", files, possible,
               connections);
@@ -48,16 +49,6 @@ int64_t possible_connections(const Log& log, int64_t connections, int64_t refusa
 }
 
 constexpr int64_t max_mib = int64_t{1} << 40;
-
-size_t bytes_of(const WeightSet& weights) {
-  size_t bytes = 0;
-  for (const Parameter& parameter : weights.parameters) {
-    const Weight& matrix = parameter.matrix;
-    if (matrix) bytes += static_cast<size_t>(matrix.out) * row_bytes(matrix.storage, matrix.in);
-    bytes += parameter.vector.data ? parameter.vector.bytes() : 0;
-  }
-  return bytes;
-}
 
 class Serve : public Command {
  public:
@@ -125,7 +116,6 @@ class Serve : public Command {
     const Log log(LogLevel::info);
     check();
     server::ApiSettings api_settings = read_api_settings();
-    limit_connections(log);
     const MemoryUse at_start = memory_use();
     Session session(options_);
     if (stop.requested()) return 130;
@@ -133,6 +123,7 @@ class Serve : public Command {
     std::optional<text::ChatTemplate> chat;
     if (assets.chat_template) chat.emplace(*assets.chat_template, session.source.name + ": chat template");
     session.tokenizer();  // there is one, and it is in memory when that is looked at
+    limit_connections(log, session.loaded.files ? session.loaded.files->size() : 0);
     const infer::EngineSettings engine = plan_memory(session, at_start, log);
     infer::Service service(std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry,
                                                            *session.runtime.threads, *session.model, engine),
@@ -169,7 +160,7 @@ class Serve : public Command {
         fmt::format("{}://{}:{}", http_.certificate.empty() ? "http" : "https",
                     http_.host.find(':') == std::string::npos ? http_.host : "[" + http_.host + "]", http->port());
     log.info("{} answers at {}{}", model.id, url, keys_ ? "" : " (this machine only: there is no --api-key-file)");
-    return wait(stop, reload, log, Served{api, service, *http, access_log});
+    return wait(stop, reload, log, Served{api, service, *http, access_log, session.loaded.files});
   }
 
  private:
@@ -231,9 +222,9 @@ class Serve : public Command {
   }
 
   // One address alone may not keep all others out.
-  void limit_connections(const Log& log) {
+  void limit_connections(const Log& log, int64_t watched_files) {
     server::HttpLimits& limits = http_.limits;
-    limits.connections = possible_connections(log, connections_, limits.refusals);
+    limits.connections = possible_connections(log, connections_, limits.refusals + watched_files + own_descriptors);
     limits.connections_per_address =
         std::min(limits.connections, per_address_.value_or(std::max<int64_t>(1, limits.connections / 4)));
   }
@@ -247,31 +238,15 @@ class Serve : public Command {
 
   // Says what the server will take, and plans the engine accordingly.
   infer::EngineSettings plan_memory(const Session& session, const MemoryUse& at_start, const Log& log) const {
-    const spec::ModelSpec& spec = session.loaded.spec;
-    const infer::EngineSettings wanted = engine_settings(session);
-    const Device& device = *session.runtime.device;
-    const int threads = session.runtime.threads->threads();
-    ServeMemory memory;
-    memory.device = device.name();
-    memory.on_host = device.host_visible();
-    memory.weights = bytes_of(session.loaded.weights);
-    memory.mapped_weights = memory.weights - std::min(memory.weights, session.loaded.copied_bytes);
-    const size_t of_device = device.memory_available();
-    const size_t limit =
-        kv_cache_mib_ ? static_cast<size_t>(*kv_cache_mib_) << 20
-                      : default_cache_limit(spec, wanted, threads, memory.on_host, of_device, memory.mapped_weights);
-    memory.cache = infer::plan_cache(spec, wanted, limit);
-    memory.engine = infer::engine_bytes(spec, memory.cache.settings, threads, memory.on_host);
-    const uint64_t anonymous = memory_use().anonymous;
-    const uint64_t grown = anonymous - std::min(anonymous, at_start.anonymous);
-    const size_t copied = memory.on_host ? std::min<size_t>(grown, session.loaded.copied_bytes) : 0;
-    memory.program = at_start.resident + (grown - copied);
-    memory.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and kept for others
-    memory.bodies = static_cast<size_t>(bodies_bytes_) +
-                    static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
-    memory.prompts = 2 * max_prompt_tokens * sizeof(int32_t);  // an answer under way has its own copy
-    memory.grammars = GrammarMasks::max_bytes;
-    memory.available = memory.on_host ? of_device : available_memory();
+    AskedMemory asked;
+    asked.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and kept for others
+    asked.bodies = static_cast<size_t>(bodies_bytes_) +
+                   static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
+    asked.prompts = 2 * max_prompt_tokens * sizeof(int32_t);  // an answer under way has its own copy
+    asked.grammars = GrammarMasks::max_bytes;
+    std::optional<size_t> cache_bytes;
+    if (kv_cache_mib_) cache_bytes = static_cast<size_t>(*kv_cache_mib_) << 20;
+    const ServeMemory memory = plan_serve_memory(session, engine_settings(session), cache_bytes, asked, at_start);
     for (const std::string& line : memory_lines(memory)) log.info("{}", line);
     for (const std::string& warning : memory_warnings(memory)) log.warning("{}", warning);
     return memory.cache.settings;
@@ -321,6 +296,7 @@ class Serve : public Command {
     infer::Service& service;
     server::HttpServer& http;
     std::optional<AccessLog>& access_log;
+    std::shared_ptr<const FileWatch> files;  // null when none is read in place
   };
 
   // After SIGHUP. What cannot be read stays as it was.
@@ -349,7 +325,15 @@ class Serve : public Command {
   int wait(const StopSignal& stop, ReloadSignal& reload, const Log& log, const Served& served) const {
     constexpr std::chrono::milliseconds between{20};
     double look_at_files = 0;
-    bool reported = false;
+    bool reported = false, reported_replaced = false;
+    const auto report_replaced = [&] {
+      if (reported_replaced || !served.files) return;
+      const std::optional<std::filesystem::path> path = served.files->replaced();
+      if (!path) return;
+      reported_replaced = true;
+      log.info("the model's file {} was renamed, removed or replaced; the one that was opened is served on",
+               path->string());
+    };
     const auto report_fault = [&] {
       if (reported) return;
       const std::optional<FileFault> fault = served.service.file_fault();
@@ -364,6 +348,7 @@ class Serve : public Command {
       if (steady_seconds() >= look_at_files) {
         look_at_files = steady_seconds() + 1;
         report_fault();
+        report_replaced();
       }
       std::this_thread::sleep_for(between);
     }

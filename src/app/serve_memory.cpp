@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/session.h"
 #include "base/strings.h"
 
 namespace ingot::app {
@@ -14,13 +15,23 @@ size_t minus(size_t a, size_t b) { return a - std::min(a, b); }
 
 size_t total(const infer::EngineBytes& bytes) { return bytes.kv + bytes.scratch + bytes.batch + bytes.adapters; }
 
+size_t bytes_of(const WeightSet& weights) {
+  size_t bytes = 0;
+  for (const Parameter& parameter : weights.parameters) {
+    const Weight& matrix = parameter.matrix;
+    if (matrix) bytes += static_cast<size_t>(matrix.out) * row_bytes(matrix.storage, matrix.in);
+    bytes += parameter.vector.data ? parameter.vector.bytes() : 0;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 size_t ServeMemory::to_take() const { return mapped_weights + (on_host ? total(engine) : 0); }
 
 size_t ServeMemory::full() const { return program + (on_host ? weights - mapped_weights : 0) + to_take(); }
 
-size_t ServeMemory::at_most() const { return full() + adapters + bodies + prompts + grammars; }
+size_t ServeMemory::at_most() const { return full() + asked.total(); }
 
 size_t default_cache_limit(const spec::ModelSpec& model, const infer::EngineSettings& wanted, int threads, bool on_host,
                            size_t available, size_t mapped_weights) {
@@ -30,6 +41,30 @@ size_t default_cache_limit(const spec::ModelSpec& model, const infer::EngineSett
   infer::EngineSettings settings = infer::plan_cache(model, wanted, most).settings;
   const infer::EngineBytes bytes = infer::engine_bytes(model, settings, threads, on_host);
   return minus(most, total(bytes) - bytes.kv);
+}
+
+ServeMemory plan_serve_memory(const Session& session, const infer::EngineSettings& wanted,
+                              std::optional<size_t> cache_bytes, const AskedMemory& asked, const MemoryUse& at_start) {
+  const spec::ModelSpec& model = session.loaded.spec;
+  const Device& device = *session.runtime.device;
+  const int threads = session.runtime.threads->threads();
+  ServeMemory memory;
+  memory.device = device.name();
+  memory.on_host = device.host_visible();
+  memory.weights = bytes_of(session.loaded.weights);
+  memory.mapped_weights = minus(memory.weights, session.loaded.copied_bytes);
+  const size_t of_device = device.memory_available();
+  const size_t limit =
+      cache_bytes ? *cache_bytes
+                  : default_cache_limit(model, wanted, threads, memory.on_host, of_device, memory.mapped_weights);
+  memory.cache = infer::plan_cache(model, wanted, limit);
+  memory.engine = infer::engine_bytes(model, memory.cache.settings, threads, memory.on_host);
+  const size_t grown = minus(memory_use().anonymous, at_start.anonymous);
+  const size_t copied = memory.on_host ? std::min(grown, session.loaded.copied_bytes) : 0;
+  memory.program = at_start.resident + (grown - copied);
+  memory.asked = asked;
+  memory.available = memory.on_host ? of_device : available_memory();
+  return memory;
 }
 
 std::vector<std::string> memory_lines(const ServeMemory& memory) {
@@ -47,9 +82,10 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
                   "(--kv-cache-mib, --context, "
                   "--sequences)",
                   cache.tokens(), contexts, cache.settings.context, cache.settings.sequences));
-  std::string besides = fmt::format("besides, as requests ask: bodies up to {}, prompts up to {}, grammars up to {}",
-                                    bytes(memory.bodies), bytes(memory.prompts), bytes(memory.grammars));
-  if (memory.adapters > 0) besides += fmt::format(", adapters up to {}", bytes(memory.adapters));
+  std::string besides =
+      fmt::format("besides, as requests ask: bodies up to {}, prompts up to {}, grammars up to {}",
+                  bytes(memory.asked.bodies), bytes(memory.asked.prompts), bytes(memory.asked.grammars));
+  if (memory.asked.adapters > 0) besides += fmt::format(", adapters up to {}", bytes(memory.asked.adapters));
   lines.push_back(std::move(besides));
   lines.push_back(fmt::format(
       "the process takes {} when the cache is full ({} now), and at most {}; {} more are available",

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/mutex.h"
 
@@ -25,18 +28,27 @@ class FileWatch {
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // Its map lives as long as the watch, too. Before others ask for faults.
+  // Keeps its map, and a descriptor of it: it is watched under whatever name it has later. Before others ask for
+  // faults. Errors: unavailable when another file is under its path by now; those of open_regular_file.
   void add(const MappedFile& file);
 
-  // The first fault that was found: a file that was faulty (MappedRange::faulty), or was written to since it was
-  // mapped. Looks again at each call, with one stat a file, until there is one, which then stays. Whatever was computed
-  // from the files before a call that finds none was computed from what had been mapped. Thread-safe.
+  // The first fault that was found: a file that was faulty (MappedRange::faulty), or whose size or time of writing is
+  // no longer what it was when it was mapped. That another file takes its path is none. Looks again at each call, with
+  // one fstat a file, until there is one, which then stays. Whatever was computed from the files before a call that
+  // finds none was computed from what had been mapped. Thread-safe.
   std::optional<FileFault> fault() const;
+  // The first file that is no longer under its path: it was renamed, removed or replaced.
+  std::optional<std::filesystem::path> replaced() const;
+  int64_t size() const { return std::ssize(files_); }  // descriptors that it has open
 
  private:
+  struct Watched {
+    std::shared_ptr<const MappedRange> range;
+    Descriptor descriptor;
+  };
   std::optional<FileFault> look() const;
 
-  std::vector<std::shared_ptr<const MappedRange>> files_;
+  std::vector<Watched> files_;
   mutable std::atomic<bool> found_{false};
   mutable Guarded<std::optional<FileFault>> fault_;
 };

@@ -153,18 +153,6 @@ MappedRange::~MappedRange() {
   ::munmap(const_cast<std::byte*>(data_), bytes().size());
 }
 
-std::optional<std::string> MappedRange::change() const {
-  struct stat now{};
-  if (::stat(path_.c_str(), &now) != 0 || now.st_ino != info_.st_ino || now.st_dev != info_.st_dev) return std::nullopt;
-  if (now.st_size != info_.st_size) {
-    return fmt::format("it has {} bytes now, and had {} when it was opened", now.st_size, info_.st_size);
-  }
-  if (now.st_mtim.tv_sec != info_.st_mtim.tv_sec || now.st_mtim.tv_nsec != info_.st_mtim.tv_nsec) {
-    return "it was written to after it was opened";
-  }
-  return std::nullopt;
-}
-
 void check_mapped_files() {
   if (!any_fault) return;
   throw_hint(ErrorKind::corrupt, "put the whole file back and start again",

@@ -7,9 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <filesystem>
-#include <optional>
 #include <span>
-#include <string>
 
 namespace ingot {
 
@@ -31,9 +29,8 @@ class MappedRange {
   // They and all behind them are zeros then. What was computed from the bytes before this was asked is to be trusted
   // only if the answer is no.
   bool faulty() const { return faulty_; }
-  // What is different now from when the file was mapped: its size, or when it was last written to. Nothing where it has
-  // been renamed, removed or replaced by another file: the map still has the old one's bytes. Thread-safe.
-  std::optional<std::string> change() const;
+
+  const struct stat& info() const { return info_; }  // when it was mapped
 
  private:
   std::filesystem::path path_;

@@ -268,6 +268,7 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
   LoadedModel model;
   model.name = source.name;
   model.spec = plan.spec;
+  const std::shared_ptr<const FileWatch> files = plan.store->watch();
   for (const Move& move : moves) check_finite(move, options.pool);
 
   if (plan.sizes.copied > 0) {
@@ -280,7 +281,6 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     model.weights.owners.push_back(arena);
     model.copied_bytes = plan.sizes.copied;
   }
-  const std::shared_ptr<const FileWatch> files = plan.store->watch();
   if (const std::optional<FileFault> fault = files->fault()) {
     throw_hint(ErrorKind::corrupt, "start again when the file is whole", "{}: while it was read: {}",
                fault->file.string(), fault->what);

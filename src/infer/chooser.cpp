@@ -92,9 +92,9 @@ std::span<uint32_t> Chooser::mask(int64_t row) {
   return {on_host<uint32_t>(masks_) + static_cast<size_t>(row) * words, words};
 }
 
-// Rows [first, first + wanted.size()) of chosen_ and logprobs_, as tables of 1 + told columns from their start.
+// Rows [first, first + wanted.size()) of chosen_ and logprobs_, as tables of 1 + num_top columns from their start.
 void Chooser::choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted, int64_t first,
-                     int64_t told) {
+                     int64_t num_top) {
   const int64_t rows = std::ssize(wanted);
   int64_t edited = 0;
   bool masked = false;
@@ -141,28 +141,28 @@ void Chooser::choose(ops::Context& context, const Tensor& logits, std::span<cons
   }
   const auto table = [&](const Tensor& tensor) {
     Tensor all = tensor;
-    all.shape = Shape{tensor.elements() / (1 + told), 1 + told};
+    all.shape = Shape{tensor.elements() / (1 + num_top), 1 + num_top};
     return all.slice(first, first + rows);
   };
   ops::sample(context, table(chosen_), table(logprobs_), logits.slice(first, first + rows), how);
 }
 
 std::vector<Chosen> Chooser::run(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted) {
-  int64_t told = 0;
-  for (const Wanted& one : wanted) told = std::max(told, one.sampling->top_logprobs);
-  told = std::min(told, vocab_ - 1);
+  int64_t num_top = 0;
+  for (const Wanted& one : wanted) num_top = std::max(num_top, one.sampling->top_logprobs);
+  num_top = std::min(num_top, vocab_ - 1);
   // As many rows a call as their edits have room.
   for (size_t begin = 0; begin < wanted.size();) {
     size_t end = begin;
     int64_t room = most_edits(vocab_);
     while (end < wanted.size() && std::ssize(wanted[end].edits) <= room) room -= std::ssize(wanted[end++].edits);
-    choose(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), told);
+    choose(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), num_top);
     begin = end;
     if (begin == wanted.size()) break;
     done_->record(Stream::compute);  // what is uploaded next takes the same place
     done_->wait();
   }
-  const size_t count = wanted.size() * static_cast<size_t>(1 + told);
+  const size_t count = wanted.size() * static_cast<size_t>(1 + num_top);
   auto* ids = reinterpret_cast<int32_t*>(down_.data());
   auto* logprobs = reinterpret_cast<float*>(down_.data() + chosen_.bytes());
   device_.start_copy_to_host(Stream::compute, ids, chosen_.data, count * sizeof(int32_t));
@@ -171,7 +171,7 @@ std::vector<Chosen> Chooser::run(ops::Context& context, const Tensor& logits, st
   done_->wait();
   std::vector<Chosen> all;
   for (size_t r = 0; r < wanted.size(); ++r) {
-    const size_t at = r * static_cast<size_t>(1 + told);
+    const size_t at = r * static_cast<size_t>(1 + num_top);
     Chosen& chosen = all.emplace_back();
     chosen.error = wanted[r].error;
     chosen.kind = wanted[r].kind;
@@ -183,7 +183,7 @@ std::vector<Chosen> Chooser::run(ops::Context& context, const Tensor& logits, st
     if (ids[at] == -2) chosen.error = "no token may come next";
     if (ids[at] < 0) continue;
     chosen.choice = {ids[at], logprobs[at], {}};
-    for (int64_t i = 1; i <= std::min(told, wanted[r].sampling->top_logprobs); ++i) {
+    for (int64_t i = 1; i <= std::min(num_top, wanted[r].sampling->top_logprobs); ++i) {
       const size_t place = at + static_cast<size_t>(i);
       chosen.choice.top.push_back({ids[place], logprobs[place]});
     }

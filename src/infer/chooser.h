@@ -23,7 +23,7 @@ struct Wanted {
   int64_t position = 0;                  // of a draw: the number of ids before it, prompt and output
   std::vector<LogitEdit> edits = {};     // in the order of ids, each id once
   bool masked = false;                   // Chooser::mask gives the bits
-  std::optional<int32_t> known = {};     // this token is `chosen`, whatever else is said here: it is to be told of
+  std::optional<int32_t> known = {};     // this token is `chosen`, whatever else is said here, for its log-probability
   std::string error = {};                // not empty: nothing is wanted, and this is why
   ErrorKind kind = ErrorKind::internal;  // of `error`
 };
@@ -41,8 +41,8 @@ class Chooser {
   // Takes them from `arena`.
   Chooser(Device& device, Arena& arena, int64_t rows, int64_t vocab);
 
-  // The bits of row `row`, [(V + 31) / 32], to be assigned before `run` is told of it. Rows of `known` tokens have
-  // none.
+  // The bits of row `row`, [(V + 31) / 32], to be assigned before `run` where Wanted::masked says so. Rows of
+  // `known` tokens have none.
   std::span<uint32_t> mask(int64_t row);
 
   // For row r of logits [R, V] what wanted[r] asks for; the logits are used up. Behind what the compute stream was
@@ -50,7 +50,8 @@ class Chooser {
   std::vector<Chosen> run(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted);
 
  private:
-  void choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted, int64_t first, int64_t told);
+  void choose(ops::Context& context, const Tensor& logits, std::span<const Wanted> wanted, int64_t first,
+              int64_t num_top);
   void upload(const Tensor& tensor, int64_t elements);
   template <class T>
   T* on_host(const Tensor& tensor) const;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "infer/adapter_placement.h"
 #include "infer/forward.h"
 #include "infer/guess.h"
 #include "infer/scheduler.h"
@@ -21,12 +22,11 @@ struct Sequence {
   std::vector<int32_t> ids;  // prompt and output; none before it runs for the first time
   TokenCounts counts;        // of these, where there are penalties
   int64_t produced = 0;
-  int64_t slot = -1;           // its adapter's
   bool has_output = false;     // an output was given
   bool cancelled = false;      // it ends with the next step
   std::vector<int32_t> draft;  // guesses of this step
   std::vector<double> states;  // of a request for its states: those of the pieces so far, added up
-  int64_t scored = 1;          // tokens of the prompt of which everything was told that is to be told
+  int64_t scored = 1;          // tokens of the prompt whose log-probabilities were given, where they are wanted
 
   bool complete(const Piece& piece) const { return piece.end >= state.tokens; }
   bool generates() const { return !request.embed && request.max_tokens > 0; }
@@ -34,7 +34,7 @@ struct Sequence {
     return generates() && complete(piece) ? piece.end - state.tokens + 1 : 0;
   }
   bool to_score() const { return request.score_prompt && scored < request.prompt.size(); }
-  // The tokens of the prompt from `scored` to here are told of with the piece.
+  // Log-probabilities of the prompt's tokens from `scored` to here are given with the piece.
   int64_t scored_after(const Piece& piece) const {
     return to_score() ? std::max(scored, std::min(piece.end + 1, request.prompt.size())) : scored;
   }
@@ -81,10 +81,9 @@ struct Engine::State {
   PagePool pool;
   Scheduler scheduler;
   Forward forward;
+  AdapterPlacement placement;
   std::map<int64_t, Sequence> sequences;  // by id: in order of arrival
   bool any_cancelled = false;
-  std::vector<int64_t> holders;  // who has an adapter's slot
-  std::vector<int64_t> loading;  // of them, those whose adapters are on their way there
   std::multimap<Time, int64_t> deadlines;
   EngineCounts counted;  // what is added up on the way
   int64_t next_id = 1;
@@ -94,7 +93,8 @@ struct Engine::State {
         settings(s),
         pool(num_pages(s), s.page_tokens, s.prefix_cache),
         scheduler(pool, s.batch_tokens, s.sequences),
-        forward(device, registry, threads, m, s) {}
+        forward(device, registry, threads, m, s),
+        placement(forward.adapters(), scheduler, s.sequences) {}
 
   Sequence& of(const Piece& piece) { return sequences.at(piece.sequence->id); }
   // What the scheduler finds kept pages by; of prompts whose states or log-probabilities are wanted every token is
@@ -106,16 +106,13 @@ struct Engine::State {
 
   void add(int64_t id, Request request);
   std::vector<Output> ended_early();
-  bool take_slot(const SequenceState& next);
-  void release_slot(Sequence& sequence);
-  void place_adapters();
   void draft();
   std::vector<Piece> next_batch();
   std::vector<Output> run_batch();
   void begin(Sequence& sequence);
   ForwardResult compute(const std::vector<Piece>& pieces);
   void want(const Piece& piece, std::vector<Wanted>& all);
-  bool tell_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs);
+  bool report_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs);
   void settle_piece(const Piece& piece, std::span<Chosen> chosen, std::vector<Output>& outputs);
   Output settle(Sequence& sequence, Choice choice);
   std::optional<Output> add_states(const Piece& piece, const std::vector<double>& sums);
@@ -152,6 +149,7 @@ int64_t Engine::submit(Request request) {
   try {
     s.add(id, std::move(request));
   } catch (...) {  // no memory: the others go on without it
+    s.placement.remove(id);
     s.sequences.erase(id);
     throw;
   }
@@ -168,7 +166,7 @@ void Engine::State::add(int64_t id, Request request) {
   sequence.state.tokens = length;
   sequence.state.owner.salt = sequence.request.cache_salt;
   if (sequence.request.adapter) sequence.state.owner.adapter = sequence.request.adapter->identity;
-  sequence.state.blocked = sequence.request.adapter != nullptr;
+  if (sequence.request.adapter) placement.add(&sequence.state, sequence.request.adapter);
   show_ids(sequence);
   if (sequence.request.deadline) deadlines.emplace(*sequence.request.deadline, id);
   scheduler.add(&sequence.state);
@@ -223,85 +221,6 @@ std::vector<Output> Engine::State::ended_early() {
   return outputs;
 }
 
-void Engine::State::release_slot(Sequence& sequence) {
-  if (sequence.slot < 0) return;
-  forward.adapters()->release(sequence.slot);
-  sequence.slot = -1;
-  sequence.state.blocked = true;
-  std::erase(holders, sequence.state.id);
-  std::erase(loading, sequence.state.id);
-}
-
-// Frees a slot whose users are all of one tenant: one that stands below `next` in priority of its own tenant's; where
-// that has no slot, one of the tenant that has the most, and more than one. Of several the one whose users' turn comes
-// last. They wait for a slot again. False when there is none.
-bool Engine::State::take_slot(const SequenceState& next) {
-  struct Users {
-    int64_t slot = 0;
-    const SequenceState* first = nullptr;
-    bool mixed = false;  // of several tenants
-  };
-  std::map<int64_t, Users> users;  // by slot
-  bool has_one = false;
-  for (const int64_t id : holders) {
-    const Sequence& sequence = sequences.at(id);
-    Users& of = users.try_emplace(sequence.slot, Users{sequence.slot, &sequence.state, false}).first->second;
-    of.mixed = of.mixed || sequence.state.tenant != of.first->tenant;
-    if (goes_before(&sequence.state, of.first)) of.first = &sequence.state;
-    has_one = has_one || sequence.state.tenant == next.tenant;
-  }
-  std::map<uint64_t, std::vector<Users>> slots_of;  // by tenant
-  for (const auto& [slot, of] : users) {
-    if (!of.mixed) slots_of[of.first->tenant].push_back(of);
-  }
-  const auto last = [](const std::vector<Users>& all) {
-    return *std::ranges::max_element(all, goes_before, &Users::first);
-  };
-  std::optional<int64_t> slot;
-  if (const auto own = slots_of.find(next.tenant); own != slots_of.end()) {
-    const Users lowest = last(own->second);
-    if (lowest.first->priority < next.priority) slot = lowest.slot;
-  }
-  if (!has_one && !slots_of.empty()) {
-    const auto most = std::ranges::max_element(slots_of, {}, [](const auto& each) { return each.second.size(); });
-    if (most->second.size() > 1) slot = last(most->second).slot;
-  }
-  if (!slot) return false;
-  for (const int64_t id : std::vector(holders)) {
-    Sequence& sequence = sequences.at(id);
-    if (sequence.slot != *slot) continue;
-    scheduler.preempt(&sequence.state);
-    release_slot(sequence);
-  }
-  return true;
-}
-
-// Those who are next get their adapters into slots, in turn: the next slot that is free belongs to the first who waits
-// for one. Who may take one (`take_slot`) does. Requests that need none go on meanwhile.
-void Engine::State::place_adapters() {
-  AdapterSlots* adapters = forward.adapters();
-  if (!adapters) return;
-  bool full = false;  // one that comes before waits for a slot
-  for (const SequenceState* next : scheduler.next_waiting(settings.sequences)) {
-    Sequence& sequence = sequences.at(next->id);
-    if (!sequence.request.adapter || sequence.slot >= 0) continue;
-    if (!full) sequence.slot = adapters->acquire(sequence.request.adapter);
-    if (sequence.slot < 0 && take_slot(*next)) sequence.slot = adapters->acquire(sequence.request.adapter);
-    if (sequence.slot < 0) {
-      full = true;
-      continue;
-    }
-    holders.push_back(sequence.state.id);
-    loading.push_back(sequence.state.id);
-  }
-  std::erase_if(loading, [&](int64_t id) {
-    Sequence& sequence = sequences.at(id);
-    if (!adapters->ready(sequence.slot)) return false;
-    sequence.state.blocked = false;
-    return true;
-  });
-}
-
 void Engine::State::draft() {
   if (settings.guesses == 0) return;
   for (SequenceState* state : scheduler.running_list()) {
@@ -316,14 +235,11 @@ void Engine::State::draft() {
 }
 
 std::vector<Piece> Engine::State::next_batch() {
-  place_adapters();
+  placement.place();
   draft();
   std::vector<Piece> pieces = scheduler.next();
   if (!pieces.empty()) return pieces;
-  // Everybody waits for an adapter that is on its way.
-  if (!loading.empty()) {
-    forward.adapters()->wait(sequences.at(loading.front()).slot);
-    place_adapters();
+  if (placement.wait()) {  // all of them wait for adapters
     pieces = scheduler.next();
     if (!pieces.empty()) return pieces;
   }
@@ -391,7 +307,7 @@ ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
     part.table = piece.sequence->table.pages;
     part.begin = piece.begin;
     part.end = piece.end;
-    part.slot = sequence.slot;
+    part.slot = placement.slot(sequence.state.id);
     part.states = sequence.request.embed;
     part.wanted = sequence.wanted(piece);
     part.known_begin = sequence.scored;
@@ -429,7 +345,7 @@ Output Engine::State::settle(Sequence& sequence, Choice choice) {
 }
 
 // What is known of the prompt by now. False when the request has failed.
-bool Engine::State::tell_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs) {
+bool Engine::State::report_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs) {
   if (known.empty()) return true;
   Sequence& sequence = of(piece);
   sequence.scored = sequence.scored_after(piece);
@@ -518,7 +434,7 @@ void Engine::State::end_finished(const std::vector<Output>& outputs) {
     if (!output.finish) continue;
     Sequence& sequence = sequences.at(output.request);
     scheduler.remove(&sequence.state);
-    release_slot(sequence);
+    placement.remove(output.request);
     if (sequence.request.deadline) {
       auto [due, end] = deadlines.equal_range(*sequence.request.deadline);
       deadlines.erase(std::find_if(due, end, [&](const auto& each) { return each.second == output.request; }));
@@ -531,19 +447,20 @@ std::vector<Output> Engine::State::run_batch() {
   std::vector<Piece> pieces = next_batch();
   // Rows of one adapter lie side by side: ops::lora reads its weights once for them.
   if (forward.adapters())
-    std::ranges::sort(pieces, {}, [&](const Piece& p) { return std::pair(of(p).slot, p.sequence->id); });
+    std::ranges::sort(pieces, {},
+                      [&](const Piece& p) { return std::pair(placement.slot(p.sequence->id), p.sequence->id); });
   ForwardResult result = compute(pieces);
   std::vector<Output> outputs;
   size_t row = 0, known = 0, states = 0;
   for (const Piece& piece : pieces) {
     const auto count = static_cast<size_t>(of(piece).wanted(piece));
-    const auto told = static_cast<size_t>(of(piece).scored_after(piece) - of(piece).scored);
+    const auto scored = static_cast<size_t>(of(piece).scored_after(piece) - of(piece).scored);
     piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
-    if (tell_prompt(piece, std::span(result.known).subspan(known, told), outputs)) {
+    if (report_prompt(piece, std::span(result.known).subspan(known, scored), outputs)) {
       settle_piece(piece, std::span(result.chosen).subspan(row, count), outputs);
     }
     row += count;
-    known += told;
+    known += scored;
     if (!of(piece).request.embed) continue;
     std::optional<Output> output = add_states(piece, result.state_sums[states++]);
     if (output) outputs.push_back(std::move(*output));

@@ -100,7 +100,7 @@ enum class Finish {
 };
 const char* name(Finish finish);  // OpenAI's words where it has them: "stop", "length", "cancelled", "deadline", ...
 
-// A token of a request, or what is told of its prompt, or its end.
+// A token of a request, or log-probabilities of its prompt, or its end.
 struct Output {
   int64_t request = 0;
   std::optional<Choice> token;           // absent at the end when a stop id was chosen, or something ended it
@@ -120,7 +120,7 @@ struct Output {
   int64_t cached_tokens = 0;     // at the request's first output: tokens of its prompt that were in the prefix cache
 };
 
-// How an engine stands, for telling it.
+// What an engine holds and has done, for metrics.
 struct EngineCounts {
   int64_t running = 0;
   int64_t waiting = 0;

@@ -271,9 +271,9 @@ std::vector<Chosen> Forward::tell_known(std::span<const ForwardPiece> pieces, co
     }
     const auto part = static_cast<size_t>(first), count = static_cast<size_t>(end - first);
     compute_logits(flat, adapted, std::span(asked).subspan(part, count), false);
-    std::vector<Chosen> told =
+    std::vector<Chosen> scored =
         chooser_->run(context_, logits_.slice(0, end - first), std::span(all).subspan(part, count));
-    std::move(told.begin(), told.end(), std::back_inserter(known));
+    std::move(scored.begin(), scored.end(), std::back_inserter(known));
   }
   return known;
 }

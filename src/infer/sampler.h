@@ -25,7 +25,7 @@ struct Sampling {
   double presence_penalty = 0;   // -2 .. 2
   double frequency_penalty = 0;  // -2 .. 2
   std::vector<LogitBias> logit_bias;
-  int64_t top_logprobs = 0;  // 0 .. 20: so many of the most likely tokens are told
+  int64_t top_logprobs = 0;  // 0 .. 20: so many of the most likely tokens are given
   uint64_t seed = 0;
 };
 

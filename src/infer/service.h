@@ -38,7 +38,7 @@ class Service {
           std::shared_ptr<const FileWatch> files = nullptr, int64_t max_prompt_tokens = INT64_MAX);
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
-  ~Service();  // what still runs is cancelled; listeners are told
+  ~Service();  // what still runs is cancelled; listeners get its end
 
   // All or none, all of one owner. Gives the ticket that `cancel` takes; the listener may be called before this
   // returns. What the engine itself refuses comes as Finish::failed with its words and kind; where the engine fails or

@@ -36,8 +36,9 @@ class Api : public Handler {
 
   // From now on /ready says no, and nothing new is generated.
   void drain();
-  // Likewise, and what has no end yet gets one: an answer that has not begun is a 503, a stream ends with an event that
-  // says so. Who asks must look again (HttpServer::finish).
+  // As `drain`, and every request that is not answered yet ends with an error, `unavailable`: as a 503 where nothing of
+  // the answer was sent, as the last event of a stream where something was. HttpServer::finish must follow: it has the
+  // connections send that.
   void finish();
 
   // Keys::replace.

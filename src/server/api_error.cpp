@@ -27,20 +27,18 @@ ApiError not_permitted(std::string message) {
   return error;
 }
 
-ApiError file_fault(const std::string& path) {
-  ApiError error(500, fmt::format("The model's file '{}' was cut short, changed or lost while it was served; put it "
-                                  "back and start the server again.",
-                                  path.substr(path.rfind('/') + 1)));
+ApiError server_error(const char* code, std::string message) {
+  ApiError error(500, std::move(message));
   error.type = "server_error";
-  error.code = "model_file_fault";
+  error.code = code;
   return error;
 }
 
-ApiError not_finite(std::string message) {
-  ApiError error(500, std::move(message));
-  error.type = "server_error";
-  error.code = "not_finite";
-  return error;
+ApiError file_fault(const std::string& path) {
+  return server_error("model_file_fault",
+                      fmt::format("The model's file '{}' was cut short, changed or lost while it was served; put it "
+                                  "back and start the server again.",
+                                  path.substr(path.rfind('/') + 1)));
 }
 
 ApiError api_error(const Error& error, const std::string& param) {

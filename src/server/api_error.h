@@ -29,9 +29,8 @@ ApiError model_not_found(const std::string& model);
 
 // 403: the request's key does not allow that.
 ApiError not_permitted(std::string message);
-// 500, and says why: what the model or an adapter computes is not finite, so a client can tell it from other failures.
-ApiError not_finite(std::string message);
-
+// 500 with its cause, which the client can tell from others by the code.
+ApiError server_error(const char* code, std::string message);
 // 500: a file of the model is not what it was when it was opened. Says the file's name without its folders.
 ApiError file_fault(const std::string& path);
 

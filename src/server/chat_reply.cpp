@@ -18,10 +18,7 @@ class ChatReply : public Reply {
         stream_(request.stream),
         include_usage_(request.include_usage),
         logprobs_(request.logprobs) {
-    std::vector<std::string> names;
-    for (const Tool& tool : request.tool_list) names.push_back(tool.name);
-    for (int64_t i = 0; i < request.n; ++i)
-      choices_.emplace_back(ToolReader(form, names, request.parallel_tool_calls ? SIZE_MAX : 1));
+    for (int64_t i = 0; i < request.n; ++i) choices_.emplace_back(tool_reader(request, form));
   }
 
   std::string begin() override {
@@ -48,7 +45,7 @@ class ChatReply : public Reply {
         std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(choice.facts));
         continue;
       }
-      if (!text.empty() || !piece.facts.empty()) events += told(piece.choice, text, piece.facts);
+      if (!text.empty() || !piece.facts.empty()) events += text_event(piece.choice, text, piece.facts);
       if (piece.finish) events += finish(piece.choice);
     }
     return events;
@@ -102,7 +99,7 @@ class ChatReply : public Reply {
     return event(line_of(out));
   }
 
-  std::string told(size_t index, const std::string& text, const std::vector<TokenFact>& facts) const {
+  std::string text_event(size_t index, const std::string& text, const std::vector<TokenFact>& facts) const {
     Json logprobs;
     if (logprobs_) {
       logprobs = {{"content", Json::array()}, {"refusal", nullptr}};

@@ -144,22 +144,22 @@ void check_priority(const ApiContext& api, const TextRequest& request, const Req
 void check_logprobs(const ServedModel& model, const TextRequest& request, int64_t outputs, const char* param) {
   if (!request.logprobs) return;
   const int64_t tokens = std::min(request.max_tokens.value_or(model.context), model.context);
-  const int64_t told = outputs * tokens * (1 + request.sampling.top_logprobs);
-  if (told <= max_told) return;
+  const int64_t numbers = outputs * tokens * (1 + request.sampling.top_logprobs);
+  if (numbers <= max_answer_numbers) return;
   throw bad_field(param, "invalid_value",
                   fmt::format("{} outputs of up to {} tokens with {} log-probabilities each are {}; an answer has at "
                               "most {}: ask for fewer, set a smaller 'max_tokens', or stream.",
-                              outputs, tokens, 1 + request.sampling.top_logprobs, told, max_told));
+                              outputs, tokens, 1 + request.sampling.top_logprobs, numbers, max_answer_numbers));
 }
 
 // The same for `tokens` of echoed prompts, of a stream too: they are all there before a slow client has read any.
 void check_echoed(const TextRequest& request, int64_t tokens) {
-  const int64_t told = tokens * (1 + request.sampling.top_logprobs);
-  if (told <= max_told) return;
+  const int64_t numbers = tokens * (1 + request.sampling.top_logprobs);
+  if (numbers <= max_answer_numbers) return;
   throw bad_field("prompt", "invalid_value",
                   fmt::format("{} echoed tokens with {} log-probabilities each are {}; an answer has at most {}: ask "
                               "for fewer prompts at once.",
-                              tokens, 1 + request.sampling.top_logprobs, told, max_told));
+                              tokens, 1 + request.sampling.top_logprobs, numbers, max_answer_numbers));
 }
 
 // The request's seed, or one that nobody can guess.

@@ -16,6 +16,7 @@
 #include <limits>
 #include <thread>
 
+#include "server/address.h"
 #include "server/attempt.h"
 
 namespace ingot::server {
@@ -33,7 +34,7 @@ using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Strand
 
 constexpr size_t read_bytes = 16 << 10;
 constexpr size_t max_ahead = 64 << 10;  // read of what follows while an answer is on its way
-// An answer is looked for by itself so often: whoever has a piece of it may have had no memory to say so.
+// How often a connection polls its exchange without having been woken: `wake` may have failed for want of memory.
 constexpr auto look_again = std::chrono::seconds(5);
 
 Clock::duration of_seconds(double seconds) {

@@ -87,11 +87,11 @@ std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, R
                                 *request.dimensions, api.model.hidden));
   }
   const int64_t numbers = static_cast<int64_t>(request.inputs.size()) * api.model.hidden;
-  if (numbers > max_told) {
+  if (numbers > max_answer_numbers) {
     throw bad_field(
         "input", "invalid_value",
         fmt::format("{} inputs of {} numbers each are {}; an answer has at most {}: ask in several requests.",
-                    request.inputs.size(), api.model.hidden, numbers, max_told));
+                    request.inputs.size(), api.model.hidden, numbers, max_answer_numbers));
   }
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
   std::vector<infer::Request> requests;

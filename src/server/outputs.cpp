@@ -76,7 +76,7 @@ std::vector<Piece> Outputs::take() {
     piece.embedding = std::move(output.embedding);
     if (!output.file.empty()) throw file_fault(output.file);
     if (output.finish == infer::Finish::failed) {
-      if (output.kind == ErrorKind::corrupt) throw not_finite(output.error);
+      if (output.kind == ErrorKind::corrupt) throw server_error("not_finite", output.error);
       throw Error(output.kind, output.error);
     }
     if (choice.stopped() && !output.finish) service_.cancel(ticket_, output.request);

@@ -12,7 +12,7 @@
 namespace ingot::server {
 
 // Most numbers that the whole of an answer holds: log-probabilities, elements of embeddings.
-constexpr int64_t max_told = int64_t{1} << 22;
+constexpr int64_t max_answer_numbers = int64_t{1} << 22;
 
 // What the template makes of a conversation. `tools` may be "". Where the model allows special tokens in contents,
 // nothing of it counts as content. `variables`: further ones for the template, as the text of an object, or "".
@@ -31,14 +31,16 @@ void check_bytes(const ServedModel& model, std::string_view text, const std::str
 // A prompt as it is put in front of its answer.
 struct EchoedPrompt {
   std::string text;
-  Ids ids;                     // of which log-probabilities are told; empty where they are not wanted
+  Ids ids;                     // of which log-probabilities are given; empty where they are not wanted
   std::vector<size_t> begins;  // characters of the text before each of these
   size_t characters = 0;       // of the whole text
 };
-// Of ids that `encode` gave. `logprobs`: with ids.
+// `ids`: those of the prompt, as `encode` gives them. `logprobs`: log-probabilities are wanted, so that `ids` and
+// `begins` are filled.
 EchoedPrompt echoed_prompt(const ServedModel& model, const Prompt& prompt, const Ids& ids, bool logprobs);
 
-// Checked against vocabulary and context, which must have `room` for more tokens. `param` is the field they come from.
+// The prompt's ids. Errors: ApiError where an id is outside the vocabulary, or the context has no room for `room` more
+// tokens behind the prompt. `param` is the field that the prompt comes from.
 Ids encode(const ServedModel& model, std::string_view text, bool add_special_tokens, const std::string& param,
            int64_t room = 1);
 Ids encode(const ServedModel& model, const Prompt& prompt, const std::string& param, int64_t room = 1);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/json.h"
 
@@ -72,6 +73,12 @@ std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<To
     text += line_of(logprob_json(tokenizer, fact));
   }
   return text + "]";
+}
+
+ToolReader tool_reader(const ChatRequest& request, ToolForm form) {
+  std::vector<std::string> names;
+  for (const Tool& tool : request.tool_list) names.push_back(tool.name);
+  return {form, std::move(names), request.parallel_tool_calls ? SIZE_MAX : 1};
 }
 
 std::string token_string(const text::Tokenizer& tokenizer, int32_t id) {

@@ -20,6 +20,8 @@ std::string last_events(nlohmann::ordered_json frame, const Usage* usage);
 // A whole answer of such a frame with choices that are JSON text already: long ones are never values.
 std::string whole_of(const nlohmann::ordered_json& frame, const std::vector<std::string>& choices, const Usage& usage);
 nlohmann::ordered_json usage_json(const Usage& usage);
+// Of an output of the request.
+ToolReader tool_reader(const ChatRequest& request, ToolForm form);
 // "stop", "length"; a deadline counts as length.
 const char* reason_of(infer::Finish finish);
 // What chat and responses tell of a token: {"token", "logprob", "bytes", "top_logprobs"}.

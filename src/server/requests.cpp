@@ -9,6 +9,7 @@
 #include "server/fields.h"
 #include "server/messages.h"
 #include "server/text_fields.h"
+#include "server/tool_fields.h"
 
 namespace ingot::server {
 
@@ -41,28 +42,7 @@ void read_common(Fields& fields, TextRequest& request) {
   fields.ignore({"metadata", "store"});
 }
 
-void read_tools(Fields& fields, ChatRequest& request) {
-  if (const Json* tools = fields.array("tools", 1, 128)) {
-    for (size_t i = 0; i < tools->size(); ++i) {
-      Fields tool((*tools)[i], fmt::format("tools[{}]", i));
-      tool.needed_text("type");
-      tool.word("type", {"function"});
-      Fields inner(tool.needed_object("function"), tool.path_of("function"));
-      Tool read;
-      read.name = inner.needed_text("name");
-      if (read.name.empty() || read.name.size() > 64) {
-        throw bad_field(inner.path_of("name"), "invalid_value", "A function's name must have from 1 to 64 bytes.");
-      }
-      inner.text("description");
-      read.strict = inner.boolean("strict").value_or(false);
-      const Json* parameters = inner.object("parameters");
-      read.parameters = parameters ? parameters->dump() : R"({"type":"object","properties":{}})";
-      inner.finish();
-      tool.finish();
-      request.tool_list.push_back(std::move(read));
-    }
-    request.tools = tools->dump();
-  }
+void read_tool_choice(Fields& fields, ChatRequest& request) {
   request.tool_choice = request.tools.empty() ? ToolChoice::none : ToolChoice::automatic;
   const Json* choice = fields.any("tool_choice");
   if (!choice) return;
@@ -70,10 +50,7 @@ void read_tools(Fields& fields, ChatRequest& request) {
     throw bad_field("tool_choice", "invalid_value", "'tool_choice' needs 'tools'.");
   }
   if (choice->is_string()) {
-    const std::string word = *fields.word("tool_choice", {"none", "auto", "required"});
-    request.tool_choice = word == "none"       ? ToolChoice::none
-                          : word == "required" ? ToolChoice::required
-                                               : ToolChoice::automatic;
+    request.tool_choice = read_choice_word(fields);
     return;
   }
   Fields inner(*fields.object("tool_choice"), "tool_choice");
@@ -83,11 +60,24 @@ void read_tools(Fields& fields, ChatRequest& request) {
   const std::string name = named.needed_text("name");
   named.finish();
   inner.finish();
-  std::erase_if(request.tool_list, [&](const Tool& tool) { return tool.name != name; });
+  allow_tools(request, {name}, "tool_choice.function.name");
   request.tool_choice = ToolChoice::required;
-  if (!request.tool_list.empty()) return;
-  throw bad_field("tool_choice.function.name", "invalid_value",
-                  fmt::format("There is no tool '{}'.", name.substr(0, 64)));
+}
+
+void read_tools(Fields& fields, ChatRequest& request) {
+  if (const Json* tools = fields.array("tools", 1, max_tools)) {
+    for (size_t i = 0; i < tools->size(); ++i) {
+      Fields tool((*tools)[i], fmt::format("tools[{}]", i));
+      tool.needed_text("type");
+      tool.word("type", {"function"});
+      Fields function(tool.needed_object("function"), tool.path_of("function"));
+      request.tool_list.push_back(read_function(function));
+      function.finish();
+      tool.finish();
+    }
+    request.tools = tools->dump();
+  }
+  read_tool_choice(fields, request);
 }
 
 // A string, strings, ids, or lists of ids.
@@ -216,11 +206,8 @@ void read(Fields& fields, AdapterRequest& request) {
 
 template <class Request>
 Request parse(std::string_view body) {
-  const Json json = body_json(body);
-  Fields fields(json, "");
   Request request;
-  read(fields, request);
-  fields.finish();
+  read_body(body, [&](Fields& fields) { read(fields, request); });
   return request;
 }
 

@@ -23,7 +23,7 @@ class ResponsesReply : public Reply {
         request_echo_(parse_lenient_ordered_json(request.request_echo)),
         stream_(request.stream),
         logprobs_(request.logprobs),
-        tools_(form, names_of(request), request.parallel_tool_calls ? SIZE_MAX : 1) {}
+        tools_(tool_reader(request, form)) {}
 
   std::string begin() override {
     const std::string response = response_text("in_progress", {}, nullptr);
@@ -63,12 +63,6 @@ class ResponsesReply : public Reply {
   }
 
  private:
-  static std::vector<std::string> names_of(const ChatRequest& request) {
-    std::vector<std::string> names;
-    for (const Tool& tool : request.tool_list) names.push_back(tool.name);
-    return names;
-  }
-
   // An event whose last member is JSON text already.
   std::string event_with(const char* type, const char* member, const std::string& text,
                          const Json& facts = Json::object()) {

@@ -5,13 +5,13 @@
 
 #include "server/messages.h"
 #include "server/text_fields.h"
+#include "server/tool_fields.h"
 
 namespace ingot::server {
 
 namespace {
 
 constexpr size_t max_items = 16384;
-constexpr size_t max_tools = 128;
 constexpr const char* logprobs_word = "message.output_text.logprobs";
 
 [[noreturn]] void refuse_state(const char* name, const char* instead) {
@@ -80,29 +80,13 @@ Json chat_tool(const Json& tool, const std::string& path, ResponsesRequest& requ
         fields.path_of("type"), "unsupported_value",
         fmt::format("Tools of type '{}' are not supported: this server takes functions.", type.substr(0, 64)));
   }
-  Tool read = {.name = fields.needed_text("name"), .parameters = {}, .strict = false};
-  if (read.name.empty() || read.name.size() > 64) {
-    throw bad_field(fields.path_of("name"), "invalid_value", "A function's name must have from 1 to 64 bytes.");
+  request.tool_list.push_back(read_function(fields));
+  Json function = Json::object();
+  for (const char* name : {"name", "description", "parameters", "strict"}) {
+    if (const Json* value = fields.any(name)) function[name] = *value;
   }
-  Json function = {{"name", read.name}};
-  if (std::optional<std::string> words = fields.text("description")) function["description"] = *words;
-  const Json* parameters = fields.object("parameters");
-  if (parameters) function["parameters"] = *parameters;
-  read.parameters = parameters ? parameters->dump() : R"({"type":"object","properties":{}})";
-  if (const std::optional<bool> strict = fields.boolean("strict")) function["strict"] = read.strict = *strict;
   fields.finish();
-  request.tool_list.push_back(std::move(read));
   return {{"type", "function"}, {"function", std::move(function)}};
-}
-
-// Those of these names may be called, and no others.
-void allow_tools(ResponsesRequest& request, const std::vector<std::string>& names, const std::string& param) {
-  for (const std::string& name : names) {
-    if (std::ranges::find(request.tool_list, name, &Tool::name) != request.tool_list.end()) continue;
-    throw bad_field(param, "invalid_value", fmt::format("There is no tool '{}'.", name.substr(0, 64)));
-  }
-  std::erase_if(request.tool_list,
-                [&](const Tool& tool) { return std::ranges::find(names, tool.name) == names.end(); });
 }
 
 void read_tool_choice(Fields& fields, ResponsesRequest& request) {
@@ -110,12 +94,11 @@ void read_tool_choice(Fields& fields, ResponsesRequest& request) {
   const Json* choice = fields.any("tool_choice");
   if (!choice) return;
   if (choice->is_string()) {
-    const std::string word = *fields.word("tool_choice", {"none", "auto", "required"});
-    if (request.tools.empty() && word == "required") {
+    const ToolChoice word = read_choice_word(fields);
+    if (request.tools.empty() && word == ToolChoice::required) {
       throw bad_field("tool_choice", "invalid_value", "'tool_choice' needs 'tools'.");
     }
-    if (word == "none") request.tool_choice = ToolChoice::none;
-    if (word == "required") request.tool_choice = ToolChoice::required;
+    if (!request.tools.empty()) request.tool_choice = word;
     return;
   }
   Fields inner(*fields.object("tool_choice"), "tool_choice");
@@ -211,11 +194,8 @@ void read(Fields& fields, ResponsesRequest& request) {
 }  // namespace
 
 ResponsesRequest parse_responses(std::string_view body) {
-  const Json json = body_json(body);
-  Fields fields(json, "");
   ResponsesRequest request;
-  read(fields, request);
-  fields.finish();
+  read_body(body, [&](Fields& fields) { read(fields, request); });
   return request;
 }
 

@@ -66,6 +66,16 @@ void read_ends(Fields& fields, TextRequest& request) {
   }
 }
 
+Json body_json(std::string_view body) {
+  try {
+    return parse_json(body);
+  } catch (const Error& error) {
+    ApiError bad(400, fmt::format("The body could not be read: {}.", error.message()));
+    bad.code = "invalid_json";
+    throw bad;
+  }
+}
+
 }  // namespace
 
 void set_constraint(TextRequest& request, ConstraintField format) {
@@ -82,14 +92,11 @@ void set_constraint(TextRequest& request, ConstraintField format) {
   request.format = std::move(format);
 }
 
-Json body_json(std::string_view body) {
-  try {
-    return parse_json(body);
-  } catch (const Error& error) {
-    ApiError bad(400, fmt::format("The body could not be read: {}.", error.message()));
-    bad.code = "invalid_json";
-    throw bad;
-  }
+void read_body(std::string_view body, const std::function<void(Fields&)>& read) {
+  const Json json = body_json(body);
+  Fields fields(json, "");
+  read(fields);
+  fields.finish();
 }
 
 int32_t token_id_at(const Json& value, const std::string& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,8 @@ namespace ingot::server {
 
 constexpr int64_t max_output_tokens = int64_t{1} << 30;
 
-// Errors: ApiError invalid_json.
-Json body_json(std::string_view body);
+// A body, which is an object, of whose members `read` leaves none over. Errors: ApiError, invalid_json too.
+void read_body(std::string_view body, const std::function<void(Fields&)>& read);
 
 // All that TextRequest has but for the number of outputs and of tokens, log-probabilities and `include_usage`.
 void read_text_request(Fields& fields, TextRequest& request);

@@ -177,9 +177,38 @@ TEST_F(MappedRangeTest, AFileThatTakesItsPlaceOrGoesIsNoFault) {
   watch.add(file);
   write_file(path, "another");  // by rename
   EXPECT_FALSE(watch.fault());
+  EXPECT_EQ(watch.replaced(), path);
   fs::remove(path);
   EXPECT_FALSE(watch.fault());
+  EXPECT_EQ(watch.replaced(), path);
   EXPECT_EQ(sum(file.bytes()), static_cast<int64_t>(8 * page) * 'a');
+}
+
+TEST_F(MappedRangeTest, WhatIsWrittenToTheFileUnderAnotherNameIsNoticed) {
+  const MappedFile file(path);
+  FileWatch watch;
+  watch.add(file);
+  EXPECT_FALSE(watch.replaced());
+  fs::rename(path, scratch / "old.bin");
+  write_file(path, std::string(8 * page, 'b'));
+  EXPECT_FALSE(watch.fault());
+  fs::last_write_time(scratch / "old.bin", fs::last_write_time(scratch / "old.bin") + std::chrono::seconds(1));
+  ASSERT_TRUE(watch.fault());
+  EXPECT_EQ(watch.fault()->file, path);
+  EXPECT_NE(watch.fault()->what.find("written to"), std::string::npos);
+}
+
+TEST_F(MappedRangeTest, AFileThatWasReplacedBeforeItIsWatchedIsRefused) {
+  const MappedFile file(path);
+  write_file(path, std::string(8 * page, 'b'));
+  FileWatch watch;
+  try {
+    watch.add(file);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  }
+  EXPECT_EQ(watch.size(), 0);
 }
 
 }  // namespace

@@ -170,9 +170,10 @@ TEST(Refusals, NumbersThatNoIntegerHolds) {
         std::pair("--guesses", "an engine of ")}) {
     program.refuses({"serve", "--model", model, "--port", "0", option, most}, 2, words + most);
   }
-  for (const char* option : {"--adapter-rank", "--adapter-slots", "--adapter-mib"}) {
-    program.refuses({"serve", "--model", model, "--port", "0", "--adapters", model, option, most}, 2,
-                    "an engine of " + most);
+  for (const auto& [option, words] :
+       {std::pair("--adapter-rank", "an engine of "), std::pair("--adapter-slots", "an engine of "),
+        std::pair("--adapter-mib", "--adapter-mib ")}) {
+    program.refuses({"serve", "--model", model, "--port", "0", "--adapters", model, option, most}, 2, words + most);
   }
   Json config = Json::parse(read(fs::path(model) / "config.json"));
   for (const auto& [key, words] :

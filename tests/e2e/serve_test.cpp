@@ -7,6 +7,7 @@
 
 #include "tests/e2e/program.h"
 #include "tests/server/raw_client.h"
+#include "tests/server/tls_client.h"
 
 namespace ingot::e2e {
 namespace {
@@ -42,7 +43,7 @@ class Serving : public testing::Test {
     fs::create_directory_symlink(program_ / "outside", program_ / "adapters" / "leads-out");
   }
   static int port_of(Process& process) {
-    const std::string mark = "answers at http://127.0.0.1:";
+    const std::string mark = "://127.0.0.1:";
     for (;;) {
       const std::string said = process.result().error;
       const size_t at = said.find(mark);
@@ -52,6 +53,14 @@ class Serving : public testing::Test {
       if (process.wait(std::chrono::milliseconds(10))) {
         ADD_FAILURE() << "it ended by itself: " << said;
         return 0;
+      }
+    }
+  }
+  // Until it says them.
+  static void wait_for_words(Process& process, const std::string& words) {
+    while (process.result().error.find(words) == std::string::npos) {
+      if (process.wait(std::chrono::milliseconds(10))) {
+        FAIL() << "it ended: " << process.result().error;
       }
     }
   }
@@ -240,13 +249,6 @@ TEST_F(Serving, ReadsKeysAndItsLogAgain) {
     client.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key + "\r\n\r\n");
     return client.answer().status;
   };
-  const auto wait_for_words = [&](const std::string& words) {
-    while (process.result().error.find(words) == std::string::npos) {
-      if (process.wait(std::chrono::milliseconds(10))) {
-        FAIL() << "it ended: " << process.result().error;
-      }
-    }
-  };
   EXPECT_EQ(status(first), 200);
   EXPECT_EQ(status(second), 401);
   // The lines are written behind the answers.
@@ -256,18 +258,40 @@ TEST_F(Serving, ReadsKeysAndItsLogAgain) {
   fs::rename(program_ / "log", program_ / "log.1");
   write(program_ / "keys", second + " bob\n");
   process.kill(SIGHUP);
-  wait_for_words("the keys are read again");
+  wait_for_words(process, "the keys are read again");
   EXPECT_EQ(status(first), 401);
   EXPECT_EQ(status(second), 200);
   write(program_ / "keys", "short\n");
   process.kill(SIGHUP);
-  wait_for_words("the keys are not read again");
+  wait_for_words(process, "the keys are not read again");
   EXPECT_EQ(status(second), 200);
   process.kill(SIGTERM);
   EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
   EXPECT_NE(read(program_ / "log.1").find("\"key\":\"alice\""), std::string::npos);
   EXPECT_EQ(read(program_ / "log.1").find("\"key\":\"bob\""), std::string::npos);
   EXPECT_NE(read(program_ / "log").find("\"key\":\"bob\""), std::string::npos);
+}
+
+// Certificate and key that were written anew are those of connections that come after SIGHUP; broken ones are not.
+TEST_F(Serving, ReadsItsCertificateAgain) {
+  const fs::path certificate = program_ / "cert.pem", key = program_ / "key.pem";
+  server::write_certificate(certificate, key, 1);
+  Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
+                   "--tls-cert", certificate.string(), "--tls-key", key.string()});
+  const int port = port_of(process);
+  EXPECT_EQ(server::TlsClient(port).number(), 1);
+  server::write_certificate(certificate, key, 2);
+  EXPECT_EQ(server::TlsClient(port).number(), 1);
+  process.kill(SIGHUP);
+  wait_for_words(process, "the certificate is read again");
+  server::TlsClient renewed(port);
+  EXPECT_EQ(renewed.number(), 2);
+  write(certificate, "no certificate");
+  process.kill(SIGHUP);
+  wait_for_words(process, "the certificate is not read again");
+  EXPECT_NE(process.result().error.find(certificate.string()), std::string::npos) << process.result().error;
+  EXPECT_EQ(server::TlsClient(port).number(), 2);
+  EXPECT_EQ(renewed.ask(), "HTTP/1.1 200") << "its connection goes on";
 }
 
 // The weights are mapped: they are of the type that is computed in.
@@ -289,6 +313,24 @@ TEST_F(Serving, AModelFileThatIsCutShortFailsRequestsOnly) {
   process.kill(SIGTERM);
   EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
   EXPECT_NE(process.result().error.find(weights.string()), std::string::npos) << process.result().error;
+}
+
+// As `ingot model pull` puts a new version in place: the old file is served, and one that writes to it is noticed.
+TEST_F(Serving, AModelFileThatWasReplacedIsServedOn) {
+  const fs::path weights = fs::path(model_) / "model.safetensors", old = fs::path(model_) / "old";
+  Process process({"serve", "--model", model_, "--dtype", "bf16", "--name", "tiny", "--port", "0", "--threads", "1"});
+  const int port = port_of(process);
+  const std::string text = completion(port, "tiny");
+  fs::rename(weights, old);
+  write(weights, "another model");
+  wait_for_words(process, "was renamed, removed or replaced");
+  EXPECT_EQ(completion(port, "tiny"), text);
+  EXPECT_EQ(ask(port, "GET", "/ready").status, 200);
+  fs::last_write_time(old, fs::last_write_time(old) + std::chrono::seconds(1));
+  const Json body = {{"model", "tiny"}, {"prompt", "Hello"}, {"max_tokens", 12}};
+  const server::Answer answer = ask(port, "POST", "/v1/completions", body.dump());
+  EXPECT_EQ(answer.status, 500) << answer.body;
+  EXPECT_EQ(Json::parse(answer.body)["error"]["code"], "model_file_fault");
 }
 
 TEST_F(Serving, OneAddressHasAQuarterOfTheConnections) {

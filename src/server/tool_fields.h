@@ -1,0 +1,24 @@
+// The functions that a request gives as tools, and which of them may be called.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/fields.h"
+#include "server/requests.h"
+
+namespace ingot::server {
+
+constexpr size_t max_tools = 128;
+
+// A function by its name, description, parameters and strict. Errors: ApiError.
+Tool read_function(Fields& fields);
+
+// `tool_choice` as a word: "none", "auto" or "required".
+ToolChoice read_choice_word(Fields& fields);
+
+// Those of these names may be called, and no others. Errors: ApiError for a name that no tool has; `param` is its
+// field.
+void allow_tools(ChatRequest& request, const std::vector<std::string>& names, const std::string& param);
+
+}  // namespace ingot::server
