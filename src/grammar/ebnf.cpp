@@ -17,6 +17,7 @@ namespace {
 constexpr int max_nesting = 200;
 constexpr size_t max_text = 1 << 20;
 constexpr int64_t max_count = 1'000'000'000;
+constexpr int max_inlined_terms = 1000;
 
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -41,6 +42,7 @@ class Parser {
     if (root == numbers_.end()) {
       throw_hint(ErrorKind::usage, "the rule that is the whole output is called root", "the grammar has no rule root");
     }
+    for (const TermId rule : rules_) terms().define(rule, with_counted_units(terms().body(rule)));
     make_units();
     const TermId start = automaton_.finish(rules_[static_cast<size_t>(root->second)], names_);
     if (start == TermPool::nothing) throw_error(ErrorKind::usage, "the grammar describes no text at all");
@@ -256,6 +258,38 @@ class Parser {
   }
 
   // Rules without rules in them become units, which masks treat as a whole.
+  // A repeat of small rules with a count, such as char{3,20}, becomes a lexeme. A mask walks lexemes as wholes, and
+  // regards a count that no token can reach as none; otherwise each count would be walked rule by rule.
+  TermId with_counted_units(TermId id) {
+    const Term term = terms()[id];
+    if (term.regular || term.kind == TermKind::rule) return id;
+    const bool is_counted = term.kind == TermKind::repeat && (term.min > 1 || term.max > 1);
+    if (is_counted) {
+      const auto [at, is_new] = inlined_.try_emplace(term.left);
+      if (is_new) {
+        int room = max_inlined_terms;
+        at->second = inlined(term.left, room, 0);
+      }
+      if (at->second) return terms().unit(terms().repeat(*at->second, term.min, term.max));
+    }
+    return terms().rebuilt(id, [&](TermId part) { return with_counted_units(part); });
+  }
+
+  // The term with rules replaced by their bodies. Nothing where a rule reaches itself, or the result has more terms
+  // than `room`, which becomes what is left of it.
+  std::optional<TermId> inlined(TermId id, int& room, int depth) {
+    const Term term = terms()[id];
+    if (depth > max_nesting || --room < 0) return std::nullopt;
+    if (term.kind == TermKind::rule) return inlined(terms().body(id), room, depth + 1);
+    bool fits = true;
+    const TermId result = terms().rebuilt(id, [&](TermId part) {
+      const std::optional<TermId> body = fits ? inlined(part, room, depth + 1) : std::nullopt;
+      fits = body.has_value();
+      return body.value_or(part);
+    });
+    return fits ? std::optional(result) : std::nullopt;
+  }
+
   void make_units() {
     for (const TermId rule : rules_) {
       const TermId body = terms().body(rule);
@@ -271,6 +305,7 @@ class Parser {
   std::vector<TermId> rules_;
   std::vector<std::string> names_;
   std::vector<bool> defined_;
+  std::map<TermId, std::optional<TermId>> inlined_;  // of what a count repeats
 };
 
 }  // namespace

@@ -148,6 +148,9 @@ class TermPool {
   // Changes what follows the names of every object.
   void change_objects(const std::function<TermId(TermId)>& change);
 
+  // The term of changed parts: those of a sequence, a choice, a repeat, a unit, a JSON string. Others have none.
+  TermId rebuilt(TermId id, const std::function<TermId(TermId)>& change);
+
   // The term with rules of `dead` (by number) replaced by nothing.
   TermId without_rules(TermId term, const std::vector<bool>& dead);
 
@@ -160,8 +163,6 @@ class TermPool {
   TermId intern(Term term, std::span<const TermId> children = {});
   void hash(Term& term, std::span<const TermId> children) const;
   void add_choice(TermId part, std::vector<TermId>& parts, ByteSet& set);
-  TermId rebuilt(TermId id, const std::function<TermId(TermId)>& change);
-
   int64_t max_terms_ = StateLimits{}.terms;
   int depth_ = 0;  // of a term being rebuilt
   std::vector<Term> terms_;
