@@ -216,9 +216,7 @@ TermId Automaton::behind_other_name(const Capture& partial) {
   if (partial.object < 0 || partial.member != Capture::any_name) return TermPool::nothing;
   const ObjectState state = terms.object_state(partial.object);
   const ObjectShape& shape = terms.object(state.shape);
-  if (partial.text.find('\\') != std::string::npos || shape.has_name_from(std::string_view(partial.text).substr(1))) {
-    return TermPool::nothing;
-  }
+  if (shape.may_be_name(std::string_view(partial.text).substr(1))) return TermPool::nothing;
   return with_member(state, shape.members[static_cast<size_t>(shape.open)]);
 }
 

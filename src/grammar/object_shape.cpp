@@ -20,9 +20,12 @@ std::optional<int32_t> ObjectShape::property_of(std::string_view name) const {
   return at->second;
 }
 
-bool ObjectShape::has_name_from(std::string_view text) const {
-  const auto at = first_from(*this, text);
-  return at != properties.end() && at->first.starts_with(text);
+bool ObjectShape::may_be_name(std::string_view read) const {
+  constexpr size_t longest_escape = 6;  // of one byte: \u0061
+  const std::string_view unescaped = read.substr(0, read.find('\\'));
+  const auto at = first_from(*this, unescaped);
+  if (at == properties.end() || !at->first.starts_with(unescaped)) return false;
+  return unescaped.size() == read.size() || read.size() <= longest_escape * longest;
 }
 
 std::span<const ObjectShape::Member> ObjectShape::members_of(int32_t property) const {

@@ -29,6 +29,7 @@ struct ObjectShape {
   std::vector<bool> required;                               // of each property
   std::vector<int32_t> names;                               // terms: of each property, the literal of its name
   std::vector<std::pair<std::string, int32_t>> properties;  // their names, sorted, with their numbers
+  size_t longest = 0;                                       // of their names, bytes
   int32_t open = -1;          // the member of all other names, where there is only that one and no need
   uint32_t needs = 0;         // bits: conditions on name and value, each to be met by some member
   int64_t min = 0, max = -1;  // members; -1: no limit
@@ -43,8 +44,8 @@ struct ObjectShape {
 
   std::optional<int32_t> property_of(std::string_view name) const;
   std::span<const Member> members_of(int32_t property) const;
-  // Whether a property's name begins with the text.
-  bool has_name_from(std::string_view text) const;
+  // Whether a property's name may begin with what was read of a JSON string, behind its quote.
+  bool may_be_name(std::string_view read) const;
   bool is_simple() const { return needs == 0 && min == 0 && max < 0; }
   // Whether another name behind so many members must differ from those before it.
   bool must_differ(int32_t count) const { return all_distinct || (distinct && count < min); }

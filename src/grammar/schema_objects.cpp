@@ -38,6 +38,7 @@ TermId SchemaCompiler::object(const Case& one) {
   for (size_t i = 0; i < one.properties.size(); ++i) {
     shape.names.push_back(terms_.literal(one.properties[i].name));
     shape.properties.emplace_back(one.properties[i].name, static_cast<int32_t>(i));
+    shape.longest = std::max(shape.longest, one.properties[i].name.size());
     add_property(one, i, shape);
     if (shape.needs != 0 && shape.members.size() > max_ways) {
       throw_error(ErrorKind::resource, "not, if or oneOf here need a property of some name or other, of more than {}",
