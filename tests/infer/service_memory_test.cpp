@@ -147,6 +147,7 @@ TEST_F(ServiceMemory, ARequestThatCannotBeLeftForTheEngineIsAsIfItNeverCame) {
       service->submit(std::move(both), std::move(listener));
       taken = true;
     } catch (const std::bad_alloc&) {
+      taken = false;
     }
     allow_allocations(all_allocations);
     if (!taken) EXPECT_TRUE(service->idle());
