@@ -365,20 +365,25 @@ bool Automaton::alive(TermId start) {
   return false;
 }
 
-std::optional<int64_t> Automaton::count(TermId term, int64_t limit) {
-  // Strings by length: the number of paths to each state. What takes more steps than the limits is taken to be without
-  // end.
-  constexpr int64_t max_length = 4096, max_steps = 10 * max_search;
+int64_t Automaton::count(TermId term, int64_t limit) {
+  // Strings by length: the number of paths to each state. Every state has a string, so each path is the beginning of
+  // one or more, and a path that comes to a state twice can be made longer without end.
   if (!alive(term)) return 0;
   std::unordered_map<TermId, int64_t> ways = {{term, 1}};
+  std::unordered_map<TermId, bool> known = {{term, true}};
   int64_t total = 0, steps = 0;
   for (int64_t length = 0; !ways.empty(); ++length) {
-    std::unordered_map<TermId, int64_t> next;
-    int64_t most = 0;
+    int64_t least = total;  // strings that there are for certain
+    for (const auto& [state, number] : ways) least += number;
+    if (least >= limit || length >= static_cast<int64_t>(known.size())) return limit;
     steps += static_cast<int64_t>(ways.size());
+    if (length > max_search || steps > max_count_steps) {
+      throw_hint(ErrorKind::resource, "use shorter patterns, or a smaller minimum of different names or items",
+                 "the texts of a name or of an item, of which a number must differ, are too long to be counted");
+    }
+    std::unordered_map<TermId, int64_t> next;
     for (const auto& [state, number] : ways) {
       if (nullable(state)) total += number;
-      most = std::max(most, number);
       const Row& row = this->row(state);
       std::array<int64_t, 256> num_bytes{};  // of each of its languages
       for (const uint8_t to : row.of) ++num_bytes[to];
@@ -386,9 +391,9 @@ std::optional<int64_t> Automaton::count(TermId term, int64_t limit) {
         if (row.to[i] == TermPool::nothing || num_bytes[i] == 0) continue;
         int64_t& sum = next[row.to[i]];
         sum = std::min(limit, sum + number * num_bytes[i]);
+        known.try_emplace(row.to[i], true);
       }
     }
-    if (total >= limit || most >= limit || steps > max_steps || length > max_length) return std::nullopt;
     ways = std::move(next);
   }
   return total;

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -48,8 +47,10 @@ class Automaton {
   // Whether a regular language has a string. Errors: resource, when that takes more than `max_search` states.
   bool alive(TermId term);
 
-  // The number of strings of a regular language, where it is below `limit`; nothing otherwise. Errors: as above.
-  std::optional<int64_t> count(TermId term, int64_t limit);
+  // The number of strings of a regular language; `limit` where there are so many or more, also where there is no end of
+  // them. Errors: resource, when strings longer than `max_search`, or more than `max_count_steps` steps (one for each
+  // state at each length), have to be looked at to tell; those of `alive`.
+  int64_t count(TermId term, int64_t limit);
 
   // What an object's state stands for: the members that may come, each with the state behind it, or the end.
   TermId object_body(TermId object);
@@ -75,6 +76,7 @@ class Automaton {
   int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
 
   static constexpr int64_t max_search = 20'000;
+  static constexpr int64_t max_count_steps = 200'000;
 
  private:
   enum class Life : uint8_t { unknown, alive, dead };

@@ -17,7 +17,8 @@ namespace {
 constexpr int max_nesting = 200;
 constexpr size_t max_text = 1 << 20;
 constexpr int64_t max_count = 1'000'000'000;
-constexpr int max_inlined_terms = 1000;
+constexpr int64_t max_inlined_size = 1000;  // of one repeat's body, with rules replaced by theirs
+constexpr int64_t inlined_share = 8;        // of the terms that a grammar leaves, one in so many is for such bodies
 
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -42,6 +43,7 @@ class Parser {
     if (root == numbers_.end()) {
       throw_hint(ErrorKind::usage, "the rule that is the whole output is called root", "the grammar has no rule root");
     }
+    most_used_ = terms().used() + (StateLimits{}.terms - terms().used()) / inlined_share;
     for (const TermId rule : rules_) terms().define(rule, with_counted_units(terms().body(rule)));
     make_units();
     const TermId start = automaton_.finish(rules_[static_cast<size_t>(root->second)], names_);
@@ -257,39 +259,64 @@ class Parser {
     return encoded(terms(), negative ? set.complement() : set);
   }
 
-  // Rules without rules in them become units, which masks treat as a whole.
   // A repeat of small rules with a count, such as char{3,20}, becomes a lexeme. A mask walks lexemes as wholes, and
-  // regards a count that no token can reach as none; otherwise each count would be walked rule by rule.
+  // regards a count that no token can reach as none; otherwise each count would be walked rule by rule. A repeat stays
+  // as it is where the terms that this makes do not fit into room().
   TermId with_counted_units(TermId id) {
     const Term term = terms()[id];
-    if (term.regular || term.kind == TermKind::rule) return id;
-    const bool is_counted = term.kind == TermKind::repeat && (term.min > 1 || term.max > 1);
-    if (is_counted) {
-      const auto [at, is_new] = inlined_.try_emplace(term.left);
-      if (is_new) {
-        int room = max_inlined_terms;
-        at->second = inlined(term.left, room, 0);
-      }
-      if (at->second) return terms().unit(terms().repeat(*at->second, term.min, term.max));
+    if (term.regular || !term.is_counted) return id;
+    if (term.kind == TermKind::repeat && (term.min > 1 || term.max > 1)) {
+      const std::optional<TermId> body = inlined(term.left, 0).term;
+      if (body && room() > 0) return terms().unit(terms().repeat(*body, term.min, term.max));
     }
-    return terms().rebuilt(id, [&](TermId part) { return with_counted_units(part); });
+    const int64_t size = num_parts(id);
+    if (size > room()) return id;
+    reserved_ += size;
+    const TermId result = terms().rebuilt(id, [&](TermId part) { return with_counted_units(part); });
+    reserved_ -= size;
+    return result;
   }
 
-  // The term with rules replaced by their bodies. Nothing where a rule reaches itself, or the result has more terms
-  // than `room`, which becomes what is left of it.
-  std::optional<TermId> inlined(TermId id, int& room, int depth) {
+  // A term with rules replaced by their bodies; no term where a rule reaches itself, or where that makes too many.
+  struct Inlined {
+    std::optional<TermId> term;
+    int64_t size = 0;  // parts of the sequences and choices in it, those inside of regular terms not counted
+  };
+
+  Inlined inlined(TermId id, int depth) {
     const Term term = terms()[id];
-    if (depth > max_nesting || --room < 0) return std::nullopt;
-    if (term.kind == TermKind::rule) return inlined(terms().body(id), room, depth + 1);
-    bool fits = true;
-    const TermId result = terms().rebuilt(id, [&](TermId part) {
-      const std::optional<TermId> body = fits ? inlined(part, room, depth + 1) : std::nullopt;
-      fits = body.has_value();
-      return body.value_or(part);
+    if (term.regular) return {id, num_parts(id)};
+    const auto [at, is_new] = inlined_.try_emplace(id);  // no term while it is being made: a rule that reaches itself
+    if (!is_new || depth > max_nesting) return at->second;
+    if (term.kind == TermKind::rule) return at->second = inlined(terms().body(id), depth + 1);
+    const auto fits = [&](int64_t size) { return size <= std::min(max_inlined_size, room()); };
+    Inlined result;
+    bool is_possible = fits(num_parts(id));
+    if (!is_possible) return result;
+    const TermId whole = terms().rebuilt(id, [&](TermId part) {
+      if (!is_possible) return part;
+      const Inlined body = inlined(part, depth + 1);
+      result.size += body.size;
+      is_possible = body.term && fits(result.size);
+      return is_possible ? *body.term : part;
     });
-    return fits ? std::optional(result) : std::nullopt;
+    if (is_possible) result.term = whole;
+    return at->second = result;
   }
 
+  // The terms of a sequence or a choice, those inside of its parts not counted: at most so many are made anew where one
+  // of them changes, or where the whole becomes part of a sequence or a choice.
+  int64_t num_parts(TermId id) {
+    if (terms()[id].kind == TermKind::choice) return std::ssize(terms().children(id));
+    int64_t size = 1;
+    for (; terms()[id].kind == TermKind::sequence; id = terms()[id].right) ++size;
+    return size;
+  }
+
+  // How many terms more may be made for lexemes, and around them, in the whole grammar.
+  int64_t room() { return most_used_ - reserved_ - terms().used(); }
+
+  // Rules without rules in them become units, which masks treat as a whole.
   void make_units() {
     for (const TermId rule : rules_) {
       const TermId body = terms().body(rule);
@@ -305,7 +332,9 @@ class Parser {
   std::vector<TermId> rules_;
   std::vector<std::string> names_;
   std::vector<bool> defined_;
-  std::map<TermId, std::optional<TermId>> inlined_;  // of what a count repeats
+  std::map<TermId, Inlined> inlined_;  // of what counts repeat, and of the rules in it
+  int64_t most_used_ = 0;              // terms of the pool, of which lexemes may be made
+  int64_t reserved_ = 0;               // of these: for what is being rebuilt around a lexeme
 };
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace ingot::grammar {
 
 class Automaton;
@@ -45,10 +47,11 @@ struct JsonOptions {
   // Keywords that the draft does not know, and formats that are not asserted, are refused; otherwise they are
   // annotations.
   bool strict = false;
-  size_t max_text = 4 << 20;     // bytes of a schema
-  int64_t max_cases = 4096;      // alternatives that one combination of schemas may come to
-  int64_t max_schemas = 20'000;  // combinations of schemas in the whole
-  double max_seconds = 30;       // looked at in each step of a combination
+  size_t max_text = 4 << 20;             // bytes of a schema
+  int64_t max_cases = 4096;              // alternatives that one combination of schemas may come to
+  int64_t max_schemas = 20'000;          // combinations of schemas in the whole
+  double max_seconds = 30;               // looked at in each step of a combination
+  double (*seconds)() = steady_seconds;  // the clock for that
 };
 
 // A schema as text, of the draft that its `$schema` names; without one of 2020-12. `unknown`, where it is given, gets
@@ -66,6 +69,8 @@ GrammarPtr any_json(const JsonOptions& options = {});
 // * + ? {m,n}, # comments. Errors: usage for a malformed text, naming its line; unsupported for a rule that begins with
 // itself, and for tokens <...>; resource.
 GrammarPtr compile_ebnf(std::string_view text);
+
+inline constexpr size_t max_pattern_bytes = 64 << 10;  // of a regular expression, as `pattern` in a schema, too
 
 // The texts that a regular expression (grammar/regex.h has the dialect) matches from end to end. Errors: as
 // pattern_language's; usage for one that matches nothing.

@@ -156,8 +156,11 @@ TermId decimals(TermPool& terms, const NumberForm& form) {
     return terms.choice(decimal, terms.sequence(regex(terms, "-?[1-9][eE]\\+?"), exponent));
   }
   const int64_t digits = form.is_exact || form.is_canonical ? exact_digits : many_digits;
-  const TermId length =
-      terms.sequence(terms.optional(terms.byte('-')), terms.repeat(regex(terms, "[0-9.]"), 1, digits + 1));
+  // One character more than digits, of which one is then a point.
+  const TermId digit = terms.bytes(ByteSet::range('0', '9'));
+  const TermId unsigned_length =
+      terms.without(terms.repeat(regex(terms, "[0-9.]"), 1, digits + 1), terms.repeat(digit, digits + 1, digits + 1));
+  const TermId length = terms.sequence(terms.optional(terms.byte('-')), unsigned_length);
   const TermId all = form.is_canonical ? regex(terms, "(?:0|-?[1-9][0-9]*)(?:\\.[0-9]*[1-9])?|-0\\.[0-9]*[1-9]")
                                        : regex(terms, "(?:0|-?[1-9][0-9]*)(?:\\.[0-9]+)?|-0\\.0*[1-9][0-9]*");
   const TermId plain = terms.both(all, length);

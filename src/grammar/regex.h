@@ -14,7 +14,7 @@
 namespace ingot::grammar {
 
 // The texts in which the pattern is found, as they are encoded. Errors: usage for a malformed pattern, unsupported for
-// what is not known, resource for more than 64 KiB; all of them name the pattern.
+// what is not known, resource for more than max_pattern_bytes (grammar/grammar.h); all of them name the pattern.
 TermId pattern_language(TermPool& terms, std::string_view pattern);
 
 // The texts that the pattern matches from end to end.

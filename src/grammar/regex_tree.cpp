@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "grammar/grammar.h"
 #include "text/unicode.h"
 
 namespace ingot::grammar {
@@ -15,7 +16,6 @@ using Kind = RegexNode::Kind;
 using Range = CharacterSet::Range;
 
 constexpr int max_nesting = 200;
-constexpr size_t max_pattern = 64 << 10;
 constexpr int64_t max_count = 1'000'000'000;
 
 CharacterSet digits() { return CharacterSet({{'0', '9'}}); }
@@ -51,8 +51,8 @@ CharacterSet of_class(uint8_t bit) {
 class Parser {
  public:
   explicit Parser(std::string_view pattern) : pattern_(pattern) {
-    if (pattern.size() > max_pattern) {
-      throw_error(ErrorKind::resource, "a pattern of {} bytes; at most {}", pattern.size(), max_pattern);
+    if (pattern.size() > max_pattern_bytes) {
+      throw_error(ErrorKind::resource, "a pattern of {} bytes; at most {}", pattern.size(), max_pattern_bytes);
     }
     for (size_t at = 0; at < pattern.size();) {
       const text::Utf8Char next = text::decode_utf8(pattern, at);

@@ -130,11 +130,10 @@ TermId SchemaCompiler::distinct_elements(const Case& one) {
   }
   Distinct elements;
   const TermId texts = scalar_texts(one.rest, one.unique);
-  const auto number = automaton_.count(texts, std::max<int64_t>(1, one.min_items));
-  if (number && *number < std::max<int64_t>(1, one.min_items)) return TermPool::nothing;
+  elements.min = std::max<int64_t>(1, one.min_items);
+  if (automaton_.count(texts, elements.min) < elements.min) return TermPool::nothing;
   elements.text = texts;
   elements.separator = json_.comma;
-  elements.min = std::max<int64_t>(1, one.min_items);
   elements.max = one.max_items;
   return automaton_.next_distinct(terms_.add_distinct(elements), 0);
 }

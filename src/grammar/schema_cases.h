@@ -148,7 +148,7 @@ class CaseExpander {
   int depth_ = 0;
   int nested_ = 0;
   int64_t steps_ = 0;
-  double until_ = 0;  // by steady_seconds
+  double until_ = 0;  // by options_.seconds
 };
 
 }  // namespace ingot::grammar

@@ -103,14 +103,17 @@ void SchemaCompiler::add_others(const Case& one, ObjectShape& shape) {
         member.behind = terms_.sequence(json_.colon, value(all));
         member.meets = set;
         // They may come once: where they are not many, they could be used up before the need is met.
-        if (set != 0 && automaton_.count(member.names, many_names)) {
+        if (set != 0 && automaton_.count(member.names, many_names) < many_names) {
           throw_error(ErrorKind::unsupported,
                       "not, if or oneOf here need a property of one of fewer than {} names by a pattern, which is not "
                       "supported",
                       many_names);
         }
         if (is_open) shape.open = static_cast<int32_t>(shape.members.size());
-        if (shape.min > 1 && !is_open) member.number = automaton_.count(member.names, shape.min).value_or(-1);
+        if (shape.min > 1 && !is_open) {
+          const int64_t number = automaton_.count(member.names, shape.min);
+          if (number < shape.min) member.number = number;
+        }
         shape.members.push_back(member);
       }
       if (set == 0) break;

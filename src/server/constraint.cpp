@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "grammar/grammar.h"
 #include "server/fields.h"
 
 namespace ingot::server {
@@ -13,12 +14,15 @@ namespace {
 
 using Kind = Constraint::Kind;
 
-constexpr size_t max_text = 256 << 10;  // bytes of an expression, of a grammar, or of all texts of a choice
+constexpr size_t max_grammar = 256 << 10;  // bytes; a grammar of a file may have more
+constexpr size_t max_texts = 256 << 10;    // bytes of all texts of a choice
 constexpr size_t max_choices = 4096;
 
-std::string bounded(std::string text, const std::string& path) {
-  if (text.empty() || text.size() > max_text) {
-    throw bad_field(path, "invalid_value", fmt::format("'{}' must have from 1 to {} bytes.", path, max_text));
+// The text of a regular expression or a grammar.
+std::string bounded(Kind kind, std::string text, const std::string& path) {
+  const size_t most = kind == Kind::regex ? grammar::max_pattern_bytes : max_grammar;
+  if (text.empty() || text.size() > most) {
+    throw bad_field(path, "invalid_value", fmt::format("'{}' must have from 1 to {} bytes.", path, most));
   }
   return text;
 }
@@ -35,9 +39,9 @@ Constraint choice_of(const Json& list, const std::string& path) {
     constraint.choices.push_back(text_at(list[i], fmt::format("{}[{}]", path, i)));
     bytes += constraint.choices.back().size();
   }
-  if (bytes > max_text) {
+  if (bytes > max_texts) {
     throw bad_field(path, "invalid_value",
-                    fmt::format("The texts of '{}' have {} bytes; at most {}.", path, bytes, max_text));
+                    fmt::format("The texts of '{}' have {} bytes; at most {}.", path, bytes, max_texts));
   }
   return constraint;
 }
@@ -51,7 +55,7 @@ void read_members(Fields& fields, const std::string& prefix, std::vector<Constra
   if (const Json* schema = fields.any(named("json").c_str())) add(schema_of(*schema), named("json"));
   const auto text = [&](const char* name, Kind kind) {
     if (std::optional<std::string> value = fields.text(named(name).c_str())) {
-      add({kind, bounded(*std::move(value), fields.path_of(named(name))), {}}, named(name));
+      add({kind, bounded(kind, *std::move(value), fields.path_of(named(name))), {}}, named(name));
     }
   };
   text("regex", Kind::regex);
@@ -77,9 +81,8 @@ void read_response_format(Fields& fields, std::vector<ConstraintField>& found) {
     schema.finish();
   }
   if (type == "regex" || type == "grammar") {
-    constraint = {type == "regex" ? Kind::regex : Kind::grammar,
-                  bounded(inner.needed_text(type.c_str()), inner.path_of(type)),
-                  {}};
+    const Kind kind = type == "regex" ? Kind::regex : Kind::grammar;
+    constraint = {kind, bounded(kind, inner.needed_text(type.c_str()), inner.path_of(type)), {}};
   }
   inner.finish();
   if (constraint.kind != Kind::none) found.push_back({std::move(constraint), "response_format"});

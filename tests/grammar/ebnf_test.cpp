@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -34,6 +35,24 @@ TEST(Ebnf, EscapesOfCharacters) {
   EXPECT_TRUE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\]"));
   EXPECT_TRUE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\-"));
   EXPECT_FALSE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\x"));
+}
+
+// Rules take the place of their names in counted repeats as long as that makes few terms.
+TEST(Ebnf, ManyCountedRepeatsOfLongRules) {
+  const std::string word(900, 'x');
+  std::string repeats;
+  for (int i = 0; i < 450; ++i) repeats += fmt::format(" (w \"{}\"){{2}}", i);
+  const auto begins = [](const std::string& rules, const std::string& text) {
+    Matcher matcher(with_tokens(compile_ebnf(rules)));
+    return matcher.accept_bytes(text);
+  };
+  const std::string rules = "root ::=" + repeats + "\nw ::= \"" + word + "\"";
+  EXPECT_TRUE(begins(rules, word + "0" + word + "0" + word + "1"));
+  EXPECT_FALSE(begins(rules, word + "0" + word + "0" + word + "0"));
+  EXPECT_FALSE(begins(rules, word + "0" + word + "1"));
+  // What is in front of a repeat is made anew with it: here that would be too much.
+  const std::string front(150'000, 'y');
+  EXPECT_TRUE(begins("root ::= \"" + front + "\" (w \"0\"){2}\nw ::= [ab] | \"cd\"", "yyy"));
 }
 
 TEST(Ebnf, RefusesWhatItCannotDoByName) {

@@ -47,7 +47,21 @@ TEST(JsonObjects, CountsInAnyOrder) {
       {R"({"type": "object", "minProperties": 2, "additionalProperties": false, "patternProperties": {"^[ab]$": {}}})",
        {R"({"b":1,"a":1})"},
        {R"({"a":1})", R"({"a":1,"a":1})"}});
-  for (const char* none : {R"({"type": "object", "minProperties": 3, "additionalProperties": false,
+  // One long name; and names without end, few of each length.
+  expect(
+      {R"({"type": "object", "minProperties": 1, "additionalProperties": false, "patternProperties": {"^a{5000}$": {}}})",
+       {("{\"" + std::string(5000, 'a') + "\":1}").c_str()},
+       {"{}"}});
+  expect(
+      {R"({"type": "object", "minProperties": 2, "additionalProperties": false, "patternProperties": {"^(abc)*$": {}}})",
+       {R"({"":1,"abcabc":1})", R"({"abc":1,"":1,"abc":1})"},
+       {R"({"abc":1})", R"({"abc":1,"abc":1})"}});
+  EXPECT_EQ(refusal(R"({"type": "object", "minProperties": 2, "additionalProperties": false,
+                        "patternProperties": {"^a{50000}$": {}}})"),
+            "resource: it takes more than 20000 states to tell whether any text meets all conditions");
+  for (const char* none : {R"({"type": "object", "minProperties": 2, "additionalProperties": false,
+                              "patternProperties": {"^a{5000}$": {}}})",
+                           R"({"type": "object", "minProperties": 3, "additionalProperties": false,
                               "patternProperties": {"^[ab]$": {}}})",
                            R"({"type": "object", "required": ["a", "b"], "maxProperties": 1})"}) {
     EXPECT_EQ(refusal(none), "usage: no value meets the schema");
@@ -72,7 +86,6 @@ TEST(JsonObjects, OppositesOfNames) {
           {R"({"xa":1})", R"({"b":1})", R"({"b":1,"xb":"s"})", "{}"}});
 }
 
-// States are made of what is written, not of what could be.
 // What was read of a name is kept while it may become a property's: an escape takes up to six bytes.
 TEST(JsonObjects, LongNamesWithEscapes) {
   const char* const schema = R"({"type": "object", "properties": {"ab": {"type": "integer"}}})";
@@ -89,6 +102,7 @@ TEST(JsonObjects, LongNamesWithEscapes) {
   }
 }
 
+// States are made of what is written, not of what could be.
 TEST(JsonObjects, ManyProperties) {
   std::string properties, text, backwards;
   for (int i = 0; i < 300; ++i) {
@@ -135,9 +149,23 @@ TEST(JsonObjects, CountsOfManyProperties) {
             "resource: not, if or oneOf here need a property of some name or other, of more than 512");
 }
 
-// The time is looked at where a combination is gone through: here it is over before that.
+// The time is looked at in each step of a combination. The clock here counts how often it is read: the time is over in
+// the middle of the one combination that takes many steps.
 TEST(JsonObjects, TimeOfOneCombination) {
   EXPECT_EQ(refusal("true", {.max_seconds = -1}), "resource: the schema takes more than -1 s to compile");
+  std::string choices;
+  for (int i = 0; i < 10; ++i) {
+    choices +=
+        fmt::format(R"({}{{"anyOf": [{{"required": ["p{}"]}}, {{"required": ["q{}"]}}]}})", i == 0 ? "" : ",", i, i);
+  }
+  const std::string schema = R"({"type": "object", "allOf": [)" + choices + "]}";
+  static int readings;
+  const auto seconds = [] { return static_cast<double>(++readings); };
+  EXPECT_EQ(refusal(schema, {.max_seconds = 300, .seconds = seconds}),
+            "resource: the schema takes more than 300 s to compile");
+  readings = 0;
+  EXPECT_EQ(refusal(schema, {.max_seconds = 1e9, .seconds = seconds}), "none");
+  EXPECT_GT(readings, 2000);  // 1024 ways to choose, and the choices before the last
 }
 
 // A member that is needed must not be one of names that can be used up before.

@@ -88,6 +88,18 @@ TEST(JsonSchema, UniqueItemsAreDifferentValues) {
           {R"(["a", "b", "a"])", R"(["a", "\u0061"])", R"(["", ""])"}});
   EXPECT_EQ(refusal(R"({"type": "array", "items": {"type": "boolean"}, "uniqueItems": true, "minItems": 3})"),
             "usage: no value meets the schema");
+  // Few texts of each length.
+  const auto different = [](const char* pattern, int min) {
+    return fmt::format(
+        R"({{"type": "array", "items": {{"type": "string", "pattern": "{}"}}, "uniqueItems": true, "minItems": {}}})",
+        pattern, min);
+  };
+  EXPECT_EQ(refusal(different("^a{5000}$", 2)), "usage: no value meets the schema");
+  EXPECT_EQ(refusal(different("^a{50000}$", 2)),
+            "resource: the texts of a name or of an item, of which a number must differ, are too long to be counted");
+  EXPECT_EQ(refusal(different("^(a{500})*$", 1000)), "none");
+  EXPECT_EQ(refusal(different("^(a{500}){0,8}$", 9)), "none");
+  EXPECT_EQ(refusal(different("^(a{500}){0,8}$", 10)), "usage: no value meets the schema");
 }
 
 TEST(JsonSchema, NumbersInRange) {
@@ -97,6 +109,14 @@ TEST(JsonSchema, NumbersInRange) {
   expect({R"({"type": "number", "exclusiveMinimum": 0.5, "maximum": 2.25})",
           {"0.51", "0.5000001", "1", "2.25", "2.250", "1.0", "1e0", "2.25E+0", "5.1e-1"},
           {"0.5", "0.50", "0", "2.2501", "2.3", "3", "-1", "10", "5e-1", "2.26e0", "1e1", "-1e0"}});
+  // Of 16 digits, two numbers can be the same double: 9999999999999999 is 1e16.
+  expect({R"({"type": "number", "exclusiveMaximum": 1e16})",
+          {"999999999999999", "-99999999999999.9", "0.12345678901234", "9.9e15"},
+          {"9999999999999999", "-9999999999999999", "1000000000000000", "0.123456789012345", "1e16"}});
+  const std::string digits(36, '1');
+  expect({R"({"type": "number", "minimum": 1})",
+          {digits.c_str(), "1.11111111111111111111111111111111111"},
+          {(digits + "1").c_str(), "1.111111111111111111111111111111111111"}});
   expect({R"({"type": "number", "maximum": -1.5})", {"-1.5", "-2", "-100.25"}, {"-1.4", "0", "1.5", "-1", "-0"}});
   expect({R"({"type": "integer", "multipleOf": 7, "minimum": 10})", {"14", "700"}, {"7", "15", "10"}});
   expect({R"({"type": "number", "multipleOf": 0.01})",

@@ -1,4 +1,5 @@
 // Limits of the work for one mask, and for all masks of one output.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -41,6 +42,15 @@ TEST(MaskLimits, OfAnOutput) {
   EXPECT_EQ(masks_until_refused({.output_visits = 200, .token_visits = 10000}, 1000), 1000);
 }
 
+// char{min,max} without a count; max -1: no limit.
+std::string written_out(int min, int max) {
+  std::string text;
+  for (int i = 0; i < min; ++i) text += " char";
+  for (int i = min; i < max; ++i) text += " (char";
+  for (int i = min; i < max; ++i) text += ")?";
+  return max < 0 ? text + " char*" : text;
+}
+
 // A counted repeat of a rule, as llama.cpp's converter writes maxLength, costs a few steps for each of its counts.
 TEST(MaskLimits, OfARuleThatIsCounted) {
   std::vector<std::string> tokens = {"<end>"};
@@ -50,23 +60,34 @@ TEST(MaskLimits, OfARuleThatIsCounted) {
   }
   for (const char* other : {"\"", "\\", "\\\"", "\\n", "a\"", "\\u", "0"}) tokens.emplace_back(other);
   const auto vocabulary = std::make_shared<const Vocabulary>(tokens, std::vector<int32_t>{0});
-  const auto masks_of = [&](const char* root, const StateLimits& limits) {
-    const std::string rules = std::string("root ::= ") + root + R"(
-char ::= [^"\\\x7F\x00-\x1F] | [\\] (["\\bfnrt] | "u" hex{4})
+  // The masks in front of each byte, up to one that is refused. Where `chars` has no count, no rule has one.
+  const auto masks_of = [&](const std::string& chars, const std::string& text, const StateLimits& limits) {
+    const std::string four = chars.find('{') == std::string::npos ? "hex hex hex hex" : "hex{4}";
+    const std::string rules = R"(root ::= "\"" )" + chars + R"( "\""
+char ::= [^"\\\x7F\x00-\x1F] | [\\] (["\\bfnrt] | "u" )" +
+                              four + R"()
 hex ::= [0-9a-fA-F]
 )";
     Matcher matcher(std::make_shared<const TokenGrammar>(compile_ebnf(rules), vocabulary, limits));
     std::vector<std::vector<uint32_t>> masks;
-    for (const char c : "\"" + std::string(300, 'a') + "\\u00e9\"") {
-      if (c == '\0') break;
+    for (const char c : text) {
       masks.emplace_back(vocabulary->num_words());
       matcher.fill_mask(masks.back());
-      EXPECT_TRUE(matcher.accept_bytes({&c, 1}));
+      if (!matcher.accept_bytes({&c, 1})) break;
     }
     return masks;
   };
   const StateLimits limits = {.output_visits = 30 * std::ssize(vocabulary->nodes())};
-  EXPECT_EQ(masks_of(R"("\"" char{300,1500} "\"")", limits), masks_of(R"("\"" char char{299,} "\"")", {}));
+  const std::string many = "\"" + std::string(300, 'a') + "\\u00e9\"";
+  const auto masks = masks_of("char{300,1500}", many, limits);
+  EXPECT_EQ(masks.size(), many.size());
+  EXPECT_EQ(masks, masks_of(written_out(300, -1), many, {}));
+  for (const auto& [min, max] : {std::pair(3, 5), {2, 2}, {0, 4}, {1, 3}, {4, -1}}) {
+    const std::string count = max < 0 ? fmt::format("char{{{},}}", min) : fmt::format("char{{{},{}}}", min, max);
+    for (const char* few : {"\"", "\"ab\"", "\"a\\u00e9b\"", "\"a\\u00e9bc\"", "\"abcd\\n\"", "\"a\\nb\\u00e9cdef\""}) {
+      EXPECT_EQ(masks_of(count, few, {}), masks_of(written_out(min, max), few, {})) << count << few;
+    }
+  }
   // A rule that reaches itself is none of these.
   Matcher nested(std::make_shared<const TokenGrammar>(
       compile_ebnf("root ::= nest{2,3}\nnest ::= \"a\" | \"b\" nest \"c\""), vocabulary));

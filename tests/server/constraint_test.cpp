@@ -63,6 +63,37 @@ TEST(Constraints, EveryWayOfAsking) {
   }
 }
 
+// Each kind has its own limit, and the message says it.
+TEST(Constraints, MostBytes) {
+  struct Case {
+    const char* begin;
+    const char* end;
+    size_t most;
+    const char* message;
+  };
+  const Case cases[] = {
+      {R"("guided_regex": ")", "\"", 65'536, "'guided_regex' must have from 1 to 65536 bytes."},
+      {R"("structured_outputs": {"regex": ")", "\"}", 65'536,
+       "'structured_outputs.regex' must have from 1 to 65536 bytes."},
+      {R"("response_format": {"type": "regex", "regex": ")", "\"}", 65'536,
+       "'response_format.regex' must have from 1 to 65536 bytes."},
+      {R"("guided_grammar": ")", "\"", 262'144, "'guided_grammar' must have from 1 to 262144 bytes."},
+      {R"("response_format": {"type": "grammar", "grammar": ")", "\"}", 262'144,
+       "'response_format.grammar' must have from 1 to 262144 bytes."},
+      {R"("guided_choice": ["a", ")", "\"]", 262'143,
+       "The texts of 'guided_choice' have 262145 bytes; at most 262144."},
+  };
+  for (const Case& c : cases) {
+    EXPECT_NO_THROW(parse_chat(chat_with(c.begin + std::string(c.most, 'a') + c.end))) << c.begin;
+    try {
+      parse_chat(chat_with(c.begin + std::string(c.most + 1, 'a') + c.end));
+      ADD_FAILURE() << c.begin << " was accepted";
+    } catch (const ApiError& error) {
+      EXPECT_EQ(std::string(error.what()), c.message);
+    }
+  }
+}
+
 TEST(Constraints, WhatIsRefused) {
   struct Case {
     const char* members;
