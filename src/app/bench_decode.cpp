@@ -245,10 +245,14 @@ class BenchDecode : public Command {
     }
     Runtime runtime = open_runtime(device_, threads_);
     const spec::ModelSpec model = bench_spec(model_);
+    if (prompt_ > model.context || tokens_ > model.context) {
+      throw_error(ErrorKind::usage, "--prompt {} --tokens {}: the model's context has {}", prompt_, tokens_,
+                  model.context);
+    }
     DecodeAdapters adapters{adapters_, {.rank = rank_, .alpha = static_cast<double>(rank_), .targets = targets_}};
     if (targets_.empty()) adapters.lora.targets = {"all-linear"};
-    if (adapters_ < 0 || (adapters_ > 0 && rank_ < 1)) {
-      throw_error(ErrorKind::usage, "--adapters {} --rank {}: at least 0 and 1", adapters_, rank_);
+    if (adapters_ < 0 || adapters_ > 1 << 24 || (adapters_ > 0 && rank_ < 1)) {
+      throw_error(ErrorKind::usage, "--adapters {} --rank {}: 0 to {}, and at least 1", adapters_, rank_, 1 << 24);
     }
     if (alternate_ && (batch_ != 1 || adapters_ != 2)) {
       throw_error(ErrorKind::usage, "--alternate needs --batch 1 and --adapters 2, not {} and {}", batch_, adapters_);

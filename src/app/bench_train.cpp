@@ -160,6 +160,11 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
         "--sequence {} --document {} --global {} --warmup {} --steps {}: at least 2, 2 to the sequence, 1, 1, 2",
         sequence_, document, global_, warmup_, steps_);
   }
+  constexpr int64_t most = int64_t{1} << 31;
+  if (sequence_ > data::max_sequence_length || std::max({global_, warmup_, steps_}) > most) {
+    throw_error(ErrorKind::usage, "--sequence {} --global {} --warmup {} --steps {}: at most {}, and {} each",
+                sequence_, global_, warmup_, steps_, data::max_sequence_length, most);
+  }
   train::Recipe recipe;
   recipe.precision = type_of<train::Precision>("dtype", dtype_);
   recipe.optimizer.state_dtype = type_of<train::StateType>("state", state_);

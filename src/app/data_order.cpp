@@ -110,6 +110,11 @@ int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe
   const data::StreamingWorld world{nodes_.value_or(followed.nodes), ranks_.value_or(followed.ranks),
                                    workers_.value_or(1)};
   const int64_t global = recipe.batch.global;
+  constexpr int64_t max_extent = 100'000;  // as recipes allow; their product is counted
+  if (std::max({world.nodes, world.ranks, world.workers}) > max_extent) {
+    throw_error(ErrorKind::usage, "--nodes {} --ranks {} --workers {}: at most {} each", world.nodes, world.ranks,
+                world.workers, max_extent);
+  }
   if (world.nodes < 1 || world.ranks < 1 || world.workers < 1 || global % world.num_ranks() != 0) {
     throw_error(ErrorKind::usage, "{} nodes of {} ranks of {} workers cannot share a global batch of {}", world.nodes,
                 world.ranks, world.workers, global);

@@ -45,7 +45,7 @@ struct Ceilings {
   double bytes = 0;                      // bytes/s of memory: a CPU's read, a GPU's copied
   double datasheet_bf16_flops = 0;       // FLOP/s
 };
-// A CPU's that are cached, else measured in about a second with 256 MiB of memory; a GPU's by measure_gpu.
+// A CPU's that are cached, else measured in about two seconds with at most 512 MiB of memory; a GPU's by measure_gpu.
 Ceilings find_ceilings(const Runtime& runtime);
 
 // Of a training run in `activation` on a GPU, before it takes its memory: the datasheet's peak and measured products,

@@ -7,6 +7,7 @@
 #include "app/json_text.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "grammar/matcher.h"
 
 namespace ingot::app {
@@ -44,6 +45,7 @@ class GrammarCheck : public Command {
     for (const std::string& path : texts_) texts.push_back(read_file(path));
     if (instances_) add_lines(read_file(*instances_), texts);
     const std::string definition = read_file(json_schema_ ? *json_schema_ : *grammar_);
+    if (json_schema_) require_json(*json_schema_, definition);
     Json result = {{"supported", true}, {"reason", nullptr}, {"results", Json::array()}};
     std::vector<std::string> unknown;
     grammar::GrammarPtr grammar;
@@ -68,6 +70,15 @@ class GrammarCheck : public Command {
   }
 
  private:
+  // A file that is no JSON is a broken input; a schema that is not supported is an answer.
+  static void require_json(const std::string& path, const std::string& definition) {
+    try {
+      parse_json(definition);
+    } catch (const Error& error) {
+      throw_error(error.kind(), "{}: {}", path, error.message());
+    }
+  }
+
   static void add_lines(const std::string& content, std::vector<std::string>& texts) {
     for (size_t at = 0; at < content.size();) {
       const size_t end = std::min(content.find('\n', at), content.size());

@@ -54,7 +54,8 @@ RunFolder::RunFolder(fs::path path, Resume resume, const std::string& elsewhere)
 }
 
 void RunFolder::check(const fs::path& path, Resume resume, const std::string& elsewhere) {
-  path_taken(path);  // it is to be written: a path that the system does not take is as one that cannot be
+  // The run writes here, so what the system refuses is an error of writing (5), not of reading (3).
+  path_taken(path / "checkpoints");
   // Whether its holder still runs is found where the lock is taken, and comes first.
   if (resume != Resume::no && path_exists(path / "lock")) return;
   const fs::path checkpoints = path / "checkpoints";

@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "app/json_text.h"
+#include "base/append_file.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -154,8 +155,7 @@ void add_warning(const fs::path& events, int64_t step, const std::string& messag
   nlohmann::ordered_json event = {{"type", "warning"}};
   if (step > 0) event["step"] = step;  // without a checkpoint the steps so far will be made again
   event["message"] = message;
-  std::ofstream file(events, std::ios::app | std::ios::binary);
-  file << (torn ? "\n" : "") << json_line(event) << "\n";
+  AppendFile(events).append((torn ? "\n" : "") + json_line(event) + "\n");
 }
 
 void refuse_ranks() {

@@ -138,7 +138,8 @@ fs::path resolved_path(const fs::path& path) {
 std::optional<uint64_t> free_disk_bytes(const fs::path& folder) {
   std::error_code failed;
   const fs::space_info disk = fs::space(folder.empty() ? "." : folder, failed);
-  return failed ? std::nullopt : std::optional<uint64_t>(disk.available);
+  // FUSE file systems without statfs answer zeros.
+  return failed || disk.capacity == 0 ? std::nullopt : std::optional<uint64_t>(disk.available);
 }
 
 fs::path executable_path() {

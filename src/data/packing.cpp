@@ -93,6 +93,9 @@ PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries,
     throw_hint(ErrorKind::usage, "a token is predicted from those before it, so a sequence has at least 2",
                "sequence_length is {}", settings.sequence_length);
   }
+  if (settings.sequence_length > max_sequence_length) {
+    throw_error(ErrorKind::usage, "sequence_length is {}; at most {}", settings.sequence_length, max_sequence_length);
+  }
   PackingPlan plan;
   cut(plan, corpus, entries, settings);
   if (plan.pieces.empty()) {

@@ -21,8 +21,10 @@ enum class TooLong {
 // truncate, skip or stop. Errors: usage, listing the words.
 TooLong parse_too_long(std::string_view word);
 
+constexpr int64_t max_sequence_length = int64_t{1} << 22;  // offsets within a sequence are int32
+
 struct PackingSettings {
-  int64_t sequence_length = 0;  // S
+  int64_t sequence_length = 0;  // S, 2 .. max_sequence_length
   bool packing = true;          // false: one piece a sequence, the rest padding
   TooLong too_long = TooLong::truncate;
 };

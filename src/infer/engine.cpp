@@ -22,6 +22,7 @@ struct Sequence {
   std::vector<int32_t> ids;  // prompt and output; none before it runs for the first time
   TokenCounts counts;        // of these, where there are penalties
   int64_t produced = 0;
+  int64_t prefix_hit = 0;      // tokens of the prompt that the prefix cache had when it first ran
   bool has_output = false;     // an output was given
   bool cancelled = false;      // it ends with the next step
   std::vector<int32_t> draft;  // guesses of this step
@@ -109,7 +110,7 @@ struct Engine::State {
   void draft();
   std::vector<Piece> next_batch();
   std::vector<Output> run_batch();
-  void begin(Sequence& sequence);
+  void begin(Sequence& sequence, int64_t cached);
   ForwardResult compute(const std::vector<Piece>& pieces);
   void want(const Piece& piece, std::vector<Wanted>& all);
   bool report_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs);
@@ -283,14 +284,16 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
   for (int64_t i = 0; penalties && i + 1 < count; ++i) sequence.counts.remove(sequence.draft[static_cast<size_t>(i)]);
 }
 
-// Before its first piece. Those that wait hold no memory besides their request's, which Service bounds.
-void Engine::State::begin(Sequence& sequence) {
+// Before its first piece, whose tokens before `cached` were found in the prefix cache. Sequences that have not run yet
+// hold no memory besides their request's, which Service bounds.
+void Engine::State::begin(Sequence& sequence, int64_t cached) {
   const PromptIds& prompt = sequence.request.prompt;
   sequence.ids = prompt.get();
   if (has_penalties(sequence.request.sampling)) sequence.counts = TokenCounts(prompt.get(), prompt.size());
   if (sequence.state.ids.empty()) return;
+  sequence.prefix_hit = cached;
   counted.prefix_lookups += prompt.size();
-  counted.prefix_hits += sequence.state.found;
+  counted.prefix_hits += cached;
 }
 
 ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
@@ -299,7 +302,7 @@ ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
     Sequence& sequence = of(piece);
     const int64_t guessed = std::max<int64_t>(0, piece.end - sequence.state.tokens);
     sequence.draft.resize(static_cast<size_t>(guessed));
-    if (sequence.ids.empty()) begin(sequence);
+    if (sequence.ids.empty()) begin(sequence, piece.begin);
     sequence.ids.insert(sequence.ids.end(), sequence.draft.begin(), sequence.draft.end());
     counted.guessed += guessed;
     ForwardPiece& part = parts.emplace_back();
@@ -389,7 +392,7 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
       output.error = chosen[i].error;
       output.kind = chosen[i].kind;
     }
-    if (!sequence.has_output) output.cached_tokens = std::min(sequence.state.found, sequence.request.prompt.size());
+    if (!sequence.has_output) output.cached_tokens = sequence.prefix_hit;
     sequence.has_output = true;
     outputs.push_back(std::move(output));
     if (outputs.back().finish) break;
@@ -403,7 +406,7 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
   output.finish = Finish::length;
-  if (!sequence.has_output) output.cached_tokens = sequence.state.found;
+  if (!sequence.has_output) output.cached_tokens = sequence.prefix_hit;
 }
 
 // The embedding at the end of the prompt.

@@ -69,7 +69,6 @@ bool Scheduler::runs(const SequenceState* sequence) const {
 // A waiting sequence has a place, and those pages that are kept of its beginning.
 void Scheduler::start(SequenceState* sequence) {
   sequence->cached = sequence->ids.empty() ? 0 : pool_.find(sequence->table, sequence->ids, sequence->owner);
-  if (sequence->found < 0) sequence->found = sequence->cached;
   const auto by_arrival = [](const SequenceState* a, const SequenceState* b) { return a->id < b->id; };
   running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, by_arrival), sequence);
   stop_waiting(sequence);

@@ -26,7 +26,6 @@ struct SequenceState {
   // For finding its beginning in kept pages; nothing is looked for where there are no ids.
   std::span<const int32_t> ids;  // the known tokens
   PrefixOwner owner;
-  int64_t found = -1;  // of the tokens, when it first ran; -1 before
 };
 
 // Of one tenant's: the highest priority's turn comes first, then who came first.

@@ -175,7 +175,8 @@ void describe(Visitor& v, DataRecipe& r) {
   v.field("eval", r.eval, "held-out data, evaluated before, during and after");
   v.field("format", r.format, "auto tells from the first record");
   v.field("on_error", r.on_error, "what a bad line does: stop the run, or be skipped and counted");
-  v.field("sequence_length", r.sequence_length, "tokens of a packed sequence", {.min = 2, .max = 1 << 22});
+  v.field("sequence_length", r.sequence_length, "tokens of a packed sequence",
+          {.min = 2, .max = data::max_sequence_length});
   v.field("packing", r.packing, "several documents in a sequence, each seeing itself only; false: one, then padding");
   v.field("too_long", r.too_long, "a chat or instruction longer than a sequence");
   v.field(

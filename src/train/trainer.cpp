@@ -16,6 +16,9 @@ namespace ingot::train {
 
 namespace fs = std::filesystem;
 
+// Left free beside a checkpoint: its headers and manifest, which are not counted, and the run's logs.
+constexpr uint64_t reserved_disk_bytes = uint64_t{64} << 20;
+
 Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Trained& trained,
                  const std::optional<spec::LoraSpec>& lora, const data::SequenceSet& train, const data::Order& order,
                  const data::SequenceSet* eval, TrainerSettings settings, Observer& observer)
@@ -189,12 +192,13 @@ bool Trainer::overdue() {
   if (settings_.checkpoint_minutes <= 0 || done_ <= std::max<int64_t>(written_, 0) || checkpoint_.begun()) return false;
   const double interval = std::max(60 * settings_.checkpoint_minutes, 20 * paused_);
   if (settings_.clock() - written_at_ < interval) return false;
-  const std::optional<uint64_t> free = settings_.free_bytes(settings_.run_dir);
-  const bool has_room = !free || *free >= checkpoint_bytes_;
+  const std::optional<uint64_t> free = settings_.free_bytes(settings_.run_dir / "checkpoints");
+  const bool has_room = !free || *free >= checkpoint_bytes_ + reserved_disk_bytes;
   if (!has_room && !short_of_disk_) {
     observer_.on_warning({done_, fmt::format("{}: the disk has {} bytes free, a checkpoint takes {}: none is written "
                                              "by the clock until there is room",
-                                             settings_.run_dir.string(), *free, checkpoint_bytes_)});
+                                             (settings_.run_dir / "checkpoints").string(), *free,
+                                             checkpoint_bytes_ + reserved_disk_bytes)});
   }
   short_of_disk_ = !has_room;
   return has_room;

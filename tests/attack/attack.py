@@ -8,6 +8,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import secrets
 import signal
 import sys
@@ -86,6 +87,27 @@ def with_context(model, folder, tokens):
     config["max_position_embeddings"] = tokens
     (served / "config.json").write_text(json.dumps(config))
     return served
+
+
+def huge_context(model, folder):
+    """A model whose context no memory holds is served with the context that fits, and says so."""
+    served = with_context(model, folder, 2**31 - 1)
+    with Server(served, folder, "--name", "m", "--kv-cache-mib", "16") as server:
+        assert server.ask("POST", CHAT, chat("Hi", 2)).status == 200
+        server.wait_for_log("does not fit into the KV cache")
+
+
+def memory_as_planned(model, folder):
+    """What the log says at the start is the most that the process takes, with a full cache too."""
+    served = with_context(model, folder, 1 << 16)
+    with Server(served, folder, "--name", "m", "--kv-cache-mib", "64") as server:
+        planned = re.search(r"at most ([0-9.]+) (MiB|GiB)", server.log.read_text())
+        assert planned, server.log.read_text()
+        for i in range(24):
+            text = {"model": "m", "prompt": f"{i} " + "ab " * 4_000, "max_tokens": 4, "ignore_eos": True}
+            assert server.ask("POST", "/v1/completions", text).status == 200
+        limit = float(planned[1]) * (1 << (20 if planned[2] == "MiB" else 30))
+        assert server.peak_bytes() < limit, f"{server.peak_bytes()} bytes were taken, {limit} planned"
 
 
 class Order:
@@ -339,7 +361,7 @@ def authorization_scheme(model, folder):
 ATTACKS = [truncated_weights, overwritten_weights, flood_of_long_texts, flood_of_tokenizing, queue_of_one_key,
            endless_streams_of_one_key,
            connections_of_one_address, growing_normalizer, backtracking_split, hostile_constraints,
-           responses_keep_nothing, fifo_as_weights, stop_under_load, hang_up, forged_turns, malformed_heads, authorization_scheme]
+           responses_keep_nothing, fifo_as_weights, huge_context, memory_as_planned, stop_under_load, hang_up, forged_turns, malformed_heads, authorization_scheme]
 
 
 def main():

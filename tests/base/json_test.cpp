@@ -71,7 +71,7 @@ TEST(Json, BracketsInTextsAreNoLevels) {
   EXPECT_EQ(parse_lenient_json("[" + repeated("[],", 1000) + "1]").size(), 1001U);
 }
 
-TEST(Json, LooseIsAsPythonReadsIt) {
+TEST(Json, LenientIsAsPythonReadsIt) {
   EXPECT_EQ(parse_lenient_json(R"({"a": 1, "a": 2})")["a"], 2);
   EXPECT_EQ(parse_lenient_ordered_json(R"({"b": 1, "a": 2})").begin().key(), "b");
   for (const char* broken : {"", "[", "[1] 2", "{\"a\"}", "\"", "[1e999]", "]]]]["}) {

@@ -1,24 +1,45 @@
-// A user to whom permissions apply, for tests that run as root.
+// A user to whom permissions apply, for tests that run as root, and a folder that such a user may not enter.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <utility>
+
 namespace ingot {
 
-// While this lives the process, and what it starts, is nobody where it was root and may be nobody.
+// While this lives the process, and what it starts, is nobody where it was root and may be nobody. The real user
+// changes with the effective one: a program that is started while they differ may not read its own /proc/self, as
+// sanitizers do.
 class Nobody {
  public:
   Nobody() = default;
   Nobody(const Nobody&) = delete;
   Nobody& operator=(const Nobody&) = delete;
   ~Nobody() {
-    if (was_root_) EXPECT_EQ(::seteuid(0), 0);
+    if (was_root_) EXPECT_EQ(::setresuid(0, 0, 0), 0);
   }
   bool is_root() const { return ::geteuid() == 0; }
 
  private:
-  bool was_root_ = ::geteuid() == 0 && ::seteuid(65534) == 0;
+  bool was_root_ = ::geteuid() == 0 && ::setresuid(65534, 65534, 0) == 0;  // 0 stays as the saved user
+};
+
+// A folder without any permission until the end of the test.
+class Locked {
+ public:
+  explicit Locked(std::filesystem::path folder) : folder_(std::move(folder)) {
+    namespace fs = std::filesystem;
+    fs::permissions(folder_.parent_path(), fs::perms::all);
+    fs::permissions(folder_, fs::perms::none);
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  ~Locked() { std::filesystem::permissions(folder_, std::filesystem::perms::owner_all); }
+
+ private:
+  std::filesystem::path folder_;
 };
 
 }  // namespace ingot

@@ -19,21 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder without any permission until the end of the test.
-class Locked {
- public:
-  explicit Locked(fs::path folder) : folder_(std::move(folder)) {
-    fs::permissions(folder_.parent_path(), fs::perms::others_all | fs::perms::owner_all);
-    fs::permissions(folder_, fs::perms::none);
-  }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-  ~Locked() { fs::permissions(folder_, fs::perms::owner_all); }
-
- private:
-  fs::path folder_;
-};
-
 struct Places {
   Places() {
     write_file(scratch / "file", "12345");

@@ -210,6 +210,8 @@ TEST(Packing, refuses_what_makes_no_sense) {
   const std::vector<int64_t> entries = {0};
   expect_error(error_of([&] { plan_packing(corpus, entries, {.sequence_length = 1}); }), ErrorKind::usage,
                {"sequence_length is 1", "at least 2"});
+  expect_error(error_of([&] { plan_packing(corpus, entries, {.sequence_length = max_sequence_length + 1}); }),
+               ErrorKind::usage, {"sequence_length is 4194305", "at most 4194304"});
   expect_error(error_of([&] { plan_packing(masked, entries, {.sequence_length = 8}); }), ErrorKind::corrupt,
                {"none of the 1 documents"});
   const PackingPlan plan = plan_packing(corpus, entries, {.sequence_length = 8});

@@ -299,6 +299,8 @@ TEST_F(Data, WeightsOfStreamsAreWhatTheRecipeSays) {
   EXPECT_EQ(from_a("repeat", "2", "1"), std::pair(int64_t{60}, int64_t{90}));
   EXPECT_EQ(from_a("choose", "7", "40"), std::pair(int64_t{7}, int64_t{47}));
   EXPECT_EQ(from_a("proportion", "3", "1"), std::pair(int64_t{45}, int64_t{60}));
+  program_.refuses({"data", "order", recipe("train: " + a), "--nodes", "4294967296", "--ranks", "4294967296"}, 2,
+                   "--nodes 4294967296 --ranks 4294967296");
   program_.refuses({"data", "order", recipe("train: [{path: " + a + ", weight: 1.5}], streaming: {weights: choose}")},
                    2, "samples are to be chosen");
 }
@@ -311,6 +313,9 @@ TEST_F(Data, WhatDoesNotGoTogetherIsRefused) {
                    "more samples than");
   program_.refuses({"data", "order", recipe("train: " + text), "data.order=ingot", "--epoch", "9223372036854775000"}, 2,
                    "more than can be counted");
+  program_.refuses({"data", "pack", text, "--model", (program_ / "text-model").string(), "--length",
+                    "9223372036854775807", "--out", (program_ / "packed").string()},
+                   2, "sequence_length is 9223372036854775807");
   program_.refuses({"pretrain", recipe("train: " + prefix() + ", packing: false")}, 2, "packing");
   program_.refuses({"pretrain", recipe("train: " + prefix() + ", eval: a.jsonl, split: \"9,1\"")}, 2, "data.split");
   program_.refuses({"pretrain", recipe("train: " + prefix()), "data.order=ingot"}, 3, "is a Megatron data set");

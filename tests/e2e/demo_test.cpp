@@ -102,7 +102,7 @@ TEST_F(Demo, WithoutAModelOneIsPretrained) {
 echo "$*" >>calls
 case "$1 $2" in
   'model pull') exit 1 ;;
-  'pretrain recipes/tiny.yaml') mkdir -p runs/demo-base/tiny/model ;;
+  'pretrain recipes/tiny.yaml') mkdir -p runs/demo-base/tiny/model && touch runs/demo-base/tiny/model/config.json ;;
   'finetune recipes/demo.yaml') mkdir -p runs/demo ;;
 esac
 )");
@@ -125,8 +125,32 @@ esac
   fs::create_directories(program_ / "runs/demo-base/tiny/checkpoints/step-5");
   EXPECT_EQ(calls(), pull + pretrain + " --resume\n" + finetune + " steps=1\n");
   fs::remove_all(program_ / "runs");
-  fs::create_directories(program_ / "runs/demo-base/tiny");
+  fs::create_directories(program_ / "runs/demo-base/tiny/checkpoints/step-5.partial");
   EXPECT_EQ(calls(), pull + pretrain + " --resume=fresh\n" + finetune + " steps=1\n");
+  fs::remove(program_ / "runs/demo-base/tiny/model/config.json");  // it was cut short while the model was written
+  fs::remove_all(program_ / "runs/demo");
+  EXPECT_EQ(calls(), pull + pretrain + " --resume=fresh\n" + finetune + " steps=1\n");
+}
+
+// A build is one line on a terminal, redrawn as it goes on; where it fails its last lines are shown.
+TEST(BuildProgress, OneLineOnATerminal) {
+  const Program program;
+  const std::string log = (program / "build.log").string();
+  const auto build = [&](const std::string& script) {
+    write(program / "build.sh", script);
+    const std::string command = std::string("script -qec '") + source_root + "/tools/build_progress.sh " + log +
+                                " sh " + (program / "build.sh").string() + "' /dev/null >" +
+                                (program / "shown").string();
+    const int status = std::system(command.c_str());
+    return std::pair(WEXITSTATUS(status), read(program / "shown"));
+  };
+  EXPECT_EQ(build("echo [1/4] one\necho noise\necho [4/4] four\n"),
+            std::pair(0, std::string("\r   25 % \r   100 % \r         \r")));
+  EXPECT_EQ(read(log), "[1/4] one\nnoise\n[4/4] four\n");
+  const auto [code, shown] = build("echo [1/2] one\necho it is broken\nexit 3\n");
+  EXPECT_EQ(code, 3);
+  EXPECT_NE(shown.find("it is broken\r\nerror: the build failed; all of its output is in " + log), std::string::npos)
+      << shown;
 }
 
 // The command that tries the result has the name that a shell would find.

@@ -163,7 +163,7 @@ TEST(Devices, SayWhyRatesAreNotCached) {
   EXPECT_NE(words.output.find("these rates are not cached: "), std::string::npos) << words.output;
 }
 
-// What was cached is what `ingot init` and `ingot bench` compare with, and they say when it was measured.
+// `ingot init` and `ingot bench` compare with cached rates; `init` and `bench train` print when they were measured.
 TEST(Devices, OtherCommandsTakeAndDateWhatWasMeasured) {
   const Program program;
   program.report({"devices", "--seconds", "0.2", "--threads", "1"});

@@ -175,6 +175,15 @@ TEST(Refusals, NumbersThatNoIntegerHolds) {
         std::pair("--adapter-mib", "--adapter-mib ")}) {
     program.refuses({"serve", "--model", model, "--port", "0", "--adapters", model, option, most}, 2, words + most);
   }
+  const auto bench = [&](const char* what, const std::string& option, const std::string& words) {
+    program.refuses({"bench", what, model, option, most}, 2, words);
+  };
+  for (const std::string& option : {"--prompt", "--tokens", "--adapters"}) {
+    bench("decode", option, option + " " + most);
+  }
+  for (const std::string& option : {"--sequence", "--global", "--warmup", "--steps"}) {
+    bench("train", option, option + " " + most);
+  }
   Json config = Json::parse(read(fs::path(model) / "config.json"));
   for (const auto& [key, words] :
        {std::pair("hidden_size", "hidden size"), std::pair("num_hidden_layers", "number of layers"),
@@ -235,11 +244,19 @@ TEST(Refusals, WithoutAHome) {
 
 TEST(Refusals, AHomeThatMayNotBeRead) {
   const Program program;
+  const std::string scratch = (program / "").string();
   fs::create_directories(program / "home/models");
-  fs::permissions(program / "home", fs::perms::none);
+  const Locked locked(program / "home");
   const Nobody nobody;
-  // Root may have no right to change its user here, and nobody none to start the executable.
-  if (nobody.is_root() || ::faccessat(AT_FDCWD, ingot_executable, X_OK, AT_EACCESS) != 0) return;
+  // Root may have no right to change its user here, and nobody none to start the executable or to enter the test's
+  // folder.
+  const auto may = [](const std::string& path, int how) {
+    return ::faccessat(AT_FDCWD, path.c_str(), how, AT_EACCESS) == 0;
+  };
+  if (nobody.is_root() || !may(ingot_executable, X_OK) || !may(fs::temp_directory_path(), W_OK | X_OK) ||
+      !may(scratch, X_OK)) {
+    return;
+  }
   program.refuses({"model", "list"}, 3, (program / "home").string());
   EXPECT_NE(program.run({"model", "list"}).error.find("Permission denied"), std::string::npos);
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "checkpoint/adapter.h"
+#include "tests/base/nobody.h"
 #include "tests/infer/small_model.h"
 
 namespace ingot::infer {
@@ -185,6 +186,21 @@ TEST_F(AdapterStoreTest, ARootThatIsNoFolderIsRefused) {
       EXPECT_EQ(error.kind(), ErrorKind::not_found) << name;
       EXPECT_NE(error.message().find((root_ / name).string()), std::string::npos) << error.message();
     }
+  }
+}
+
+TEST_F(AdapterStoreTest, ARootThatMayNotBeListedIsRefused) {
+  const fs::path root = root_ / "locked";
+  fs::create_directory(root);
+  const Locked locked(root);
+  const Nobody nobody;
+  if (nobody.is_root()) return;  // which has no right to change its user here
+  try {
+    const AdapterStore store(small_.spec(), {.root = root, .activation = DType::f32});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::not_found);
+    EXPECT_NE(error.message().find(root.string()), std::string::npos) << error.message();
   }
 }
 

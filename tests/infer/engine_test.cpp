@@ -269,6 +269,30 @@ TEST_P(EngineTest, SettingsThatContradictAreRefused) {
   }
 }
 
+// A prompt whose cached pages are evicted while it waits for more pages is computed whole, and reported so.
+TEST_P(EngineTest, CachedTokensAreThoseOfTheFirstBatch) {
+  EngineSettings s = settings(2, 64, 4, 12);
+  s.prefix_cache = true;
+  Engine e = engine(s);
+  std::vector<int32_t> shared = small_.prompt(9, 11);
+  e.submit(request(shared, 1));
+  std::map<int64_t, Answer> answers;
+  run(e, answers);
+  e.submit(request(small_.prompt(12, 37), 11));  // takes all 12 pages in the end
+  run(e, answers, 2);
+  const std::vector<int32_t> more = small_.prompt(13, 9);
+  shared.insert(shared.end(), more.begin(), more.end());
+  const int64_t waiting = e.submit(request(shared, 1));  // 5 pages, of which 2 are cached when it comes
+  std::optional<int64_t> cached;
+  while (!e.idle()) {
+    for (const Output& output : e.step()) {
+      if (output.request == waiting) cached = output.cached_tokens;
+    }
+  }
+  EXPECT_EQ(cached, 0);
+  EXPECT_EQ(e.counts().prefix_hits, 0);
+}
+
 // Weights in blocks of int8.
 class EngineInt8Test : public EngineTest {
  protected:

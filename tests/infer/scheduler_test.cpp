@@ -163,21 +163,5 @@ TEST(Scheduler, PriorityTakesPlacesAndPages) {
   EXPECT_EQ(scheduler.preemptions(), 3);
 }
 
-// What a sequence finds of its own work when it begins again was not there when it came.
-TEST(Scheduler, FoundIsWhatOthersHadComputed) {
-  PagePool pool(16, 4, true);
-  Scheduler scheduler(pool, 8, 1);
-  const std::vector<int32_t> ids = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  SequenceState one = sequence(1, 12);
-  one.ids = ids;
-  scheduler.add(&one);
-  advance(scheduler.next());
-  pool.keep(one.table, ids, one.cached, one.owner);
-  scheduler.preempt(&one);
-  ASSERT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{1, 8, 12}}));
-  EXPECT_EQ(one.found, 0);
-  scheduler.remove(&one);
-}
-
 }  // namespace
 }  // namespace ingot::infer

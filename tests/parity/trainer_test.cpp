@@ -303,7 +303,7 @@ TEST_F(TrainerTest, ACheckpointByTheClockThatDoesNotFitIsPutOff) {
   Machine machine(1);
   const auto whole = [](int64_t, const Tensor&) { return false; };
   const auto clock = [](int64_t steps) { return 60.0 * static_cast<double>(steps); };
-  const auto free_bytes = [](int64_t steps) { return steps == 1 || (steps > 2 && steps < 5) ? 1000 : 1000000; };
+  const auto free_bytes = [](int64_t steps) { return steps == 1 || (steps > 2 && steps < 5) ? 1000 : 100000000; };
   const Diary found =
       run(machine, "full", whole, {.steps = 8, .every = 0, .minutes = 1, .clock = clock, .free_bytes = free_bytes});
   EXPECT_EQ(found.lines,
