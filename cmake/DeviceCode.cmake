@@ -2,7 +2,7 @@
 # fatbin, and by clang to a code object for each AMD architecture, without any file of ROCm's; all of it embedded in the
 # executable (code_objects.h). INGOT_GPU: auto takes the compilers that are there, none takes none, all wants every one.
 # The target `device_code` makes these files alone, in src/backend/gpu/device of the build folder: STEM.TARGET.
-set(INGOT_GPU auto CACHE STRING "Device code to build in: auto, none or all")
+set(INGOT_GPU none CACHE STRING "Device code to build in: auto, none or all")
 set(cuda_architectures sm_80 sm_90 sm_100)
 set(cuda_ptx compute_100)
 set(amd_architectures gfx90a gfx942 gfx1100)        # clang 19 knows these

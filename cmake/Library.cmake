@@ -1,13 +1,24 @@
-# ingot_precompile(TARGET [HEADER VERSION]): base/pch.h and HEADER are precompiled for it, with what ccache takes for their
-# contents (see Options.cmake).
+# ingot_precompile(TARGET [HEADER VERSION]...): base/pch.h and each HEADER are precompiled for it. The file .sum has what
+# ccache takes for their contents (see Options.cmake).
 function(ingot_precompile target)
   # In angle brackets: with an absolute path no checkout could use objects that ccache has from another.
   set(headers <base/pch.h>)
-  if(ARGN)
-    list(APPEND headers <${ARGV1}>)
-  endif()
+  set(rest ${ARGN})
+  while(rest)
+    list(POP_FRONT rest header version)
+    list(APPEND headers <${header}>)
+  endwhile()
   target_precompile_headers(${target} PRIVATE ${headers})
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch.sum "${INGOT_PCH_SUM}${ARGN}")
+endfunction()
+
+# ingot_json_header(RESULT LINKED...): the JSON library's header and version where it is among LINKED. It is the most expensive
+# header of all to parse, so whoever links it has it precompiled.
+function(ingot_json_header result)
+  set(${result} "" PARENT_SCOPE)
+  if("nlohmann_json::nlohmann_json" IN_LIST ARGN)
+    set(${result} nlohmann/json.hpp ${nlohmann_json_VERSION} PARENT_SCOPE)
+  endif()
 endfunction()
 
 # ingot_library(NAME [FOLDER path] [USES ingot folders...] [LINKS external targets...])
@@ -33,13 +44,16 @@ function(ingot_library name)
   endforeach()
   # External headers are used in .cpp files only, so they are private.
   target_link_libraries(ingot_${name} PRIVATE ${ARG_LINKS})
-  ingot_precompile(ingot_${name})
+  ingot_json_header(json ${ARG_LINKS})
+  ingot_precompile(ingot_${name} ${json})
 endfunction()
 
-# ingot_test(FOLDER [USES ingot folders...] [LINKS external targets...])
-# One test program a folder of tests/, made of every *_test.cpp inside it; each GoogleTest case is a CTest test.
+# ingot_test(FOLDER [COMPUTES] [USES ingot folders...] [LINKS external targets...])
+# One test program a folder of tests/, made of every *_test.cpp inside it; each GoogleTest case is a CTest test. Test code
+# is compiled without optimization, which halves the time to compile it: what is tested is in libraries. COMPUTES: the
+# tests' own loops take time, so that they are optimized, except under sanitizers.
 function(ingot_test folder)
-  cmake_parse_arguments(ARG "" "" "USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES" "" "USES;LINKS" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp)
   if(NOT sources)
@@ -51,9 +65,10 @@ function(ingot_test folder)
     target_link_libraries(test_${name} PRIVATE ingot_${used})
   endforeach()
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  if(INGOT_SANITIZE)  # half of the time to compile; what is tested is in libraries
+  if(INGOT_SANITIZE OR NOT ARG_COMPUTES)
     target_compile_options(test_${name} PRIVATE -O0)
   endif()
-  ingot_precompile(test_${name} gtest/gtest.h ${GTest_VERSION})
+  ingot_json_header(json ${ARG_LINKS})
+  ingot_precompile(test_${name} gtest/gtest.h ${GTest_VERSION} ${json})
   gtest_discover_tests(test_${name} TEST_PREFIX ${folder}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()

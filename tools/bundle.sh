@@ -21,7 +21,7 @@ if readelf -d "$executable" | grep -E 'R(UN)?PATH'; then
 fi
 rm -rf build/bundle
 mkdir -p "$stage/bin" "$stage/tools" "$stage/bench"
-objcopy --strip-debug "$executable" "$stage/bin/ingot"
+cp "$executable" "$stage/bin/ingot" # its debug information is in another file
 cp -R recipes data LICENSE "$stage/"
 cp tools/gpu_check tools/gpu_check_peers.py tools/mpi_plugin.sh src/comm/mpi_plugin.c src/comm/mpi_plugin.h "$stage/tools/"
 cp -R bench/models "$stage/bench/"

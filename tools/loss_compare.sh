@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # loss_compare.sh BASE [CHANGED]: proof that a change did not change the computation. Builds the two commits (CHANGED:
 # HEAD), trains each on the same recipe with the same seed, and compares the losses and gradient norms of every step as
-# text, to the last digit. LOSS_RECIPE (recipes/tiny.yaml) and LOSS_STEPS (20) choose the run.
+# text, to the last digit. LOSS_COMMAND (pretrain, or finetune), LOSS_RECIPE (recipes/tiny.yaml), LOSS_STEPS (20) and
+# LOSS_SETTINGS (overrides, such as "model=/path/to/model data.sequence_length=128") choose the run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
   echo "usage: tools/loss_compare.sh BASE [CHANGED]" >&2
   exit 2
 fi
+command=${LOSS_COMMAND:-pretrain}
 recipe=${LOSS_RECIPE:-recipes/tiny.yaml}
+read -r -a settings <<<"${LOSS_SETTINGS-}"
 steps=${LOSS_STEPS:-20}
 work=$PWD/build/loss_compare
 mkdir -p "$work"
@@ -25,7 +28,8 @@ curve() {
     cmake --preset release -DCMAKE_CXX_COMPILER=clang++-19 -DINGOT_TESTS=OFF
     cmake --build build/release --target ingot
     rm -rf runs/loss_compare
-    build/release/ingot pretrain "$recipe" steps="$steps" schedule.warmup_steps=$((steps / 4)) name=loss_compare run_dir=runs
+    build/release/ingot "$command" "$recipe" steps="$steps" schedule.warmup_steps=$((steps / 4)) name=loss_compare run_dir=runs \
+      ${settings[@]+"${settings[@]}"}
   ) >"$work/$commit.log" 2>&1 || { tail -n 20 "$work/$commit.log" >&2; return 1; }
   python3 - "$tree/runs/loss_compare/events.jsonl" <<'PYTHON'
 import json, sys
